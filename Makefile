@@ -1,0 +1,102 @@
+# Every target does all of its own set-up: a virtual environment in .venv, CPU torch, this checkout.
+# It needs Python 3.11+ with pip, and make. A second call finds its stamp in .venv/.stamps and starts at once.
+# Nothing outside this folder is written, but pip's own cache.
+
+PYTHON ?= python3
+ARGS ?=
+DEMO_ARGS ?=
+
+ROOT := $(CURDIR)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+EVERY_PLUGIN := $(foreach plugin,$(PLUGINS),-e ./$(plugin))
+PROJECTS := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))
+
+# For what we run, not for pip (it keeps its cache where it always was).
+CACHE := $(ROOT)/.cache
+INSIDE := XDG_CACHE_HOME=$(CACHE) HF_HOME=$(CACHE)/huggingface HF_HUB_OFFLINE=1 \
+  MPLCONFIGDIR=$(CACHE)/matplotlib PYTEST_DEBUG_TEMPROOT=$(CACHE)/tmp \
+  HYPOTHESIS_STORAGE_DIRECTORY=$(CACHE)/hypothesis
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint types api docs bench dist clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(STAMPS)/demo ## train the demo model and draw its reward curve (DEMO_ARGS="--task chain --seed 1")
+	@mkdir -p $(CACHE)/matplotlib
+	$(INSIDE) $(BIN)/slime demo $(DEMO_ARGS)
+
+test: $(STAMPS)/dev ## the whole test suite, with coverage (ARGS="-k ledger" for a part of it)
+	@mkdir -p $(CACHE)/tmp $(CACHE)/matplotlib $(CACHE)/coverage
+	@rm -f $(CACHE)/coverage/data*
+	$(INSIDE) $(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+lint: $(STAMPS)/tools ## style, import layers, sizes, changelog
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/check_sizes.py
+	$(BIN)/towncrier build --draft --version next >/dev/null
+
+types: $(STAMPS)/dev ## mypy --strict
+	$(BIN)/mypy
+
+api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the public API
+	$(BIN)/python tools/api_snapshot.py --write
+
+docs: $(STAMPS)/docs ## the documentation, as a site in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: $(STAMPS)/bench ## the demo against TRL's trainer, in one run (ARGS="--steps 12")
+	@mkdir -p $(CACHE)/matplotlib
+	$(INSIDE) $(BIN)/python benchmarks/vs_trl.py $(ARGS)
+
+dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist/wheelhouse
+	rm -rf dist/wheelhouse
+	for project in . $(PLUGINS); do $(BIN)/python -m build --outdir dist/wheelhouse $$project || exit 1; done
+
+clean: ## remove the environment, caches and builds (runs are kept)
+	rm -rf $(VENV) .cache dist site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- environments -------------------------------------------------------------------------------------------
+# slime-core and its plugins are always named by path and in one pip command: the public index has an
+# unrelated project of the same name.
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("slime-core needs Python 3.11 or newer; $(PYTHON) is %d.%d. Name another: make PYTHON=python3.12 ..." % v[:2])'
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install pip; }
+
+$(STAMPS)/torch: pyproject.toml tools/install_torch.py | $(BIN)/python
+	$(BIN)/python tools/install_torch.py
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/demo: $(PROJECTS) $(STAMPS)/torch
+	$(PIP) install -e '.[local]' -e ./plugins/slime-reward-math
+	@touch $@
+
+$(STAMPS)/tools: $(PROJECTS) | $(BIN)/python
+	$(PIP) install -e '.[dev]' $(EVERY_PLUGIN)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
+	$(PIP) install -e '.[local,dev,data,tensorboard]' $(EVERY_PLUGIN)
+	@touch $@ $(STAMPS)/tools $(STAMPS)/demo
+
+$(STAMPS)/docs: $(PROJECTS) | $(BIN)/python
+	$(PIP) install -e '.[docs]' $(EVERY_PLUGIN)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/bench: $(PROJECTS) $(STAMPS)/torch
+	$(PIP) install -e '.[local,bench]' $(EVERY_PLUGIN)
+	@touch $@

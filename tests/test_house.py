@@ -1,0 +1,91 @@
+"""The house rules that a machine can check: layers, imports, sizes, docstrings, `__all__` and the public API."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = [ROOT / "slime_core", *sorted(ROOT.glob("plugins/*/slime_*"))]
+MODULES = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
+HEAVY = ("jinja2", "matplotlib", "numpy", "pyarrow", "ray", "sglang", "tensorboard", "torch", "transformers")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def module_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_layers_import_downwards_only() -> None:
+    result = run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import slime_core",
+        "import slime_core.hookspecs, slime_core.roles",
+        "import slime_core.builtin",
+        "from slime_core.cli import main; main(['--help'], standalone_mode=False)",
+        "from slime_core.cli import main; main(['plugins', 'list'], standalone_mode=False)",
+    ],
+)
+def test_the_front_door_imports_nothing_heavy(statement: str) -> None:
+    result = run(sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules, sep='\\n')")
+    assert result.returncode == 0, result.stderr
+    assert not set(HEAVY) & set(result.stdout.split())
+
+
+def test_the_core_depends_on_four_small_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = {requirement.split(">=")[0] for requirement in project["dependencies"]}
+    assert names == {"click", "pluggy", "pydantic", "rich"}
+
+
+def test_every_plugin_requires_this_series_of_the_core() -> None:
+    """The public index has an unrelated slime-core 0.0.1, which an unbounded requirement would accept."""
+    paths = sorted(ROOT.glob("plugins/*/pyproject.toml"))
+    assert paths
+    for path in paths:
+        assert "slime-core>=0.1,<0.2" in tomllib.loads(path.read_text("utf-8"))["project"]["dependencies"], path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_id)
+def test_a_module_opens_with_a_docstring(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_id)
+def test_all_is_sorted_and_without_repeats(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    exports = [ast.literal_eval(node.value) for node in tree.body if _assigns_all(node)]
+    for names in exports:
+        assert list(names) == sorted(names, key=_isort_style)
+        assert len(set(names)) == len(names)
+
+
+def _assigns_all(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def _isort_style(name: str) -> tuple[int, str]:
+    """CONSTANTS, then Classes, then functions: the order ruff's RUF022 writes."""
+    return (0 if name.isupper() else 1 if name[:1].isupper() else 2), name
+
+
+def test_modules_and_functions_are_small_enough_to_read() -> None:
+    result = run(sys.executable, "tools/check_sizes.py")
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_public_api_is_the_committed_one() -> None:
+    result = run(sys.executable, "tools/api_snapshot.py", "--check")
+    assert result.returncode == 0, result.stdout + result.stderr
