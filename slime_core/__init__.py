@@ -1,0 +1,31 @@
+"""slime-core: post-train language models with RL, every part a plugin.
+
+These are the names a plugin imports; roles live in `slime_core.roles`, hooks and events in `slime_core.hookspecs`.
+"""
+
+from slime_core.errors import SlimeError, StopRun
+from slime_core.hookspecs import API_VERSION, hookimpl
+from slime_core.roles import RewardContext, RewardSpec, Settings, Setup
+from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "API_VERSION",
+    "Group",
+    "GroupId",
+    "NotApplicable",
+    "RewardContext",
+    "RewardSpec",
+    "Sample",
+    "Score",
+    "Settings",
+    "Setup",
+    "SlimeError",
+    "Status",
+    "StopRun",
+    "Unscored",
+    "Verdict",
+    "hookimpl",
+]

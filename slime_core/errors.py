@@ -1,0 +1,70 @@
+"""The one exception tree: everything slime-core raises on purpose.
+
+    SlimeError
+    ├── ConfigError (ValueError)        a key, a value or a combination in the run file or on the command line
+    ├── UnknownName (LookupError)       no such reward, engine, plugin, key …; says what exists
+    ├── PluginError                     a plugin cannot be loaded or broke its contract
+    │   └── ContractError               what a plugin returned is not what its role promises
+    ├── DataError (ValueError)          a prompt file: which file, which line
+    ├── ModelError (ValueError)         a model directory that cannot be used
+    ├── RunFolderError                  a run folder that cannot be used: locked, read-only, of another config
+    │   └── CheckpointError             a checkpoint is damaged, missing or of another run
+    ├── WorkerError                     a worker process died, hung or raised
+    ├── RolloutError                    the rollout cannot go on: nothing kept, too many failures
+    ├── NonFiniteError                  NaN or infinity in a loss, a gradient or a log-prob
+    └── StopRun                         raised by a run hook to end the run in good order
+
+Every message says what was tried, what was expected, what exists and what to type. All of them pickle.
+"""
+
+
+class SlimeError(Exception):
+    """Base of every error that slime-core raises on purpose; the command line prints it without a traceback."""
+
+
+class ConfigError(SlimeError, ValueError):
+    """A key, a value or a combination in the run file or on the command line is refused."""
+
+
+class UnknownName(SlimeError, LookupError):
+    """A name that nobody registered; the message lists what exists and the nearest spelling."""
+
+
+class PluginError(SlimeError):
+    """A plugin cannot be loaded, or a loaded one misbehaves."""
+
+
+class ContractError(PluginError):
+    """What a plugin returned breaks its role's contract; names plugin, role, sample and field."""
+
+
+class DataError(SlimeError, ValueError):
+    """A prompt file cannot be read; names the file and the line."""
+
+
+class ModelError(SlimeError, ValueError):
+    """A model directory cannot be used; names the file that is missing or wrong."""
+
+
+class RunFolderError(SlimeError):
+    """A run folder cannot be used: locked by another process, read-only, full, or of another config."""
+
+
+class CheckpointError(RunFolderError):
+    """A checkpoint is damaged, missing or of another run."""
+
+
+class WorkerError(SlimeError):
+    """A worker process died, hung or raised; carries the remote traceback in its text."""
+
+
+class RolloutError(SlimeError):
+    """The rollout cannot go on: no group was kept, or too many samples failed."""
+
+
+class NonFiniteError(SlimeError):
+    """NaN or infinity in a loss, a gradient or a log-prob."""
+
+
+class StopRun(SlimeError):
+    """Raised by a run hook: finish the step, save, end with success."""

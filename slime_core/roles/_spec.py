@@ -1,0 +1,67 @@
+"""Spec: how a plugin offers one choice of a role: a name, a factory, typed settings, one line of help.
+
+    RewardSpec("exact", ExactMatch, summary="1.0 when the stripped response equals the label")
+
+The core calls `factory(settings, setup)` once per run, after everything was validated and before anything starts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Settings(BaseModel):
+    """Base of every settings model: frozen, unknown keys forbidden, values checked strictly by type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Make(Protocol):
+    """Builds another registered choice by role and name, so that a plugin can wrap it."""
+
+    def __call__(self, role: str, name: str, **settings: object) -> object:
+        """Return the object that the named spec's factory makes from these settings."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every factory is given besides its settings."""
+
+    make: Make
+    """`setup.make("reward", "math")` builds another choice."""
+    seed: int
+    """The run's seed; derive from it with `slime_core.seeds.derive_seed`."""
+
+
+RoleT = TypeVar("RoleT", covariant=True)
+
+
+@dataclass(frozen=True)
+class Spec(Generic[RoleT]):
+    """One registered choice of a role."""
+
+    role: ClassVar[str] = ""
+    """Name of the role, as `slime plan` and the run file write it."""
+    many: ClassVar[bool] = False
+    """Whether a run may use several choices of this role at once."""
+
+    name: str
+    """What a run file selects it by; unique within the plugin and the role."""
+    factory: Callable[..., RoleT]
+    """`factory(settings, setup)`; import heavy libraries inside it."""
+    settings: type[Settings] = Settings
+    """Model of its section in the run file; `Settings` itself means that there are none."""
+    summary: str = ""
+    """One line for `slime plugins list`."""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("_", "").replace("-", "").isalnum():
+            raise ValueError(f"{type(self).__name__} name {self.name!r}: use letters, digits, '-' and '_'")
+        settings: object = self.settings
+        if not (isinstance(settings, type) and issubclass(settings, Settings)):
+            raise TypeError(f"{type(self).__name__} {self.name!r}: settings must be a subclass of slime_core.Settings")
+        if not callable(self.factory):
+            raise TypeError(f"{type(self).__name__} {self.name!r}: factory must be callable as factory(settings, setup)")

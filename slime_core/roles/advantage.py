@@ -1,0 +1,45 @@
+"""Advantage: turns the rewards of a step into one advantage per response token, on the ranks.
+
+    class Centered:
+        def __call__(self, batch):
+            mean_G = ...                       # always by group_index_S, never by position
+            return (batch.rewards_S - mean_G[batch.group_index_S])[batch.sample_index_T]
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+from slime_core.roles._spec import Spec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageInput:
+    """Shape legend: S samples, T response tokens. Whole groups only."""
+
+    rewards_S: "torch.Tensor"
+    """Rewards, float32 [S]."""
+    group_index_S: "torch.Tensor"
+    """Group of each sample, int64 [S]."""
+    sample_index_T: "torch.Tensor"
+    """Sample of each token, int64 [T]."""
+    loss_mask_T: "torch.Tensor"
+    """1 where trained on, float32 [T]."""
+
+
+@runtime_checkable
+class Advantage(Protocol):
+    """A pure function of one rank's share of a step."""
+
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
+        """Advantages, float32 [T], finite."""
+        ...
+
+
+@dataclass(frozen=True)
+class AdvantageSpec(Spec[Advantage]):
+    """Offers an advantage estimator (`--advantage-estimator`)."""
+
+    role: ClassVar[str] = "advantage"

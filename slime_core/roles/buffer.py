@@ -1,0 +1,74 @@
+"""Buffer: holds finished groups between rollout and training, and hands them out with importance weights.
+
+    buffer.add(finished)
+    taken = buffer.sample(64, BufferContext(rollout_id=3, weight_version=3))
+    buffer.update(taken.groups, scores)        # after training: for priorities
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+from slime_core.roles._spec import Setup, Spec
+from slime_core.roles.buffer_filter import BufferContext, BufferFilter
+from slime_core.sample import Group, GroupId, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Groups to train on."""
+
+    groups: Sequence[Group]
+    """At most as many as were wanted."""
+    weights: Sequence[float]
+    """Importance weight of each group in the loss; 1.0 without priorities."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSetup(Setup):
+    """What a buffer's factory is given."""
+
+    buffer_filter: BufferFilter
+    """The run's filter, for buffers that take one."""
+
+
+@runtime_checkable
+class Buffer(Protocol):
+    """State between rollout and training; the core calls it from one task, never concurrently."""
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """Take finished groups in."""
+        ...
+
+    def sample(self, want: int, ctx: BufferContext) -> Draw:
+        """Hand out at most `want` groups."""
+        ...
+
+    def update(self, scores: Mapping[GroupId, float]) -> None:
+        """Learn how training went: the mean absolute advantage of each trained group."""
+        ...
+
+    def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
+        """Remove groups that will never be trained; returns the reason of each."""
+        ...
+
+    def state_dict(self) -> dict[str, Json]:
+        """Everything needed to continue, as plain JSON, held groups included."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Continue from a saved state."""
+        ...
+
+    def __len__(self) -> int:
+        """Groups that `sample` could still hand out."""
+        ...
+
+
+@dataclass(frozen=True)
+class BufferSpec(Spec[Buffer]):
+    """Offers a buffer."""
+
+    role: ClassVar[str] = "buffer"
+    uses_buffer_filter: bool = False
+    """Whether the run's buffer filter has a say; selecting one is refused otherwise."""

@@ -1,0 +1,59 @@
+"""Loss: one loss per response token, differentiable in `log_probs_T`; reduction is the trainer's.
+
+    class Reinforce:
+        def __call__(self, batch):
+            return LossOutput(-batch.advantages_T * batch.log_probs_T)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+from slime_core.roles._spec import Spec
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class LossInput:
+    """Shape legend: T response tokens, all float32 [T]."""
+
+    log_probs_T: "torch.Tensor"
+    """Log-probs under the weights being trained; carries the gradient."""
+    old_log_probs_T: "torch.Tensor"
+    """Log-probs under the weights that sampled."""
+    advantages_T: "torch.Tensor"
+    """From the advantage estimator."""
+    loss_mask_T: "torch.Tensor"
+    """1 where trained on."""
+    entropy_T: "torch.Tensor"
+    """Entropy of each predicting distribution in nats; carries no gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """A loss and what to report of it."""
+
+    loss_T: "torch.Tensor"
+    """Loss of each token [T]; masked and reduced by the trainer."""
+    metrics_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Per-token values [T] to average over trained tokens, reported as `train/<name>`."""
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A pure function of one micro-batch."""
+
+    def __call__(self, batch: LossInput) -> LossOutput:
+        """Return the per-token loss and metrics."""
+        ...
+
+
+@dataclass(frozen=True)
+class LossSpec(Spec[Loss]):
+    """Offers a loss (`--loss-type`)."""
+
+    role: ClassVar[str] = "loss"
+    zero_without_advantage: bool = False
+    """Whether tokens of zero advantage add nothing to loss and gradient, so that their groups need no forward."""

@@ -1,0 +1,29 @@
+"""Tokenizer: what the driver needs of one; loaded from the model directory, without torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from slime_core.sample import Json, Message
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back, and the chat template."""
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Ids that end a response."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, no special tokens added."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of ids, special tokens left out."""
+        ...
+
+    def apply_chat_template(
+        self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None
+    ) -> str:
+        """The messages as the model's prompt text, generation prompt added."""
+        ...

@@ -1,0 +1,320 @@
+"""Sample and Group: one generation, and the generations that share a prompt and a normalisation.
+
+Field names are slime's. A sample is a mutable record while it is in flight and is frozen, with compact
+typed arrays, when its group is done.
+
+    sample.append_response_tokens(tokens=[5, 9], log_probs=[-0.1, -2.3], weight_version="7")
+    sample.append_response_tokens(tokens=[12], trainable=False)        # a tool's answer: mask 0
+"""
+
+import enum
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypeAlias
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+"""A value that JSON can hold."""
+
+Message: TypeAlias = dict[str, Json]
+"""One chat message, OpenAI style: role, content, optional tool calls."""
+
+
+class Status(enum.Enum):
+    """Where a sample stands."""
+
+    PENDING = "pending"
+    """Drawn, not finished."""
+    COMPLETED = "completed"
+    """The model ended it."""
+    TRUNCATED = "truncated"
+    """The length budget ended it."""
+    ABORTED = "aborted"
+    """Interrupted; may be continued or generated again."""
+    FAILED = "failed"
+    """Generation or scoring failed; the sample carries no training signal."""
+
+
+class GroupId(NamedTuple):
+    """The one identity of a group: every seed and every ledger line derives from it."""
+
+    source: str
+    """Name of the data set the prompt came from."""
+    epoch: int
+    """Which pass over the data set, from 0."""
+    row: int
+    """Row number in the data set, from 0."""
+    draw: int
+    """How many groups this data source had drawn before this one."""
+
+    def __str__(self) -> str:
+        return f"{self.source}:e{self.epoch}:r{self.row}:d{self.draw}"
+
+    @classmethod
+    def parse(cls, text: str) -> "GroupId":
+        """The inverse of `str(group_id)`; the source itself may contain colons."""
+        source, epoch, row, draw = text.rsplit(":", 3)
+        return cls(source, int(epoch[1:]), int(row[1:]), int(draw[1:]))
+
+
+@dataclass(slots=True)
+class SpecInfo:
+    """Speculative decoding counters, summed over a sample's engine calls."""
+
+    spec_accept_token_num: int = 0
+    spec_draft_token_num: int = 0
+    spec_verify_ct: int = 0
+    completion_token_num: int = 0
+
+
+@dataclass(slots=True)
+class PrefixCacheInfo:
+    """Prefix cache counters in tokens, summed over a sample's engine calls."""
+
+    cached_tokens: int = 0
+    total_prompt_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Sample:
+    """One generation from one prompt, with everything that training needs to know about it."""
+
+    group_index: int | None = None
+    """Number of the group within the run; GRPO's metrics group on it."""
+    index: int | None = None
+    """Number of the sample within its group, from 0."""
+    rollout_id: int | None = None
+    """Shared by all samples that one execution fanned out into; unique to the sample otherwise."""
+    prompt: str | list[Message] = ""
+    """The text given to the model, or the chat messages it was rendered from."""
+    tokens: Sequence[int] = field(default_factory=list)
+    """Token ids, prompt then response: [len(prompt ids) + response_length]."""
+    multimodal_inputs: dict[str, Json] | None = None
+    """Raw images, videos or audio of the prompt, as the row gave them."""
+    multimodal_train_inputs: dict[str, Json] | None = None
+    """What the processor made of them for the trainer."""
+    multimodal_train_input_id: str | None = None
+    """Key of a shared processor output."""
+    apply_chat_template_kwargs: dict[str, Json] = field(default_factory=dict)
+    """Extra arguments of the chat template for this sample."""
+    response: str = ""
+    """The decoded response, special tokens left out."""
+    response_length: int = 0
+    """Tokens after the first prompt, tool and environment tokens included."""
+    label: Json = None
+    """The gold answer, as the row gave it."""
+    reward: float | dict[str, float] | None = None
+    """None until scored; a dict where a reward names several values."""
+    loss_mask: Sequence[int] | None = None
+    """1 where the token is trained on, else 0: [response_length]."""
+    weight_versions: list[str] = field(default_factory=list)
+    """Weight version of each finished engine call, oldest first."""
+    rollout_log_probs: Sequence[float] | None = None
+    """The sampler's log-probs, 0.0 where not trainable: [response_length]."""
+    rollout_top_p_token_ids: Sequence[int] | None = None
+    """Ids kept by top-p, ragged over response tokens."""
+    rollout_top_p_token_offsets: Sequence[int] | None = None
+    """Where each token's kept ids begin: [response_length + 1]."""
+    rollout_routed_experts: Sequence[int] | None = None
+    """Experts chosen by the sampler, flat [(len(tokens) - 1) * layers * top-k]."""
+    remove_sample: bool = False
+    """A filter's wish: keep it in the metrics and the normalisation, train on none of its tokens."""
+    teacher_log_probs: Sequence[float] | None = None
+    """A teacher's log-probs of the response: [response_length]."""
+    status: Status = Status.PENDING
+    """Where the sample stands."""
+    metadata: dict[str, Json] = field(default_factory=dict)
+    """The row's metadata; free for generators and rewards."""
+    generate_function_path: str | None = None
+    """Name of a generator for this sample alone."""
+    custom_rm_path: str | None = None
+    """Name of a reward for this sample alone."""
+    train_metadata: dict[str, Json] | None = None
+    """Extra values for the trainer."""
+    session_id: str | None = None
+    """Identity of a multi-turn session, for routers that keep one on one server."""
+    non_generation_time: float = 0.0
+    """Seconds spent in tools and environments."""
+    spec_info: SpecInfo = field(default_factory=SpecInfo)
+    """Speculative decoding counters."""
+    prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
+    """Prefix cache counters."""
+    trace: dict[str, Json] | None = None
+    """Timing spans of this sample."""
+    source: str = ""
+    """Name of the data set the prompt came from."""
+
+    def append_response_tokens(
+        self,
+        *,
+        tokens: Sequence[int],
+        log_probs: Sequence[float] | None = None,
+        trainable: bool = True,
+        text: str = "",
+        weight_version: str | None = None,
+    ) -> None:
+        """Append one engine call's tokens, or the environment's answer to it (`trainable=False`).
+
+        Args:
+            tokens: ids to append, [n].
+            log_probs: the sampler's log-probs, [n]; wanted exactly when the tokens are trainable.
+            trainable: whether the loss mask of these tokens is 1.
+            text: their decoded text, appended to `response`.
+            weight_version: version of the weights that made them; wanted exactly when they are trainable.
+
+        Raises:
+            ValueError: lengths disagree, or trainable tokens lack log-probs or a weight version.
+        """
+        if trainable and (log_probs is None or weight_version is None):
+            raise ValueError("trainable tokens need log_probs and a weight_version; pass trainable=False for tool output")
+        if not trainable and log_probs is not None:
+            raise ValueError("tokens that are not trainable carry no log_probs")
+        if log_probs is not None and len(log_probs) != len(tokens):
+            raise ValueError(f"{len(tokens)} tokens but {len(log_probs)} log_probs")
+        count = len(tokens)
+        self.tokens = [*self.tokens, *tokens]
+        self.loss_mask = [*(self.loss_mask or ()), *([int(trainable)] * count)]
+        self.rollout_log_probs = [*(self.rollout_log_probs or ()), *(log_probs or [0.0] * count)]
+        self.response_length += count
+        self.response += text
+        if weight_version is not None:
+            self.weight_versions.append(weight_version)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens before the response."""
+        return len(self.tokens) - self.response_length
+
+    @property
+    def effective_response_length(self) -> int:
+        """Response tokens that are trained on: the mask's sum, or `response_length` without a mask."""
+        return sum(self.loss_mask) if self.loss_mask is not None else self.response_length
+
+    def problems(self) -> Iterator[str]:
+        """What is inconsistent in a finished sample, one sentence each; nothing when it is sound."""
+        length = self.response_length
+        if not 0 <= length <= len(self.tokens):
+            yield f"response_length is {length} with {len(self.tokens)} tokens in all"
+        for name in ("loss_mask", "rollout_log_probs", "teacher_log_probs"):
+            values = getattr(self, name)
+            if values is not None and len(values) != length:
+                yield f"{name} has {len(values)} entries for {length} response tokens"
+        mask = self.loss_mask or ()
+        if any(bit not in (0, 1) for bit in mask):
+            yield "loss_mask holds values other than 0 and 1"
+        if self.rollout_log_probs is not None and not all(map(math.isfinite, self.rollout_log_probs)):
+            yield "rollout_log_probs holds NaN or infinity"
+        if any(mask) and self.rollout_log_probs is None:
+            yield "trainable tokens have no rollout_log_probs"
+        if any(mask) and not self.weight_versions:
+            yield "trainable tokens have no weight version"
+        rewards = self.reward.values() if isinstance(self.reward, dict) else (self.reward,)
+        if not all(value is None or math.isfinite(value) for value in rewards):
+            yield f"reward {self.reward!r} is not finite"
+
+    def freeze(self) -> None:
+        """Pack the ragged columns into typed arrays; done once, when the sample's group is done."""
+        self.tokens = array("i", self.tokens)
+        if self.loss_mask is not None:
+            self.loss_mask = array("b", self.loss_mask)
+        if self.rollout_log_probs is not None:
+            self.rollout_log_probs = array("f", self.rollout_log_probs)
+        if self.teacher_log_probs is not None:
+            self.teacher_log_probs = array("f", self.teacher_log_probs)
+
+    def to_dict(self) -> dict[str, Json]:
+        """Every field as plain JSON, `status` by its value."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Json]) -> "Sample":
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: a key that no field has, or an unknown status.
+        """
+        known = {item.name for item in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f"a Sample has no field {', '.join(unknown)}; its fields are {', '.join(sorted(known))}")
+        made: dict[str, object] = dict(values)
+        made["status"] = Status(values.get("status", Status.PENDING.value))
+        for name, kind in (("spec_info", SpecInfo), ("prefix_cache_info", PrefixCacheInfo)):
+            if name in made:
+                made[name] = kind(**made[name])  # type: ignore[arg-type]
+        return cls(**made)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Group:
+    """The samples of one drawn prompt: what is normalised, filtered, buffered and trained together."""
+
+    id: GroupId
+    """Its identity, for seeds and the ledger."""
+    samples: list[Sample]
+    """At least one; more than `n_samples_per_prompt` where a generator fans out."""
+    metadata: dict[str, Json] = field(default_factory=dict)
+    """The buffer's own notes, kept in checkpoints."""
+
+    def freeze(self) -> None:
+        """Freeze every sample."""
+        for sample in self.samples:
+            sample.freeze()
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards of the scored samples; a dict reward counts by its "score" entry, else its first."""
+        return [scalar_reward(sample) for sample in self.samples if sample.reward is not None]
+
+    @property
+    def oldest_weight_version(self) -> int | None:
+        """Version of the oldest trainable token; None before anything was generated."""
+        versions = [int(version) for sample in self.samples for version in sample.weight_versions]
+        return min(versions, default=None)
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON."""
+        return {
+            "id": str(self.id),
+            "samples": [sample.to_dict() for sample in self.samples],
+            "metadata": self.metadata,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Json]) -> "Group":
+        """The inverse of `to_dict`, frozen again."""
+        samples = [Sample.from_dict(each) for each in values["samples"]]  # type: ignore[union-attr, arg-type]
+        group = cls(GroupId.parse(str(values["id"])), samples, dict(values["metadata"]))  # type: ignore[arg-type]
+        group.freeze()
+        return group
+
+
+def scalar_reward(sample: Sample) -> float:
+    """The one number training uses.
+
+    Raises:
+        ValueError: the sample was not scored.
+    """
+    reward = sample.reward
+    if reward is None:
+        raise ValueError(f"sample {sample.index} of group {sample.group_index} has no reward")
+    if isinstance(reward, dict):
+        return reward["score"] if "score" in reward else next(iter(reward.values()))
+    return reward
+
+
+def _plain(value: object) -> Json:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case enum.Enum():
+            return _plain(value.value)
+        case array():
+            return value.tolist()
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case SpecInfo() | PrefixCacheInfo():
+            return {item.name: getattr(value, item.name) for item in fields(value)}
+    raise TypeError(f"a sample holds {type(value).__name__}, which JSON cannot keep")
