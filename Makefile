@@ -41,12 +41,11 @@ test: $(STAMPS)/dev ## the whole test suite, with coverage (ARGS="-k ledger" for
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-lint: $(STAMPS)/tools ## style, import layers, sizes, changelog
+lint: $(STAMPS)/tools ## style, import layers, sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
-	$(BIN)/towncrier build --draft --version next >/dev/null
 
 types: $(STAMPS)/dev ## mypy --strict
 	$(BIN)/mypy

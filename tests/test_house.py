@@ -1,12 +1,15 @@
-"""The house rules that a machine can check: layers, imports, sizes, docstrings, `__all__` and the public API."""
+"""The house rules a machine can check: layers, imports, sizes, docstrings, `__all__`, the public API."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+import slime_core
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [ROOT / "slime_core", *sorted(ROOT.glob("plugins/*/slime_*"))]
@@ -54,7 +57,8 @@ def test_every_plugin_requires_this_series_of_the_core() -> None:
     paths = sorted(ROOT.glob("plugins/*/pyproject.toml"))
     assert paths
     for path in paths:
-        assert "slime-core>=0.1,<0.2" in tomllib.loads(path.read_text("utf-8"))["project"]["dependencies"], path
+        project = tomllib.loads(path.read_text("utf-8"))["project"]
+        assert "slime-core>=0.1,<0.2" in project["dependencies"], path
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_id)
@@ -64,16 +68,10 @@ def test_a_module_opens_with_a_docstring(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=module_id)
 def test_all_is_sorted_and_without_repeats(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
-    exports = [ast.literal_eval(node.value) for node in tree.body if _assigns_all(node)]
-    for names in exports:
-        assert list(names) == sorted(names, key=_isort_style)
-        assert len(set(names)) == len(names)
-
-
-def _assigns_all(node: ast.stmt) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and "__all__" in {ast.unparse(target) for target in node.targets}:
+            names = ast.literal_eval(node.value)
+            assert list(names) == sorted(set(names), key=_isort_style)
 
 
 def _isort_style(name: str) -> tuple[int, str]:
@@ -89,3 +87,14 @@ def test_modules_and_functions_are_small_enough_to_read() -> None:
 def test_the_public_api_is_the_committed_one() -> None:
     result = run(sys.executable, "tools/api_snapshot.py", "--check")
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_version_is_one() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert version == slime_core.__version__
+
+
+def test_changelog_fragments_are_named_so_that_a_release_finds_them() -> None:
+    pattern = re.compile(r"README\.md|\+[a-z0-9-]+\.(added|changed|fixed|removed)\.md")
+    names = [path.name for path in (ROOT / "changelog").iterdir()]
+    assert [name for name in names if not pattern.fullmatch(name)] == []
