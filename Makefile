@@ -6,7 +6,6 @@ PYTHON ?= python3
 ARGS ?=
 DEMO_ARGS ?=
 
-ROOT := $(CURDIR)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
@@ -17,10 +16,10 @@ EVERY_PLUGIN := $(foreach plugin,$(PLUGINS),-e ./$(plugin))
 PROJECTS := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))
 
 # For what we run, not for pip (it keeps its cache where it always was).
-CACHE := $(ROOT)/.cache
-INSIDE := XDG_CACHE_HOME=$(CACHE) HF_HOME=$(CACHE)/huggingface HF_HUB_OFFLINE=1 \
-  MPLCONFIGDIR=$(CACHE)/matplotlib PYTEST_DEBUG_TEMPROOT=$(CACHE)/tmp \
-  HYPOTHESIS_STORAGE_DIRECTORY=$(CACHE)/hypothesis
+CACHE := $(CURDIR)/.cache
+INSIDE := XDG_CACHE_HOME='$(CACHE)' HF_HOME='$(CACHE)/huggingface' HF_HUB_OFFLINE=1 \
+  MPLCONFIGDIR='$(CACHE)/matplotlib' PYTEST_DEBUG_TEMPROOT='$(CACHE)/tmp' \
+  HYPOTHESIS_STORAGE_DIRECTORY='$(CACHE)/hypothesis'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -31,12 +30,12 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMPS)/demo ## train the demo model and draw its reward curve (DEMO_ARGS="--task chain --seed 1")
-	@mkdir -p $(CACHE)/matplotlib
+	@mkdir -p .cache/matplotlib
 	$(INSIDE) $(BIN)/slime demo $(DEMO_ARGS)
 
 test: $(STAMPS)/dev ## the whole test suite, with coverage (ARGS="-k ledger" for a part of it)
-	@mkdir -p $(CACHE)/tmp $(CACHE)/matplotlib $(CACHE)/coverage
-	@rm -f $(CACHE)/coverage/data*
+	@mkdir -p .cache/tmp .cache/matplotlib .cache/coverage
+	@rm -f .cache/coverage/data*
 	$(INSIDE) $(BIN)/coverage run -m pytest $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
@@ -57,7 +56,7 @@ docs: $(STAMPS)/docs ## the documentation, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMPS)/bench ## the demo against TRL's trainer, in one run (ARGS="--steps 12")
-	@mkdir -p $(CACHE)/matplotlib
+	@mkdir -p .cache/matplotlib
 	$(INSIDE) $(BIN)/python benchmarks/vs_trl.py $(ARGS)
 
 dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist/wheelhouse
@@ -72,29 +71,31 @@ clean: ## remove the environment, caches and builds (runs are kept)
 # slime-core and its plugins are always named by path and in one pip command: the public index has an
 # unrelated project of the same name.
 
-$(BIN)/python:
+$(STAMPS)/venv:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("slime-core needs Python 3.11 or newer; $(PYTHON) is %d.%d. Name another: make PYTHON=python3.12 ..." % v[:2])'
-	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install pip; }
-
-$(STAMPS)/torch: pyproject.toml tools/install_torch.py | $(BIN)/python
-	$(BIN)/python tools/install_torch.py
+	@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+	  { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install pip; }
 	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/torch: pyproject.toml tools/install_torch.py $(STAMPS)/venv
+	$(BIN)/python tools/install_torch.py
+	@touch $@
 
 $(STAMPS)/demo: $(PROJECTS) $(STAMPS)/torch
 	$(PIP) install -e '.[local]' -e ./plugins/slime-reward-math
 	@touch $@
 
-$(STAMPS)/tools: $(PROJECTS) | $(BIN)/python
+$(STAMPS)/tools: $(PROJECTS) $(STAMPS)/venv
 	$(PIP) install -e '.[dev]' $(EVERY_PLUGIN)
-	@mkdir -p $(STAMPS) && touch $@
+	@touch $@
 
 $(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
 	$(PIP) install -e '.[local,dev,data,tensorboard]' $(EVERY_PLUGIN)
 	@touch $@ $(STAMPS)/tools $(STAMPS)/demo
 
-$(STAMPS)/docs: $(PROJECTS) | $(BIN)/python
+$(STAMPS)/docs: $(PROJECTS) $(STAMPS)/venv
 	$(PIP) install -e '.[docs]' $(EVERY_PLUGIN)
-	@mkdir -p $(STAMPS) && touch $@
+	@touch $@
 
 $(STAMPS)/bench: $(PROJECTS) $(STAMPS)/torch
 	$(PIP) install -e '.[local,bench]' $(EVERY_PLUGIN)

@@ -1,6 +1,6 @@
-"""The public API as text: every name in `__all__` of the public modules, with its signature, fields and methods.
+"""The public API as text: every name in `__all__` of the public modules, with signature, fields and methods.
 
-The committed copy, docs/api.txt, makes a change of the API a line in a diff. Sources are parsed, not imported.
+The committed copy, docs/api.txt, turns a change of the API into a diff. Sources are parsed, not imported.
 
     .venv/bin/python tools/api_snapshot.py            print it
     .venv/bin/python tools/api_snapshot.py --check    exit 1 with the difference to docs/api.txt

@@ -1,4 +1,4 @@
-"""Keep modules and functions small enough to read: at most 300 lines a module, 70 lines a function.
+"""Keep modules and functions small enough to read: at most 400 lines a module, 70 lines a function.
 
     .venv/bin/python tools/check_sizes.py
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULE_LINES = 300
+MODULE_LINES = 400
 FUNCTION_LINES = 70
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("slime_core", "plugins", "tools", "examples", "benchmarks")

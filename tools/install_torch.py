@@ -1,8 +1,8 @@
 """Install a CPU build of torch into the environment that runs this file, unless a good one is there already.
 
-The index's ordinary Linux build brings gigabytes of CUDA libraries, so pip is asked first what it would install;
-only where that is a CUDA build is torch's own CPU index named. Standard library only: it runs before anything
-is installed.
+The index's ordinary Linux build brings gigabytes of CUDA libraries, so pip is asked first what it would
+install; only where that is a CUDA build is torch's own CPU index named. Standard library only: it runs before
+anything is installed.
 
     .venv/bin/python tools/install_torch.py
 """
@@ -37,7 +37,7 @@ def required_minimum() -> str:
     (requirement,) = project["optional-dependencies"]["torch"]
     name, _, minimum = str(requirement).partition(">=")
     if name != "torch" or not minimum:
-        raise SystemExit(f"pyproject.toml: expected the extra `torch` to read 'torch>=X.Y', found {requirement!r}")
+        raise SystemExit(f"pyproject.toml: the extra `torch` should read 'torch>=X.Y', not {requirement!r}")
     return minimum
 
 
@@ -58,7 +58,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def would_install() -> list[str]:
-    """What the build pip would choose here requires; nothing where pip cannot say (installing will say why)."""
+    """What the build that pip would choose requires; nothing if pip cannot say (installing will say why)."""
     dry_run = pip("install", "--dry-run", "--no-deps", "--quiet", "--report", "-", WANTED)
     answer = subprocess.run(dry_run, stdout=subprocess.PIPE, text=True, check=False)
     if answer.returncode != 0:
@@ -68,7 +68,7 @@ def would_install() -> list[str]:
 
 
 def needs_cuda(requirements: list[str]) -> bool:
-    """Whether this is a build for CUDA. The same names stand, behind a marker, in builds for other systems."""
+    """Whether this is a CUDA build. Builds for other systems name the same packages behind a marker."""
     return sys.platform == "linux" and any(re.match(r"(nvidia|cuda)-", name) for name in requirements)
 
 
