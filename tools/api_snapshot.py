@@ -88,6 +88,8 @@ def class_lines(item: griffe.Class) -> Iterator[str]:
     bases = ", ".join(str(base) for base in item.bases)
     yield f"class {item.path}({bases})" if bases else f"class {item.path}"
     members = [member for member in item.members.values() if is_public(member)]
+    if "dataclass" in item.labels:  # the fields below say the same
+        members = [member for member in members if member.name != "__init__"]
     fields = [member for member in members if isinstance(member, griffe.Attribute)]
     yield from (f"    {attribute_line(field, field.name)}" for field in fields)
     for member in sorted(members, key=lambda member: member.name):
@@ -109,7 +111,8 @@ def function_lines(item: griffe.Function, name: str) -> Iterator[str]:
 
 def attribute_line(item: griffe.Attribute, name: str) -> str:
     """The attribute with its annotation and value; a property is one too."""
-    kind = "property " if "property" in item.labels else ""
+    on_class = item.annotation is not None and item.labels == {"class-attribute"}
+    kind = "property " if "property" in item.labels else "classvar " if on_class else ""
     annotation = f": {item.annotation}" if item.annotation is not None else ""
     value = f" = {item.value}" if item.value is not None else ""
     return f"{kind}{name}{annotation}{value}"
