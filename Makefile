@@ -64,7 +64,7 @@ dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist
 	for project in . $(PLUGINS); do $(BIN)/python -m build --outdir dist/wheelhouse $$project || exit 1; done
 
 clean: ## remove the environment, caches and builds (runs are kept)
-	rm -rf $(VENV) .cache dist site
+	rm -rf $(VENV) .cache .pytest_cache dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- environments -------------------------------------------------------------------------------------------
