@@ -28,7 +28,16 @@ def main() -> int:
         print(f"torch {found} is installed (torch >= {minimum} is needed)")
         return 0
     options = ["--index-url", CPU_INDEX] if needs_cuda(would_install()) else []
-    return subprocess.run(pip("install", *options, WANTED), check=False).returncode
+    status = subprocess.run(pip("install", *options, WANTED), check=False).returncode
+    if status != 0:
+        print(
+            f"{WANTED} could not be installed (pip's message is above). Any torch >= {minimum} in this",
+            end=" ",
+        )
+        print(
+            f"environment will do: {sys.executable} -m pip install YOUR_TORCH, then run the same make again."
+        )
+    return status
 
 
 def required_minimum() -> str:
