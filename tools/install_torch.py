@@ -30,13 +30,8 @@ def main() -> int:
     options = ["--index-url", CPU_INDEX] if needs_cuda(would_install()) else []
     status = subprocess.run(pip("install", *options, WANTED), check=False).returncode
     if status != 0:
-        print(
-            f"{WANTED} could not be installed (pip's message is above). Any torch >= {minimum} in this",
-            end=" ",
-        )
-        print(
-            f"environment will do: {sys.executable} -m pip install YOUR_TORCH, then run the same make again."
-        )
+        print(f"{WANTED} could not be installed; pip says why above. Any torch >= {minimum} will do:")
+        print(f"install one with `{sys.executable} -m pip install ...` and run the same make again.")
     return status
 
 
