@@ -31,12 +31,12 @@ help: ## this list
 
 demo: $(STAMPS)/demo ## train the demo model and draw its reward curve (DEMO_ARGS="--task chain --seed 1")
 	@mkdir -p .cache/matplotlib
-	$(INSIDE) $(BIN)/slime demo $(DEMO_ARGS)
+	@$(INSIDE) $(BIN)/slime demo $(DEMO_ARGS)
 
 test: $(STAMPS)/dev ## the whole test suite, with coverage (ARGS="-k ledger" for a part of it)
 	@mkdir -p .cache/tmp .cache/matplotlib .cache/coverage
 	@rm -f .cache/coverage/data*
-	$(INSIDE) $(BIN)/coverage run -m pytest $(ARGS)
+	@$(INSIDE) $(BIN)/coverage run -m pytest $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
@@ -57,7 +57,7 @@ docs: $(STAMPS)/docs ## the documentation, as a site in site/
 
 bench: $(STAMPS)/bench ## the demo against TRL's trainer, in one run (ARGS="--steps 12")
 	@mkdir -p .cache/matplotlib
-	$(INSIDE) $(BIN)/python benchmarks/vs_trl.py $(ARGS)
+	@$(INSIDE) $(BIN)/python benchmarks/vs_trl.py $(ARGS)
 
 dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist/wheelhouse
 	rm -rf dist/wheelhouse
