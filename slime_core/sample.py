@@ -167,7 +167,9 @@ class Sample:
             ValueError: lengths disagree, or trainable tokens lack log-probs or a weight version.
         """
         if trainable and (log_probs is None or weight_version is None):
-            raise ValueError("trainable tokens need log_probs and a weight_version; pass trainable=False for tool output")
+            raise ValueError(
+                "trainable tokens need log_probs and a weight_version; pass trainable=False for tool output"
+            )
         if not trainable and log_probs is not None:
             raise ValueError("tokens that are not trainable carry no log_probs")
         if log_probs is not None and len(log_probs) != len(tokens):

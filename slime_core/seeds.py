@@ -1,5 +1,7 @@
 """Seeds by identity, never by arrival order: the same sample draws the same numbers in any schedule.
 
+Example:
+
     derive_seed(42, "train.jsonl", 0, 17, 0, 3)     # run seed, source, epoch, row, draw, sample …
 """
 

@@ -20,7 +20,15 @@ from slime_core.roles.engine import (
     SamplingParams,
 )
 from slime_core.roles.generator import GenerateContext, Generator, GeneratorSpec
-from slime_core.roles.group_filter import Decision, Drop, FilterContext, GroupFilter, GroupFilterSpec, Keep, KeepIfShort
+from slime_core.roles.group_filter import (
+    Decision,
+    Drop,
+    FilterContext,
+    GroupFilter,
+    GroupFilterSpec,
+    Keep,
+    KeepIfShort,
+)
 from slime_core.roles.launcher import Launcher, LauncherSetup, LauncherSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
 from slime_core.roles.reward import Reward, RewardContext, RewardSpec

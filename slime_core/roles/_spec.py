@@ -64,4 +64,6 @@ class Spec(Generic[RoleT]):
         if not (isinstance(settings, type) and issubclass(settings, Settings)):
             raise TypeError(f"{type(self).__name__} {self.name!r}: settings must be a subclass of slime_core.Settings")
         if not callable(self.factory):
-            raise TypeError(f"{type(self).__name__} {self.name!r}: factory must be callable as factory(settings, setup)")
+            raise TypeError(
+                f"{type(self).__name__} {self.name!r}: factory must be callable as factory(settings, setup)"
+            )

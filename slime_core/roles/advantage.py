@@ -1,5 +1,7 @@
 """Advantage: turns the rewards of a step into one advantage per response token, on the ranks.
 
+Example:
+
     class Centered:
         def __call__(self, batch):
             mean_G = ...                       # always by group_index_S, never by position

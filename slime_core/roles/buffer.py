@@ -1,5 +1,7 @@
 """Buffer: holds finished groups between rollout and training, and hands them out with importance weights.
 
+Example:
+
     buffer.add(finished)
     taken = buffer.sample(64, BufferContext(rollout_id=3, weight_version=3))
     buffer.update(taken.groups, scores)        # after training: for priorities

@@ -1,5 +1,7 @@
 """Buffer filter: a pure choice of which held groups to train on next, and which to drop.
 
+Example:
+
     class NewestFirst:
         def select(self, groups, want, ctx):
             newest = sorted(range(len(groups)), key=lambda i: groups[i].id.draw, reverse=True)

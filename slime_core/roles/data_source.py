@@ -1,5 +1,7 @@
 """Data source: draws groups of pending samples, for ever, from exact and savable state.
 
+Example:
+
     groups = await source.draw(64)       # 64 groups, each of n_samples_per_prompt pending samples
 """
 

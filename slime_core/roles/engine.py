@@ -1,5 +1,7 @@
 """Engine: generates tokens from the newest published weights.
 
+Example:
+
     out = await engine.generate(GenerateRequest(prompt, SamplingParams(max_new_tokens=48), seed))
 """
 
@@ -77,6 +79,8 @@ class EngineSetup(Setup):
     """Ids that end a response."""
     launcher: Launcher
     """Starts the engine's worker processes."""
+    scratch: Path
+    """A directory for the engine's own small files, inside the run folder."""
 
 
 @runtime_checkable

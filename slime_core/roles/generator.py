@@ -1,5 +1,7 @@
 """Generator: turns one pending sample into finished ones by talking to the engine.
 
+Example:
+
     async def __call__(self, sample, ctx):
         prompt = ctx.tokenizer.encode(sample.prompt)
         out = await ctx.generate(prompt)

@@ -1,5 +1,7 @@
 """Group filter: decides whether a finished group is trained on (dynamic sampling).
 
+Example:
+
     class NonzeroStd:
         def __call__(self, group, ctx):
             return Keep() if max(group.rewards) > min(group.rewards) else Drop("zero_std")

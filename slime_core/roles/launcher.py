@@ -1,5 +1,7 @@
 """Launcher: starts groups of worker processes from picklable descriptions.
 
+Example:
+
     group = await launcher.start(WorkerGroupSpec("trainer", 2, "slime_core.local.rank:RankWorker", {...}))
     results = await group.call("train_step", [batch_0, batch_1])        # one argument per worker, in rank order
 """

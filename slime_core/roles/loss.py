@@ -1,5 +1,7 @@
 """Loss: one loss per response token, differentiable in `log_probs_T`; reduction is the trainer's.
 
+Example:
+
     class Reinforce:
         def __call__(self, batch):
             return LossOutput(-batch.advantages_T * batch.log_probs_T)

@@ -1,5 +1,7 @@
 """Reward: scores one finished sample.
 
+Example:
+
     async def exact(sample, ctx):
         return Score(float(sample.response.strip() == sample.label))
 
@@ -48,7 +50,10 @@ class RewardSpec(Spec[Reward]):
 
     @classmethod
     def from_function(
-        cls, name: str, function: Callable[[Sample, RewardContext], Coroutine[object, object, Verdict]], summary: str = ""
+        cls,
+        name: str,
+        function: Callable[[Sample, RewardContext], Coroutine[object, object, Verdict]],
+        summary: str = "",
     ) -> "RewardSpec":
         """A spec for a plain `async def reward(sample, ctx)` without settings."""
 

@@ -54,9 +54,7 @@ class WeightChannel:
         return sum(slot.numel for slot in self.slots)
 
 
-def agree_transport(
-    sender: str, sends: Sequence[Transport], receiver: str, receives: Sequence[Transport]
-) -> Transport:
+def agree_transport(sender: str, sends: Sequence[Transport], receiver: str, receives: Sequence[Transport]) -> Transport:
     """The receiver's favourite among the transports both know.
 
     Raises:
@@ -66,4 +64,6 @@ def agree_transport(
         if transport in sends:
             return transport
     sent, taken = (", ".join(each.value for each in side) or "none" for side in (sends, receives))
-    raise ConfigError(f"trainer {sender!r} sends weights by {sent}; engine {receiver!r} takes {taken}: choose a matching pair")
+    raise ConfigError(
+        f"trainer {sender!r} sends weights by {sent}; engine {receiver!r} takes {taken}: choose a matching pair"
+    )

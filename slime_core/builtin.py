@@ -1,0 +1,220 @@
+"""The core's own plugin: the embedded default of every role, registered like anybody's.
+
+It has no privileges: it is found through the same entry-point group and can be left out of a run by choosing others.
+Factories import what they build when they are called, so that listing plugins loads nothing heavy.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from slime_core.hookspecs import hookimpl
+from slime_core.local.settings import LocalEngineSettings, LocalTrainerSettings
+from slime_core.roles import (
+    Advantage,
+    AdvantageSpec,
+    Buffer,
+    BufferFilter,
+    BufferFilterSpec,
+    BufferSetup,
+    BufferSpec,
+    DataSource,
+    DataSourceSetup,
+    DataSourceSpec,
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    Generator,
+    GeneratorSpec,
+    GroupFilter,
+    GroupFilterSpec,
+    Launcher,
+    LauncherSetup,
+    LauncherSpec,
+    Loss,
+    LossSpec,
+    RankSetup,
+    Settings,
+    Setup,
+    Tracker,
+    TrackerSetup,
+    TrackerSpec,
+    TrainerRank,
+    TrainerSpec,
+    Transport,
+)
+from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_data_sources() -> Iterable[DataSourceSpec]:
+    """Prompts from a file."""
+    yield DataSourceSpec("prompts", _prompts, summary="Rows of prompt_data, epoch after epoch")
+
+
+def _prompts(settings: Settings, setup: DataSourceSetup) -> DataSource:
+    from slime_core.data import PromptSource
+
+    return PromptSource(setup)
+
+
+@hookimpl
+def slime_generators() -> Iterable[GeneratorSpec]:
+    """One engine call."""
+    yield GeneratorSpec("single_turn", _single_turn, summary="One prompt, one response")
+
+
+def _single_turn(settings: Settings, setup: Setup) -> Generator:
+    from slime_core.rollout import SingleTurn
+
+    return SingleTurn()
+
+
+@hookimpl
+def slime_group_filters() -> Iterable[GroupFilterSpec]:
+    """Dynamic sampling."""
+    yield GroupFilterSpec("nonzero_std", _nonzero_std, summary="Keep groups whose rewards differ")
+    yield GroupFilterSpec(
+        "nonzero_std_with_fallback",
+        _nonzero_std_with_fallback,
+        summary="The same, unless the rollout comes up short",
+    )
+
+
+def _nonzero_std(settings: Settings, setup: Setup) -> GroupFilter:
+    from slime_core.rollout import NonzeroStd
+
+    return NonzeroStd()
+
+
+def _nonzero_std_with_fallback(settings: Settings, setup: Setup) -> GroupFilter:
+    from slime_core.rollout import NonzeroStdWithFallback
+
+    return NonzeroStdWithFallback()
+
+
+@hookimpl
+def slime_buffers() -> Iterable[BufferSpec]:
+    """First in, first out."""
+    yield BufferSpec("fifo", _fifo, summary="Held groups, handed out by the buffer filter", uses_buffer_filter=True)
+
+
+def _fifo(settings: Settings, setup: BufferSetup) -> Buffer:
+    from slime_core.buffer import FifoBuffer
+
+    return FifoBuffer(setup)
+
+
+@hookimpl
+def slime_buffer_filters() -> Iterable[BufferFilterSpec]:
+    """Oldest first."""
+    yield BufferFilterSpec("fifo", _oldest_first, summary="The oldest groups first")
+
+
+def _oldest_first(settings: Settings, setup: Setup) -> BufferFilter:
+    from slime_core.buffer import FifoFilter
+
+    return FifoFilter()
+
+
+@hookimpl
+def slime_advantages() -> Iterable[AdvantageSpec]:
+    """Group-relative advantages."""
+    yield AdvantageSpec("grpo", _grpo, GrpoSettings, "Rewards relative to their group (GRPO)")
+
+
+def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
+    from slime_core.train.advantages import Grpo
+
+    return Grpo(settings)
+
+
+@hookimpl
+def slime_losses() -> Iterable[LossSpec]:
+    """Clipped surrogate, and plain likelihood."""
+    yield LossSpec(
+        "policy_loss",
+        _policy_loss,
+        PolicyLossSettings,
+        "Clipped policy gradient, asymmetric and dual clip",
+        zero_without_advantage=True,
+    )
+    yield LossSpec("sft_loss", _sft_loss, summary="Negative log-likelihood of the response")
+
+
+def _policy_loss(settings: PolicyLossSettings, setup: Setup) -> Loss:
+    from slime_core.train.losses import PolicyLoss
+
+    return PolicyLoss(settings)
+
+
+def _sft_loss(settings: Settings, setup: Setup) -> Loss:
+    from slime_core.train.losses import SftLoss
+
+    return SftLoss()
+
+
+@hookimpl
+def slime_engines() -> Iterable[EngineSpec]:
+    """In worker processes of this machine."""
+    yield EngineSpec(
+        "local",
+        _local_engine,
+        LocalEngineSettings,
+        "Plain torch on CPU, static KV cache, one prefill per group",
+        transports=(Transport.SHARED_BUFFER,),
+    )
+
+
+def _local_engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
+    from slime_core.local.engine import LocalEngine
+
+    return LocalEngine(settings, setup)
+
+
+@hookimpl
+def slime_trainers() -> Iterable[TrainerSpec]:
+    """In worker processes of this machine."""
+    yield TrainerSpec(
+        "local",
+        _local_rank,
+        LocalTrainerSettings,
+        "Plain torch on CPU, data-parallel AdamW",
+        transports=(Transport.SHARED_BUFFER,),
+        world_size=_local_world_size,
+    )
+
+
+def _local_rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
+    from slime_core.local.rank import LocalRank
+
+    return LocalRank(rank, world_size, setup)
+
+
+def _local_world_size(settings: Settings) -> int:
+    return cast(LocalTrainerSettings, settings).ranks
+
+
+@hookimpl
+def slime_launchers() -> Iterable[LauncherSpec]:
+    """Processes of this machine."""
+    yield LauncherSpec("local", _local_launcher, summary="Processes of this machine, one thread each")
+
+
+def _local_launcher(settings: Settings, setup: LauncherSetup) -> Launcher:
+    from slime_core.local.launcher import LocalLauncher
+
+    return LocalLauncher(setup)
+
+
+@hookimpl
+def slime_trackers() -> Iterable[TrackerSpec]:
+    """TensorBoard."""
+    yield TrackerSpec("tensorboard", _tensorboard, summary="Event files in the run folder (extra: tensorboard)")
+
+
+def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
+    from slime_core.telemetry import TensorBoardTracker
+
+    return TensorBoardTracker(setup)

@@ -1,0 +1,99 @@
+"""`slime`: finds the command, runs it, turns errors into one message and an exit code."""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+
+import click
+
+from slime_core import __version__
+from slime_core.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    PluginError,
+    RunFolderError,
+    SlimeError,
+    UnknownName,
+)
+
+ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
+_INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, RunFolderError)
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": ("slime_core.cli.demo:demo", "Train a tiny model from nothing and watch its reward rise."),
+    "train": ("slime_core.cli.train:train", "Train on your own prompts."),
+    "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
+    "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
+    "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
+    "plugins": ("slime_core.cli.plugins:plugins", "Show the installed plugins."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Ours, then other packages', by name."""
+        return [*COMMANDS, *sorted(_foreign().keys() - COMMANDS.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name in COMMANDS:
+            module, _, name = COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(importlib.import_module(module), name)
+            return command
+        entry = _foreign().get(cmd_name)
+        return entry.load() if entry else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help text, from what is known without importing."""
+        rows = [(name, text) for name, (_, text) in COMMANDS.items()]
+        rows += [(name, f"from {entry.module}") for name, entry in sorted(_foreign().items()) if name not in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _foreign() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="slime.commands")}
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="slime-core")
+def cli() -> None:
+    """Post-train language models with RL; every part is a plugin.
+
+    Start with `slime demo`. `slime train --help` lists every key of a run.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
+
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        code = cli.main(list(arguments), prog_name="slime", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except _INPUT_ERRORS as error:
+        _complain(error)
+        return BAD_INPUT
+    except SlimeError as error:
+        _complain(error)
+        return ERROR
+    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
+        click.echo("stopped", err=True)
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _complain(error: SlimeError) -> None:
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)

@@ -1,0 +1,29 @@
+"""`slime resume`: continue a run from its newest checkpoint, with the config that it started with."""
+
+from pathlib import Path
+
+import click
+
+from slime_core.catalog import Catalog
+from slime_core.cli.train import execute
+from slime_core.config import merge, parse_config, read_run_file, resolve
+from slime_core.errors import RunFolderError
+from slime_core.sample import Json
+
+
+@click.command()
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--num-rollout", metavar="INT", help="Rollouts of the whole run, to make it longer.")
+@click.option("--save-interval", metavar="INT", help="Rollouts between checkpoints.")
+@click.option("--save-keep", metavar="INT", help="Newest checkpoints to keep.")
+@click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+def resume(run_dir: Path, no_progress: bool, **changes: str | None) -> int:
+    """Continue the run in RUN_DIR."""
+    run_file = run_dir / "run.toml"
+    if not run_file.exists():
+        raise RunFolderError(f"{run_dir} is no run folder: it has no run.toml")
+    over: dict[str, Json] = {key: value for key, value in changes.items() if value is not None}
+    values = merge(read_run_file(run_file), over) | {"save": str(run_dir)}
+    if "num_rollout" in over:
+        values.pop("num_epoch", None)
+    return execute(resolve(parse_config(values), Catalog.discover()), no_progress)

@@ -1,0 +1,167 @@
+"""Flags of a run, generated from the typed families: every key is a flag, every role a selection.
+
+Example:
+
+    slime train run.toml --lr 1e-5 --reward math=0.8 --reward format=0.2 --engine.local.workers 4
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+import click
+from pydantic.fields import FieldInfo
+
+from slime_core.config import ALIASES, FAMILIES, merge, parse_use, read_run_file
+from slime_core.errors import ConfigError
+from slime_core.roles import SPECS
+from slime_core.sample import Json
+
+_ALIAS_HELP = {
+    "advantage_estimator": "Short for --advantage.",
+    "loss_type": "Short for --loss.",
+    "eps_clip": "How far the ratio may fall below 1.",
+    "eps_clip_high": "How far it may rise above 1.",
+    "eps_clip_c": "Dual clip constant.",
+    "grpo_std_normalization": "Divide advantages by the group's standard deviation.",
+    "rewards_normalization": "Subtract the group's mean reward.",
+}
+
+
+class RunCommand(click.Command):
+    """A command that takes every key of a run; its help is grouped by family."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        """Add the flags."""
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.sections: dict[str, list[click.Option]] = {}
+        for family in FAMILIES.values():
+            title = (family.__doc__ or "").strip(" .")
+            self.sections[title] = [_option(key, info) for key, info in family.model_fields.items()]
+        self.sections["Choices (several: repeat with weights, NAME=WEIGHT)"] = [_role_option(role) for role in SPECS]
+        self.sections["slime's names for settings of these choices"] = [
+            click.Option([_flag(key)], help=text) for key, text in _ALIAS_HELP.items()
+        ]
+        self.params += [option for options in self.sections.values() for option in options]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take out settings of plugins, `--role.name.key value`, which click cannot know."""
+        rest, ctx.obj = split_settings(args)
+        return super().parse_args(ctx, rest)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options by family."""
+        grouped = {id(option) for options in self.sections.values() for option in options}
+        own = [record for param in self.params if id(param) not in grouped and (record := param.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+        for title, options in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+        with formatter.section("Settings of plugins"):
+            formatter.write_text("--ROLE.NAME.KEY VALUE, as in --engine.local.workers 4; `slime plan` shows them all.")
+
+
+def collect_values(run_file: Path | None, flags: Mapping[str, object], settings: Mapping[str, Json]) -> dict[str, Json]:
+    """The run file with the command line on top."""
+    base = read_run_file(run_file) if run_file else {}
+    over: dict[str, Json] = {}
+    for key, value in flags.items():
+        if value is None or value == ():
+            continue
+        if key in SPECS:
+            over[key] = {"use": _parse_uses(key, value)}
+        else:
+            over[key] = _plain(key, value)
+    return merge(merge(base, over), settings)
+
+
+def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
+    """Separate `--role.name.key value` from everything else.
+
+    Raises:
+        ConfigError: a setting without a value, or of a role that does not exist.
+    """
+    rest: list[str] = []
+    settings: dict[str, Json] = {}
+    remaining = iter(arguments)
+    for argument in remaining:
+        flag, equals, value = argument.partition("=")
+        if not flag.startswith("--") or "." not in flag:
+            rest.append(argument)
+            continue
+        path = flag.removeprefix("--").replace("-", "_").split(".")
+        if len(path) != 3 or path[0] not in SPECS:
+            raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SPECS)}")
+        given = value if equals else next(remaining, None)
+        if given is None:
+            raise ConfigError(f"{flag} needs a value")
+        role, name, key = path
+        settings = merge(settings, {role: {name: {key: _literal(given)}}})
+    return rest, settings
+
+
+def _literal(text: str) -> Json:
+    try:
+        value: Json = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def _option(key: str, info: FieldInfo) -> click.Option:
+    flag, default = _flag(key), info.get_default(call_default_factory=True)
+    shown = "" if info.is_required() or default in (None, {}, []) else f"  [default: {default}]"
+    text = f"{info.description}{shown}"
+    if info.annotation is bool:
+        return click.Option([f"{flag}/--no-{flag.removeprefix('--')}"], default=None, help=text)
+    if key == "eval_prompt_data":
+        return click.Option([flag], nargs=2, multiple=True, metavar="NAME PATH", help=text)
+    many = "list[" in str(info.annotation)
+    return click.Option([flag], multiple=many, metavar=_metavar(info), help=text)
+
+
+def _metavar(info: FieldInfo) -> str:
+    annotation = str(info.annotation)
+    for kind, shown in (
+        ("Literal", ""),
+        ("Path", "PATH"),
+        ("int", "INT"),
+        ("float", "FLOAT"),
+        ("dict", "JSON"),
+    ):
+        if kind in annotation:
+            return shown or "|".join(map(str, get_args(info.annotation)))
+    return "TEXT"
+
+
+def _role_option(role: str) -> click.Option:
+    return click.Option([_flag(role)], multiple=True, metavar="NAME", help=f"Which {role.replace('_', ' ')}.")
+
+
+def _parse_uses(role: str, value: object) -> Json:
+    use: dict[str, Json] = {}
+    for text in value if isinstance(value, tuple) else (value,):
+        name, equals, weight = str(text).rpartition("=")
+        try:
+            use[name if equals else weight] = float(weight) if equals else 1.0
+        except ValueError:
+            raise ConfigError(f"--{role} {text}: the weight after '=' must be a number") from None
+    return dict(parse_use(role, use))
+
+
+def _plain(key: str, value: object) -> Json:
+    if key == "eval_prompt_data" and isinstance(value, tuple):
+        return {str(name): str(path) for name, path in value}
+    if key == "apply_chat_template_kwargs":
+        return _literal(str(value))
+    if isinstance(value, tuple):
+        return [str(each) for each in value]
+    if key in ALIASES:
+        return _literal(str(value))
+    return value if isinstance(value, bool) else str(value)

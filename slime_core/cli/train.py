@@ -1,0 +1,50 @@
+"""`slime train`: from a run file and flags to a finished run."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from slime_core.catalog import Catalog
+from slime_core.cli.main import STOPPED
+from slime_core.cli.run_options import RunCommand, collect_values
+from slime_core.config import Plan, parse_config, resolve
+from slime_core.run import Outcome, RunFolder, run
+from slime_core.sample import Json
+from slime_core.telemetry import open_display, write_report
+
+
+@click.command(cls=RunCommand)
+@click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+@click.pass_context
+def train(ctx: click.Context, run_file: Path | None, no_progress: bool, **flags: object) -> int:
+    """Train on your own prompts, as RUN_FILE (TOML) and flags say; flags win.
+
+    Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again.
+
+    slime train run.toml --lr 1e-5
+    """
+    plan = plan_run(run_file, flags, ctx.obj)
+    return execute(plan, no_progress)
+
+
+def plan_run(run_file: Path | None, flags: dict[str, object], settings: dict[str, Json]) -> Plan:
+    """Resolve a run file and flags."""
+    values = collect_values(run_file, flags, settings)
+    if run_file is not None:
+        values.setdefault("save", f"runs/{run_file.stem}")
+    return resolve(parse_config(values), Catalog.discover())
+
+
+def execute(plan: Plan, no_progress: bool) -> int:
+    """Run a plan in its folder and write the report; returns the exit code."""
+    root = plan.config.run.save
+    with RunFolder.open(root, plan.config.to_dict()) as folder, open_display(plain=no_progress) as display:
+        outcome = asyncio.run(run(plan, folder, display))
+    paths = write_report(root)
+    click.echo(f"report: {paths.markdown}")
+    if outcome is Outcome.STOPPED:
+        click.echo(f"stopped and saved; continue with: slime resume {root}")
+        return STOPPED
+    return 0

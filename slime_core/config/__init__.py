@@ -1,0 +1,32 @@
+"""Config: from a run file and flags to a plan in which every name, setting and file is checked."""
+
+from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
+from slime_core.config.families import FAMILIES, DataArgs, EvalArgs, Family, OptimArgs, RolloutArgs, RunArgs
+from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
+from slime_core.config.run_config import ALIASES, RunConfig, Selection, parse_config, parse_use
+from slime_core.config.run_file import merge, read_run_file, write_toml
+
+__all__ = [
+    "ALIASES",
+    "FAMILIES",
+    "ChoiceRow",
+    "Chosen",
+    "DataArgs",
+    "EvalArgs",
+    "Family",
+    "OptimArgs",
+    "Plan",
+    "PlanDescription",
+    "RolloutArgs",
+    "RunArgs",
+    "RunConfig",
+    "Selection",
+    "check_model_dir",
+    "describe_plan",
+    "merge",
+    "parse_config",
+    "parse_use",
+    "read_run_file",
+    "resolve",
+    "write_toml",
+]

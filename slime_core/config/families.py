@@ -1,0 +1,122 @@
+"""The core's own keys, in families; every key is flat in the run file and a flag on the command line.
+
+Names are slime's where a key does the same thing. Settings of plugins are not here: they live in their own sections.
+
+    rollout_batch_size = 64          # run file
+    --rollout-batch-size 64          # command line
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+Positive = Annotated[int, Field(ge=1)]
+Unit = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class Family(BaseModel):
+    """Base of the families: frozen, unknown keys forbidden, NaN and infinity refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataArgs(Family):
+    """Prompts."""
+
+    prompt_data: str | None = Field(None, description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice.")
+    input_key: str = Field("input", description="Column of the prompt: a string or a list of chat messages.")
+    label_key: str | None = Field(None, description="Column of the gold answer.")
+    metadata_key: str = Field("metadata", description="Column of a mapping kept with the sample; may be absent.")
+    tool_key: str = Field("tools", description="Column of tool definitions for the chat template; may be absent.")
+    apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
+    apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
+    rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
+    rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
+
+
+class RolloutArgs(Family):
+    """Rollout."""
+
+    rollout_batch_size: Positive = Field(32, description="Groups trained on per rollout.")
+    n_samples_per_prompt: Positive = Field(8, description="Samples in a group.")
+    num_rollout: Positive | None = Field(None, description="Rollouts of the run; or give num_epoch.")
+    num_epoch: Positive | None = Field(None, description="Passes over the prompts; or give num_rollout.")
+    over_sampling_batch_size: Positive | None = Field(
+        None, description="Groups drawn at a time when a group filter is on; default rollout_batch_size."
+    )
+    max_filter_waves: Positive = Field(
+        16, description="Waves without enough kept groups after which a rollout gives up, naming the reasons."
+    )
+    rollout_max_response_len: Positive = Field(256, description="Token budget of a response.")
+    rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
+    rollout_top_p: Unit = Field(1.0, description="Nucleus mass; 1 is off.")
+    rollout_top_k: int = Field(-1, ge=-1, description="Candidates kept; -1 is off.")
+    rollout_stop_token_ids: list[int] = Field([], description="Ids that end a response, besides the model's own.")
+    max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
+    sample_timeout_s: float = Field(600.0, gt=0.0, description="Seconds after which one sample's rollout is given up.")
+    reward_on_error: Literal["drop", "mask", "raise"] = Field(
+        "drop", description="What becomes of a sample that could not be generated or scored."
+    )
+    max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
+
+
+class EvalArgs(Family):
+    """Evaluation."""
+
+    eval_prompt_data: dict[str, str] = Field({}, description="Data sets to evaluate on: NAME PATH, repeatable.")
+    eval_interval: Positive | None = Field(None, description="Rollouts between evaluations.")
+    skip_eval_before_train: bool = Field(False, description="Do not evaluate before the first rollout.")
+    n_samples_per_eval_prompt: Positive = Field(
+        1, description="Samples per evaluation prompt; pass@k when more than 1."
+    )
+    eval_input_key: str | None = Field(None, description="Default input_key.")
+    eval_label_key: str | None = Field(None, description="Default label_key.")
+    eval_temperature: float | None = Field(
+        None, ge=0.0, le=10.0, description="Default rollout_temperature; 0 is greedy."
+    )
+    eval_top_p: Unit | None = Field(None, description="Default rollout_top_p.")
+    eval_top_k: int | None = Field(None, ge=-1, description="Default rollout_top_k.")
+    eval_max_response_len: Positive | None = Field(None, description="Default rollout_max_response_len.")
+
+
+class OptimArgs(Family):
+    """Optimization."""
+
+    lr: float = Field(1e-6, gt=0.0, description="Peak learning rate of AdamW.")
+    lr_warmup_iters: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
+    lr_decay_style: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape after warm-up.")
+    min_lr: float = Field(0.0, ge=0.0, description="Where the decay ends.")
+    adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
+    adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
+    adam_eps: float = Field(1e-8, gt=0.0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(0.0, ge=0.0, description="Decoupled weight decay of matrices.")
+    clip_grad: float = Field(1.0, ge=0.0, description="Global gradient norm limit; 0 is off.")
+    num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
+    calculate_per_token_loss: bool = Field(
+        False, description="Average the loss over all tokens of a step instead of over samples."
+    )
+
+
+class RunArgs(Family):
+    """Run."""
+
+    hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
+    save: Path = Field(description="Run folder: checkpoints, metrics, samples and the report.")
+    save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
+    save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
+    seed: int = Field(1234, ge=0, description="Every random number derives from it.")
+    step_timeout_s: float = Field(1800.0, gt=0.0, description="Seconds a training step may take.")
+
+
+FAMILIES: dict[str, type[Family]] = {
+    "data": DataArgs,
+    "rollout": RolloutArgs,
+    "evaluation": EvalArgs,
+    "optim": OptimArgs,
+    "run": RunArgs,
+}
+"""Attribute of `RunConfig` -> family."""
+
+FAMILY_OF_KEY: dict[str, str] = {key: name for name, family in FAMILIES.items() for key in family.model_fields}
+"""Which family a flat key belongs to."""

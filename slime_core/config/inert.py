@@ -1,0 +1,65 @@
+"""Inert keys: a key that was given and can change nothing is refused, because its author believes it does.
+
+`eval_interval = 5` without `eval_prompt_data` is the classic.
+"""
+
+from typing import TYPE_CHECKING
+
+from slime_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slime_core.config.run_config import RunConfig
+
+_EVAL_KEYS = (
+    "eval_interval",
+    "skip_eval_before_train",
+    "n_samples_per_eval_prompt",
+    "eval_input_key",
+    "eval_label_key",
+    "eval_temperature",
+    "eval_top_p",
+    "eval_top_k",
+    "eval_max_response_len",
+)
+
+
+def refuse_inert(config: "RunConfig", given: frozenset[str]) -> None:
+    """Refuse keys that were given and have no effect, and combinations that contradict each other.
+
+    Raises:
+        ConfigError: naming each key and what would give it effect.
+    """
+    problems: list[str] = []
+
+    def needs(key: str, condition: bool, remedy: str) -> None:
+        if key in given and not condition:
+            problems.append(f"{key} has no effect here: {remedy}")
+
+    rollout, data = config.rollout, config.data
+    for key in _EVAL_KEYS:
+        needs(key, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out")
+    if config.evaluation.eval_prompt_data and config.evaluation.eval_interval is None:
+        problems.append("eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations")
+    needs(
+        "apply_chat_template_kwargs",
+        data.apply_chat_template,
+        "set apply_chat_template = true, or leave it out",
+    )
+    filtering = bool(config.roles["group_filter"].use)
+    needs("over_sampling_batch_size", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
+    needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
+    decays = config.optim.lr_decay_style != "constant"
+    needs("min_lr", decays, 'set lr_decay_style = "linear" or "cosine"')
+    if rollout.num_rollout is not None and rollout.num_epoch is not None:
+        problems.append("num_rollout and num_epoch both say how long the run is: give one")
+    if rollout.num_rollout is None and rollout.num_epoch is None:
+        problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
+    if not config.roles["reward"].use:
+        problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
+    if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
+        problems.append(
+            f"num_steps_per_rollout = {config.optim.num_steps_per_rollout} is more than "
+            f"rollout_batch_size = {rollout.rollout_batch_size} groups"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))

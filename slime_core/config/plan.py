@@ -1,0 +1,159 @@
+"""Plan: a configuration with every name resolved, every setting typed and every file seen, before anything starts.
+
+Example:
+
+    plan = resolve(config, Catalog.discover())
+    plan.one("engine").spec           # Registered choices with validated settings
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from slime_core.catalog import Catalog, Registered, did_you_mean
+from slime_core.config.run_config import RunConfig, Selection, explain
+from slime_core.errors import ConfigError, ModelError
+from slime_core.roles import (
+    SPECS,
+    BufferSpec,
+    Choice,
+    DataSourceSpec,
+    EngineSpec,
+    Settings,
+    TrainerSpec,
+    Transport,
+    agree_transport,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One choice of one role, ready to be built."""
+
+    reference: str
+    """What the catalog finds it by."""
+    registered: Registered
+    """Its spec and where it comes from."""
+    settings: Settings
+    """Its validated settings."""
+    weight: float
+    """Its weight among several."""
+
+    def choice(self, role: str) -> Choice:
+        """The same for another process."""
+        return Choice(role, self.reference, self.registered.plugin, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything resolved."""
+
+    config: RunConfig
+    """The configuration."""
+    catalog: Catalog
+    """Where the choices come from."""
+    roles: Mapping[str, tuple[Chosen, ...]]
+    """The choices of each role, in order."""
+    transport: Transport
+    """How weights travel from the trainer to the engine."""
+    unused: tuple[str, ...]
+    """Sections of the run file that nothing selected."""
+
+    def one(self, role: str) -> Chosen:
+        """The single choice of a role that must have one."""
+        return self.roles[role][0]
+
+    def maybe(self, role: str) -> Chosen | None:
+        """The single choice of a role that may have none."""
+        return next(iter(self.roles[role]), None)
+
+
+def resolve(config: RunConfig, catalog: Catalog) -> Plan:
+    """Resolve every name and check every setting.
+
+    Raises:
+        UnknownName: a role has no choice of that name.
+        ConfigError: settings are refused, or two choices do not fit each other; all problems in one message.
+        ModelError: the model directory cannot be used.
+    """
+    problems: list[str] = []
+    roles: dict[str, tuple[Chosen, ...]] = {}
+    unused: list[str] = []
+    for role, selection in config.roles.items():
+        roles[role] = _choose(role, selection, catalog, problems)
+        unused += [f"{role}.{name}" for name in selection.sections if name not in selection.use]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    _check_fit(config, roles)
+    check_model_dir(config.run.hf_checkpoint)
+    trainer, engine = roles["trainer"][0], roles["engine"][0]
+    transport = agree_transport(
+        trainer.reference,
+        cast(TrainerSpec, trainer.registered.spec).transports,
+        engine.reference,
+        cast(EngineSpec, engine.registered.spec).transports,
+    )
+    return Plan(config, catalog, roles, transport, tuple(unused))
+
+
+def _choose(role: str, selection: Selection, catalog: Catalog, problems: list[str]) -> tuple[Chosen, ...]:
+    chosen = []
+    for name, weight in selection.use.items():
+        registered = catalog.find(role, name)
+        model = registered.spec.settings
+        try:
+            settings = model.model_validate(selection.sections.get(name, {}))
+        except ValidationError as error:
+            sentences = explain(error, prefix=f"{role}.{name}")
+            unknown = [str(item["loc"][0]) for item in error.errors() if item["type"] == "extra_forbidden"]
+            hints = [did_you_mean(key, model.model_fields) for key in unknown]
+            known = f" Settings of {name!r}: {', '.join(model.model_fields) or 'none'}."
+            problems.append("\n".join(sentences) + "".join(hints) + (known if unknown else ""))
+            continue
+        chosen.append(Chosen(name, registered, settings, weight))
+    return tuple(chosen)
+
+
+def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> None:
+    for role in SPECS:
+        if not SPECS[role].many and not roles[role] and role != "group_filter":
+            raise ConfigError(f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"')
+    source = roles["data_source"][0]
+    if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
+        if config.data.prompt_data is None:
+            raise ConfigError("prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE")
+    elif config.data.prompt_data is not None:
+        raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
+    buffer = roles["buffer"][0]
+    own_filter = roles["buffer_filter"][0].reference
+    if not cast(BufferSpec, buffer.registered.spec).uses_buffer_filter and own_filter != "fifo":
+        raise ConfigError(f"buffer filter {own_filter!r} has no effect here: buffer {buffer.reference!r} takes none")
+
+
+def check_model_dir(directory: Path) -> None:
+    """See that a directory holds a model, its configuration and a tokenizer.
+
+    Raises:
+        ModelError: naming what is missing and how to make it.
+    """
+    if not directory.is_dir():
+        raise ModelError(f"no model directory {directory}: hf_checkpoint must be a local directory in HF format")
+    there = sorted(each.name for each in directory.iterdir())
+    listed = f"{directory} holds {', '.join(there) or 'nothing'}"
+    if "config.json" not in there:
+        raise ModelError(f"no config.json: {listed}. Is it a model directory in HF format?")
+    if not any(name.endswith(".safetensors") for name in there):
+        raise ModelError(f"no .safetensors weights: {listed}. Save the model with `save_pretrained` of transformers.")
+    if "tokenizer.json" not in there:
+        raise ModelError(
+            f"no tokenizer.json: {listed}. Make one with "
+            f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers."
+        )
+    try:
+        json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{directory / 'config.json'} is not JSON: {error}") from None

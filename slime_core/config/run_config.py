@@ -1,0 +1,197 @@
+"""RunConfig: what a run file and a command line say, checked as far as it goes without plugins.
+
+    config = parse_config({"prompt_data": "train.jsonl", "reward": {"use": "math"}, ...})
+    config.rollout.rollout_batch_size
+
+Keys are flat; each role is a table whose `use` selects (`[reward] use = {math = 0.8}`), with settings in
+`[reward.math]`. slime's names for settings of our own plugins are accepted flat and land in their section.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from slime_core.catalog import did_you_mean
+from slime_core.config.families import (
+    FAMILIES,
+    FAMILY_OF_KEY,
+    DataArgs,
+    EvalArgs,
+    OptimArgs,
+    RolloutArgs,
+    RunArgs,
+)
+from slime_core.config.inert import refuse_inert
+from slime_core.errors import ConfigError
+from slime_core.roles import SPECS
+from slime_core.sample import Json
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "advantage_estimator": ("advantage", "use"),
+    "loss_type": ("loss", "use"),
+    "eps_clip": ("loss", "policy_loss", "eps_clip"),
+    "eps_clip_high": ("loss", "policy_loss", "eps_clip_high"),
+    "eps_clip_c": ("loss", "policy_loss", "eps_clip_c"),
+    "grpo_std_normalization": ("advantage", "grpo", "grpo_std_normalization"),
+    "rewards_normalization": ("advantage", "grpo", "rewards_normalization"),
+}
+"""slime's flat names for what lives in a section here."""
+
+DEFAULT_USE: dict[str, dict[str, float]] = {
+    "data_source": {"prompts": 1.0},
+    "generator": {"single_turn": 1.0},
+    "reward": {},
+    "group_filter": {},
+    "buffer": {"fifo": 1.0},
+    "buffer_filter": {"fifo": 1.0},
+    "advantage": {"grpo": 1.0},
+    "loss": {"policy_loss": 1.0},
+    "engine": {"local": 1.0},
+    "trainer": {"local": 1.0},
+    "launcher": {"local": 1.0},
+    "tracker": {},
+}
+"""What a role uses when the run file does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a run file says about one role."""
+
+    use: Mapping[str, float]
+    """Selected names and their weights."""
+    sections: Mapping[str, Mapping[str, Json]]
+    """Settings by name, selected or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """A whole configuration; each part of the house is handed its family only."""
+
+    data: DataArgs
+    """Prompts."""
+    rollout: RolloutArgs
+    """Rollout."""
+    evaluation: EvalArgs
+    """Evaluation."""
+    optim: OptimArgs
+    """Optimization."""
+    run: RunArgs
+    """Run folder, model and seed."""
+    roles: Mapping[str, Selection]
+    """Selections by role."""
+
+    def to_dict(self) -> dict[str, Json]:
+        """The configuration as a run file's keys, defaults written out."""
+        flat: dict[str, Json] = {}
+        for family in FAMILIES:
+            flat.update(getattr(self, family).model_dump(mode="json", exclude_none=True))
+        for role, chosen in self.roles.items():
+            table: dict[str, Json] = {"use": dict(chosen.use)}
+            table.update({name: dict(section) for name, section in chosen.sections.items()})
+            flat[role] = table
+        return flat
+
+
+def parse_config(values: Mapping[str, Json]) -> RunConfig:
+    """Check and sort the keys of a run file.
+
+    Raises:
+        ConfigError: unknown, missing, mistyped, out-of-range or inert keys; all of them in one message.
+    """
+    flat = _expand_aliases(values)
+    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in SPECS]
+    parsed: dict[str, object] = {}
+    for name, family in FAMILIES.items():
+        mine = {key: value for key, value in flat.items() if FAMILY_OF_KEY.get(key) == name}
+        try:
+            parsed[name] = family.model_validate(mine)
+        except ValidationError as error:
+            problems += explain(error)
+    roles: dict[str, Selection] = {}
+    for role in SPECS:
+        try:
+            roles[role] = _parse_selection(role, flat.get(role, {}))
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    config = RunConfig(**parsed, roles=roles)  # type: ignore[arg-type]
+    refuse_inert(config, given=frozenset(flat))
+    return config
+
+
+def explain(error: ValidationError, prefix: str = "") -> list[str]:
+    """One sentence for each thing that a model refused, with a did-you-mean for unknown keys."""
+    sentences = []
+    for item in error.errors():
+        where = ".".join(filter(None, (prefix, *map(str, item["loc"]))))
+        if item["type"] == "missing":
+            sentences.append(f"{where} is required: set it in the run file or pass --{where.replace('_', '-')}")
+        elif item["type"] == "extra_forbidden":
+            sentences.append(f"unknown setting {where}.")
+        else:
+            sentences.append(f"{where} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}")
+    return sentences
+
+
+def _unknown_key(key: str) -> str:
+    known = [*FAMILY_OF_KEY, *SPECS, *ALIASES]
+    return f"unknown key {key!r}.{did_you_mean(key, known) or ' `slime train --help` lists every key.'}"
+
+
+def _expand_aliases(values: Mapping[str, Json]) -> dict[str, Json]:
+    flat: dict[str, Json] = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+    for alias, path in ALIASES.items():
+        if alias not in flat:
+            continue
+        value = flat.pop(alias)
+        table = flat
+        for part in path[:-1]:
+            inner = table.get(part, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{part} must be a table, got {inner!r}")
+            table[part] = inner = dict(inner)
+            table = inner
+        if path[-1] in table and table[path[-1]] != value:
+            raise ConfigError(
+                f"{alias} = {value!r} contradicts {'.'.join(path)} = {table[path[-1]]!r}: give one of them"
+            )
+        table[path[-1]] = value
+    return flat
+
+
+def _parse_selection(role: str, table: Json) -> Selection:
+    if not isinstance(table, dict):
+        raise ConfigError(f'{role} = {table!r}: write a table instead, [{role}] use = "{table}"')
+    sections: dict[str, Mapping[str, Json]] = {}
+    for name, section in table.items():
+        if name == "use":
+            continue
+        if not isinstance(section, dict):
+            hint = f" A setting belongs in the section of what it sets: [{role}.NAME]."
+            raise ConfigError(f"[{role}] has a key {name!r} that is no table.{hint}")
+        sections[name] = section
+    use = parse_use(role, table["use"]) if "use" in table else DEFAULT_USE[role]
+    return Selection(use, sections)
+
+
+def parse_use(role: str, value: Json) -> dict[str, float]:
+    """Names and weights of a `use`: "math", ["math", "format"] or {math = 0.8, format = 0.2}.
+
+    Raises:
+        ConfigError: another shape, a weight that is no number, or several names where one is wanted.
+    """
+    match value:
+        case str():
+            use: dict[str, float] = {value: 1.0}
+        case list() if all(isinstance(name, str) for name in value):
+            use = {str(name): 1.0 for name in value}
+        case dict() if all(isinstance(each, int | float) and not isinstance(each, bool) for each in value.values()):
+            use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]
+        case _:
+            raise ConfigError(f'{role}.use = {value!r}: write "NAME", or a table of weights {{NAME = 1.0}}')
+    if len(use) > 1 and not SPECS[role].many:
+        raise ConfigError(f"{role}.use names {', '.join(use)}: this role takes one")
+    return use

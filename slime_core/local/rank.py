@@ -1,0 +1,162 @@
+"""The local trainer: one rank of data-parallel AdamW over flat fp32 vectors.
+
+Weights, gradient and both moments are one vector each, so all-reduce, clipping and the update are a handful of
+calls whatever the model. Samples with one prompt share its computation; groups of zero advantage are not computed.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+
+from slime_core.catalog import Catalog
+from slime_core.errors import CheckpointError, NonFiniteError
+from slime_core.local.model import load_model
+from slime_core.local.settings import LocalTrainerSettings
+from slime_core.local.step import LocalStep
+from slime_core.roles import (
+    Advantage,
+    Choice,
+    Loss,
+    LossSpec,
+    Optim,
+    RankSetup,
+    Setup,
+    StepResult,
+    TrainBatch,
+    WeightSlot,
+)
+from slime_core.train.schedule import learning_rate
+
+
+class LocalRank:
+    """One process of local training."""
+
+    def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
+        """Load the model, build advantage and loss, and meet the other ranks."""
+        torch.set_num_threads(1)
+        self._rank, self._world_size, self._setup = rank, world_size, setup
+        if world_size > 1:
+            meeting = f"file://{setup.rendezvous.absolute()}"
+            dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
+        self._model = load_model(setup.hf_checkpoint)
+        self._weights = torch.empty(self._model.numel)
+        self._model.read_into(self._weights)
+        self._model.bind(self._weights)
+        self._optimizer = FlatAdamW(self._weights, self._model.layout, setup.optim)
+        advantage, _ = _build(setup.advantage, setup.seed)
+        loss, loss_spec = _build(setup.loss, setup.seed)
+        self._step = LocalStep(
+            model=self._model,
+            advantage=cast(Advantage, advantage),
+            loss=cast(Loss, loss),
+            skip_zero_advantage=cast(LossSpec, loss_spec).zero_without_advantage,
+            temperature=setup.rollout_temperature,
+            per_token=setup.calculate_per_token_loss,
+            max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
+        )
+
+    def weight_slots(self) -> Sequence[WeightSlot]:
+        """Layout of the flat weight vector."""
+        return [WeightSlot(slot.name, tuple(slot.shape), slot.offset) for slot in self._model.layout]
+
+    def train_step(self, batch: TrainBatch) -> StepResult:
+        """One optimizer step; see `TrainerRank.train_step`."""
+        gradient, result = self._step.run(batch)
+        if self._world_size > 1:
+            dist.all_reduce(gradient)
+        norm = float(gradient.norm())
+        if not math.isfinite(norm):
+            raise NonFiniteError(
+                f"the gradient norm of step {self._optimizer.steps} is {norm}; the weights are as before it. "
+                "Lower lr, raise eps of the loss's clip, or look at the rewards and log-probs of the newest samples."
+            )
+        lr = self._optimizer.step(gradient, norm)
+        return StepResult(result.metrics, {"grad_norm": norm, "lr-pg_0": lr}, result.scores)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The current weights by HF name."""
+        for slot in self._model.layout:
+            yield slot.name, self._weights[slot.offset : slot.offset + slot.numel].view(slot.shape)
+
+    def save(self, directory: Path) -> None:
+        """Rank 0 writes the model to `hf/` and exact weights and moments to `optim/`."""
+        if self._rank == 0:
+            self._model.save_hf(directory / "hf", self._weights)
+            self._optimizer.save(directory / "optim")
+
+    def load(self, directory: Path) -> None:
+        """Read weights and moments."""
+        self._optimizer.load(directory / "optim")
+
+
+class FlatAdamW:
+    """AdamW with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2) on one flat vector, clipped first."""
+
+    FILE = "adamw.safetensors"
+
+    def __init__(self, weights: torch.Tensor, layout: Sequence[WeightSlot], optim: Optim) -> None:
+        """Start with zero moments; `weights` [N] is updated in place."""
+        self._weights, self._optim = weights, optim
+        self._m, self._v = torch.zeros_like(weights), torch.zeros_like(weights)
+        self._decayed = [
+            slice(slot.offset, slot.offset + slot.numel) for slot in layout if len(slot.shape) > 1
+        ]
+        self.steps = 0
+
+    def step(self, gradient: torch.Tensor, norm: float) -> float:
+        """Apply one gradient [N], which is scaled in place to the norm limit; returns the learning rate used."""
+        optim = self._optim
+        lr = learning_rate(optim, self.steps)
+        self.steps += 1
+        if optim.clip_grad and norm > optim.clip_grad:
+            gradient.mul_(optim.clip_grad / (norm + 1e-6))
+        self._m.lerp_(gradient, 1 - optim.adam_beta1)
+        self._v.mul_(optim.adam_beta2).addcmul_(gradient, gradient, value=1 - optim.adam_beta2)
+        if optim.weight_decay:
+            for part in self._decayed:
+                self._weights[part].mul_(1 - lr * optim.weight_decay)
+        correction_m, correction_v = 1 - optim.adam_beta1**self.steps, 1 - optim.adam_beta2**self.steps
+        denominator = (self._v / correction_v).sqrt_().add_(optim.adam_eps)
+        self._weights.addcdiv_(self._m, denominator, value=-lr / correction_m)
+        return lr
+
+    def save(self, directory: Path) -> None:
+        """Write weights, moments and the step count."""
+        directory.mkdir(parents=True)
+        tensors = {"weights": self._weights, "m": self._m, "v": self._v, "steps": torch.tensor(self.steps)}
+        save_file(tensors, directory / self.FILE)
+
+    def load(self, directory: Path) -> None:
+        """The inverse of `save`.
+
+        Raises:
+            CheckpointError: it is of another model.
+        """
+        tensors = load_file(directory / self.FILE)
+        if tensors["weights"].shape != self._weights.shape:
+            saved, mine = tensors["weights"].numel(), self._weights.numel()
+            raise CheckpointError(
+                f"{directory / self.FILE} is of a model of {saved} weights, and this one has {mine}"
+            )
+        self._weights.copy_(tensors["weights"])
+        self._m.copy_(tensors["m"])
+        self._v.copy_(tensors["v"])
+        self.steps = int(tensors["steps"])
+
+
+def _build(choice: Choice, seed: int) -> tuple[object, object]:
+    """Build a tensor role from its plugin, found again in this process."""
+    catalog = Catalog.discover()
+    spec = catalog.find(choice.role, choice.name).spec
+
+    def make(role: str, name: str, **settings: object) -> object:
+        other = catalog.find(role, name).spec
+        return other.factory(other.settings.model_validate(settings), setup)
+
+    setup = Setup(make, seed)
+    return spec.factory(choice.settings, setup), spec

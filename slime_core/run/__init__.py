@@ -1,0 +1,37 @@
+"""Run: the driver's loop with its ledger, checkpoints and run folder.
+
+Example:
+
+    with RunFolder.open(Path("runs/first"), plan.config.to_dict()) as folder:
+        asyncio.run(run(plan, folder, display))
+"""
+
+from slime_core.run.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    verify,
+    write_checkpoint,
+)
+from slime_core.run.folder import RunFolder
+from slime_core.run.ledger import GroupState, Ledger, LedgerError
+from slime_core.run.loop import Outcome, run
+from slime_core.run.session import Session
+from slime_core.run.trainer import Trainer, TrainReport
+
+__all__ = [
+    "Checkpoint",
+    "GroupState",
+    "Ledger",
+    "LedgerError",
+    "Outcome",
+    "RunFolder",
+    "Session",
+    "TrainReport",
+    "Trainer",
+    "list_checkpoints",
+    "newest_checkpoint",
+    "run",
+    "verify",
+    "write_checkpoint",
+]

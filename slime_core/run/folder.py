@@ -1,0 +1,119 @@
+"""The run folder: everything one run writes, locked while it runs.
+
+Example:
+
+    with RunFolder.open(path, config) as folder: ...      # made when missing, refused when it holds another run
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from slime_core.config import read_run_file, write_toml
+from slime_core.errors import RunFolderError
+from slime_core.sample import Json
+
+CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "num_rollout", "num_epoch", "step_timeout_s"})
+"""Keys that may differ when a run is continued: they do not change what was computed so far."""
+
+
+class RunFolder:
+    """Paths of one run, and its lock."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the paths; nothing is touched."""
+        self.root = root
+        self.config_file = root / "run.toml"
+        self.metrics = root / "metrics.jsonl"
+        self.ledger = root / "ledger.jsonl"
+        self.checkpoints = root / "checkpoints"
+        self.samples = root / "samples"
+        self.logs = root / "logs"
+        self.scratch = root / "scratch"
+        self._lock: IO[bytes] | None = None
+
+    @classmethod
+    def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
+        """Make or reopen a run folder for a configuration, and lock it.
+
+        Raises:
+            RunFolderError: it cannot be written, another process runs in it, or it holds a run of another config.
+        """
+        folder = cls(root)
+        try:
+            for directory in (root, folder.checkpoints, folder.samples, folder.logs):
+                directory.mkdir(parents=True, exist_ok=True)
+            folder._acquire()
+            shutil.rmtree(folder.scratch, ignore_errors=True)
+            folder.scratch.mkdir()
+            if folder.config_file.exists():
+                folder._refuse_other_config(config)
+            else:
+                beside = folder.config_file.with_suffix(".tmp")
+                beside.write_text(write_toml(config), encoding="utf-8")
+                beside.rename(folder.config_file)
+        except OSError as error:
+            folder.close()
+            raise RunFolderError(_explain(root, error)) from None
+        except RunFolderError:
+            folder.close()
+            raise
+        return folder
+
+    def _acquire(self) -> None:
+        self._lock = (self.root / "lock").open("a+b")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            owner = self._lock.read().decode() or "another process"
+            raise RunFolderError(f"{owner} is running in {self.root}: wait for it, or give another --save") from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()}".encode())
+        self._lock.flush()
+
+    def _refuse_other_config(self, config: Mapping[str, Json]) -> None:
+        before = read_run_file(self.config_file)
+        now = {key: value for key, value in config.items() if value is not None}
+        keys = sorted((before.keys() | now.keys()) - CHANGEABLE)
+        differing = [
+            f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in keys if before.get(key) != now.get(key)
+        ]
+        if differing:
+            raise RunFolderError(
+                f"{self.root} holds a run of another config, which differs in\n  " + "\n  ".join(differing) + "\n"
+                f"Continue it as it was with `slime resume {self.root}`, or give another --save."
+            )
+
+    def close(self) -> None:
+        """Release the lock and remove scratch files; idempotent."""
+        if self._lock is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> "RunFolder":
+        """Use as a context."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _explain(root: Path, error: OSError) -> str:
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"cannot write to run folder {root}: it is read-only for this user; give another --save"
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"cannot write to run folder {root}: the disk is full"
+        case errno.ENOTDIR | errno.EEXIST:
+            return f"run folder {root} is a file, or lies inside one; give another --save"
+    return f"cannot use run folder {root}: {error.strerror}"

@@ -1,0 +1,133 @@
+"""The ledger: every group's identity and state, append-only, so that nothing is lost and nothing is trained twice.
+
+    drawn -> finished -> buffered -> trained | dropped(reason)
+
+A transition that skips a state or repeats one is an error: it means that the loop lost count. On resume the file is
+truncated to the offset that the checkpoint recorded.
+"""
+
+import enum
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from slime_core.errors import RunFolderError, SlimeError
+from slime_core.sample import GroupId, Json
+
+
+class GroupState(enum.Enum):
+    """Where a group stands."""
+
+    DRAWN = "drawn"
+    """Its prompt left the data source; it is being generated."""
+    FINISHED = "finished"
+    """Generated, scored and kept by the filter."""
+    BUFFERED = "buffered"
+    """Waiting in the buffer."""
+    TRAINED = "trained"
+    """Used in an optimizer step."""
+    DROPPED = "dropped"
+    """Will never be trained; the line says why."""
+
+
+_BEFORE: dict[GroupState, frozenset[GroupState | None]] = {
+    GroupState.DRAWN: frozenset({None}),
+    GroupState.FINISHED: frozenset({GroupState.DRAWN}),
+    GroupState.BUFFERED: frozenset({GroupState.FINISHED}),
+    GroupState.TRAINED: frozenset({GroupState.BUFFERED}),
+    GroupState.DROPPED: frozenset({GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED}),
+}
+
+
+class LedgerError(SlimeError):
+    """The accounts do not balance."""
+
+
+class Ledger:
+    """Accounts of one run; live groups are held by identity, ended ones are counted."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file for appending."""
+        try:
+            self._file = path.open("ab")
+        except OSError as error:
+            raise RunFolderError(f"cannot write the ledger {path}: {error.strerror}") from None
+        self._live: dict[GroupId, GroupState] = {}
+        self._ended: Counter[str] = Counter()
+
+    def record(self, state: GroupState, ids: Iterable[GroupId], rollout_id: int) -> None:
+        """Move groups to a state.
+
+        Raises:
+            LedgerError: a group cannot move there from where it is.
+        """
+        self._move(state, dict.fromkeys(ids), rollout_id)
+
+    def drop(self, reasons: Mapping[GroupId, str], rollout_id: int) -> None:
+        """Move groups to DROPPED, each with its reason; errors as in `record`."""
+        self._move(GroupState.DROPPED, reasons, rollout_id)
+
+    def _move(self, state: GroupState, reasons: Mapping[GroupId, str | None], rollout_id: int) -> None:
+        lines = []
+        for group_id, reason in reasons.items():
+            now = self._live.get(group_id)
+            if now not in _BEFORE[state]:
+                was = now.value if now else "unknown"
+                raise LedgerError(f"group {group_id} cannot become {state.value}: it is {was}")
+            if state in (GroupState.TRAINED, GroupState.DROPPED):
+                del self._live[group_id]
+                self._ended[state.value] += 1
+            else:
+                self._live[group_id] = state
+            line: dict[str, Json] = {"id": str(group_id), "state": state.value, "rollout_id": rollout_id}
+            if reason is not None:
+                line["reason"] = reason
+            lines.append(json.dumps(line))
+        if lines:
+            self._file.write(("\n".join(lines) + "\n").encode())
+
+    def is_drawn(self, group_id: GroupId) -> bool:
+        """Whether the group is being generated."""
+        return self._live.get(group_id) is GroupState.DRAWN
+
+    def counts(self) -> dict[str, int]:
+        """Groups by state."""
+        live = Counter(state.value for state in self._live.values())
+        return {state.value: live[state.value] + self._ended[state.value] for state in GroupState}
+
+    def reconcile(self, buffered: int) -> None:
+        """See that the buffer holds what the accounts say, and that nothing is half-done at a commit point.
+
+        Raises:
+            LedgerError: they differ.
+        """
+        counts = self.counts()
+        if counts["drawn"] or counts["finished"] or counts["buffered"] != buffered:
+            raise LedgerError(f"the buffer holds {buffered} groups, and the ledger says {counts}")
+
+    def state_dict(self) -> dict[str, Json]:
+        """Accounts and file position, flushed to disk."""
+        self._file.flush()
+        live: dict[str, Json] = {str(group_id): state.value for group_id, state in self._live.items()}
+        return {"offset": self._file.tell(), "live": live, "ended": dict(self._ended)}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Go back to a commit point: later lines are cut off.
+
+        Raises:
+            LedgerError: the file is shorter than the commit point.
+        """
+        offset, live, ended = state["offset"], state["live"], state["ended"]
+        assert isinstance(offset, int) and isinstance(live, dict) and isinstance(ended, dict)
+        size = self._file.seek(0, 2)
+        if size < offset:
+            raise LedgerError(f"the ledger has {size} bytes, and the checkpoint was made at {offset}")
+        self._file.truncate(offset)
+        self._file.seek(offset)
+        self._live = {GroupId.parse(group_id): GroupState(value) for group_id, value in live.items()}
+        self._ended = Counter({name: int(str(count)) for name, count in ended.items()})
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()

@@ -1,0 +1,263 @@
+"""The loop: rollout, buffer, train, publish, and a commit point at the end of every saved step.
+
+Example:
+
+    outcome = await run(plan, folder, display)          # resumes by itself from the folder's newest checkpoint
+"""
+
+import enum
+import time
+from collections.abc import Mapping, Sequence
+
+from slime_core.config import Plan
+from slime_core.errors import CheckpointError, StopRun
+from slime_core.hookspecs import (
+    CheckpointLoaded,
+    CheckpointSaved,
+    EvalEnd,
+    RolloutEnd,
+    RolloutStart,
+    RunEnd,
+    RunFailed,
+    RunStart,
+    TrainStepEnd,
+)
+from slime_core.roles import BufferContext, Draw
+from slime_core.rollout import RolloutResult, evaluate
+from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
+from slime_core.run.folder import RunFolder
+from slime_core.run.ledger import GroupState
+from slime_core.run.session import Session
+from slime_core.run.stop import StopRequest, on_signals
+from slime_core.sample import Json
+from slime_core.telemetry import Display, MetricsLog, SampleLog
+
+
+class Outcome(enum.Enum):
+    """How a run ended."""
+
+    DONE = "done"
+    """All rollouts are trained, or a run hook said that it is enough."""
+    STOPPED = "stopped"
+    """Somebody asked it to stop; the last step is saved."""
+
+
+async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
+    """Run, or continue, the plan in its folder.
+
+    Raises:
+        SlimeError: whatever ends the run; the newest checkpoint stays usable.
+    """
+    session = Session(plan, folder, display.phase)
+    stop = StopRequest()
+    with on_signals(stop, display.message):
+        try:
+            async with session:
+                outcome = await Loop(session, display, stop).run()
+                await session.hooks.emit(RunEnd(folder.root, session.num_rollout))
+                return outcome
+        except BaseException as error:
+            await session.hooks.emit(RunFailed(folder.root, error))
+            raise
+
+
+class Loop:
+    """One run in progress."""
+
+    def __init__(self, session: Session, display: Display, stop: StopRequest) -> None:
+        """Take over a started session."""
+        self._session = session
+        self._display = display
+        self._stop = stop
+        self._config = session.plan.config
+        self._metrics = MetricsLog(session.folder.metrics)
+        self._samples = SampleLog(session.folder.samples)
+        self._rollout_id = 0
+        self._step = 0
+        self._saved_at = -1
+
+    async def run(self) -> Outcome:
+        """All remaining rollouts."""
+        session = self._session
+        resumed = await self._resume()
+        await session.publish(self._rollout_id)
+        await session.hooks.emit(RunStart(session.folder.root, self._rollout_id, session.num_rollout))
+        if not resumed:
+            if self._evaluates() and not self._config.evaluation.skip_eval_before_train:
+                await self._evaluate()
+            await self._save()
+        try:
+            while self._rollout_id < session.num_rollout and not self._stop.asked:
+                await self._one_rollout()
+        except StopRun as reason:
+            self._display.message(f"stopped by a run hook: {reason}")
+            await self._save()
+            return Outcome.DONE
+        if self._saved_at != self._rollout_id:
+            await self._save()
+        return Outcome.DONE if self._rollout_id >= session.num_rollout else Outcome.STOPPED
+
+    async def _one_rollout(self) -> None:
+        session, started = self._session, time.monotonic()
+        await session.hooks.emit(RolloutStart(self._rollout_id, self._rollout_id))
+        result = await self._collect()
+        rolled_out = time.monotonic()
+        draw = self._take(result)
+        self._display.phase(f"trainer: {len(draw.groups)} groups")
+        report = await session.trainer.train(draw.groups, draw.weights)
+        session.buffer.update(report.scores)
+        session.ledger.record(GroupState.TRAINED, [group.id for group in draw.groups], self._rollout_id)
+        trained = time.monotonic()
+        self._display.phase("engine: new weights")
+        await session.publish(self._rollout_id + 1)
+        timing = _timing(result, started, rolled_out, trained, time.monotonic())
+        await self._report(result, report.steps, timing)
+        self._rollout_id += 1
+        if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
+            await self._evaluate()
+        if self._is_due(self._config.run.save_interval):
+            await self._save()
+
+    async def _collect(self) -> RolloutResult:
+        """Generate until the buffer can feed a step."""
+        session = self._session
+        want = self._config.rollout.rollout_batch_size - len(session.buffer)
+        session.source.rollout_id = self._rollout_id
+        self._display.phase(f"engine: {max(0, want)} groups of {self._config.rollout.n_samples_per_prompt}")
+        return await session.scheduler.collect(self._rollout_id, max(0, want))
+
+    def _take(self, result: RolloutResult) -> Draw:
+        session, want = self._session, self._config.rollout.rollout_batch_size
+        session.buffer.add(result.kept)
+        session.ledger.record(GroupState.BUFFERED, [group.id for group in result.kept], self._rollout_id)
+        context = BufferContext(self._rollout_id, self._rollout_id)
+        draw = session.buffer.sample(want, context)
+        session.ledger.drop(session.buffer.evict(context), self._rollout_id)
+        return draw
+
+    async def _report(
+        self, result: RolloutResult, steps: Sequence[Mapping[str, float]], timing: Mapping[str, float]
+    ) -> None:
+        session = self._session
+        metrics = {**result.metrics, **_mean(steps), **timing, "rollout/step": float(self._rollout_id)}
+        await session.hooks.emit(RolloutEnd(self._rollout_id, result.kept, result.dropped, metrics))
+        for step_metrics in steps:
+            await session.hooks.emit(TrainStepEnd(self._rollout_id, self._step, step_metrics))
+            self._step += 1
+        self._samples.write(self._rollout_id, result.kept)
+        await self._log(self._rollout_id, metrics)
+
+    async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        self._metrics.append(rollout_id=rollout_id, step=self._step, metrics=metrics)
+        for tracker in self._session.trackers:
+            await tracker.log(self._step, metrics)
+        self._display.row(rollout_id, metrics)
+
+    def _evaluates(self) -> bool:
+        return bool(self._session.eval_prompts)
+
+    def _is_due(self, interval: int | None) -> bool:
+        return interval is not None and (
+            self._rollout_id % interval == 0 or self._rollout_id == self._session.num_rollout
+        )
+
+    async def _evaluate(self) -> None:
+        session = self._session
+        self._display.phase(f"evaluation: {', '.join(session.eval_prompts)}")
+        result = await evaluate(
+            session.scheduler,
+            session.eval_sets,
+            rollout_id=self._rollout_id,
+        )
+        self._samples.write_eval(self._rollout_id, result.samples)
+        await session.hooks.emit(EvalEnd(self._rollout_id, result.samples, result.metrics))
+        await self._log(self._rollout_id, result.metrics)
+
+    async def _save(self) -> None:
+        session, rollout_id = self._session, self._rollout_id
+        self._display.phase("checkpoint")
+        session.ledger.reconcile(len(session.buffer))
+        run_args = self._config.run
+        checkpoint = await write_checkpoint(
+            session.folder.checkpoints, rollout_id, self._state(), session.trainer.save, run_args.save_keep
+        )
+        self._saved_at = rollout_id
+        await session.hooks.emit(CheckpointSaved(checkpoint.path, rollout_id))
+
+    def _state(self) -> dict[str, Json]:
+        session = self._session
+        return {
+            "rollout_id": self._rollout_id,
+            "step": self._step,
+            "data_source": session.source.state_dict(),
+            "buffer": session.buffer.state_dict(),
+            "ledger": session.ledger.state_dict(),
+            "metrics_position": self._metrics.position(),
+            "plugins": session.plan.catalog.lock(),
+        }
+
+    async def _resume(self) -> bool:
+        session = self._session
+        checkpoint = newest_checkpoint(session.folder.checkpoints, self._display.message)
+        if checkpoint is None:
+            self._metrics.truncate(0)
+            session.ledger.load_state_dict({"offset": 0, "live": {}, "ended": {}})
+            return False
+        self._display.phase(f"loading {checkpoint.path.name}")
+        state = checkpoint.state()
+        self._refuse_other_plugins(checkpoint, state)
+        await session.trainer.load(checkpoint.path)
+        self._rollout_id, self._step = _count(state, "rollout_id"), _count(state, "step")
+        self._saved_at = self._rollout_id
+        session.source.load_state_dict(_table(state, "data_source"))
+        session.buffer.load_state_dict(_table(state, "buffer"))
+        session.ledger.load_state_dict(_table(state, "ledger"))
+        self._metrics.truncate(_count(state, "metrics_position"))
+        self._display.message(f"continuing after rollout {self._rollout_id} of {session.num_rollout}")
+        await session.hooks.emit(CheckpointLoaded(checkpoint.path, self._rollout_id))
+        return True
+
+    def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
+        saved, now = _table(state, "plugins"), self._session.plan.catalog.lock()
+        used = {chosen.registered.plugin for choices in self._session.plan.roles.values() for chosen in choices}
+        changed = [
+            f"{name}: {saved.get(name)} -> {now.get(name)}" for name in sorted(used) if saved.get(name) != now.get(name)
+        ]
+        if changed:
+            raise CheckpointError(
+                f"checkpoint {checkpoint.path} was made with other plugins:\n  " + "\n  ".join(changed) + "\n"
+                "Install those versions again, or start a new run with another --save."
+            )
+
+
+def _table(state: Mapping[str, Json], key: str) -> dict[str, Json]:
+    value = state[key]
+    if not isinstance(value, dict):
+        raise CheckpointError(f"the checkpoint's {key} is no table")
+    return value
+
+
+def _count(state: Mapping[str, Json], key: str) -> int:
+    value = state[key]
+    if not isinstance(value, int):
+        raise CheckpointError(f"the checkpoint's {key} is no number")
+    return value
+
+
+def _mean(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = sorted({name for step in steps for name in step})
+    return {name: sum(step.get(name, 0.0) for step in steps) / len(steps) for name in names}
+
+
+def _timing(
+    result: RolloutResult, started: float, rolled_out: float, trained: float, published: float
+) -> dict[str, float]:
+    """Seconds of each part of a step, and generated tokens per second of the whole step."""
+    tokens = sum(sample.response_length for group in (*result.kept, *result.dropped) for sample in group.samples)
+    return {
+        "perf/rollout_time": rolled_out - started,
+        "perf/train_time": trained - rolled_out,
+        "perf/update_weights_time": published - trained,
+        "perf/step_time": published - started,
+        "perf/tokens_per_sec": tokens / (published - started),
+    }

@@ -1,0 +1,41 @@
+"""Ctrl-C with manners: once, finish the step and save; twice, stop at once. SIGTERM counts as once."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class StopRequest:
+    """Whether somebody asked the run to end early."""
+
+    def __init__(self) -> None:
+        """Nobody did."""
+        self.asked = False
+
+    def ask(self) -> None:
+        """End after the current step."""
+        self.asked = True
+
+
+@contextmanager
+def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a stop request; a second SIGINT cancels the current task."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def interrupt() -> None:
+        if request.asked and task is not None:
+            notify("stopping at once; the newest checkpoint stays")
+            task.cancel()
+            return
+        request.ask()
+        notify("finishing this step, then saving; press Ctrl-C again to stop at once")
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)

@@ -1,0 +1,135 @@
+"""The driver's side of training, one for every trainer: split a step over the ranks, dispatch, gather, time out.
+
+Example:
+
+    report = await trainer.train(draw.groups, draw.weights)
+    await trainer.publish(version)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from slime_core.config import Plan
+from slime_core.roles import (
+    Launcher,
+    Optim,
+    RankSetup,
+    StepResult,
+    TrainerSpec,
+    WeightChannel,
+    WeightSlot,
+    WorkerGroup,
+    WorkerGroupSpec,
+)
+from slime_core.sample import Group, GroupId
+from slime_core.train.split import split_step, steps_of
+
+HOST = "slime_core.train.rank_host:RankHost"
+START_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainReport:
+    """What a rollout's training did."""
+
+    steps: Sequence[Mapping[str, float]]
+    """Metrics of each optimizer step."""
+    scores: Mapping[GroupId, float]
+    """Mean absolute advantage of each group."""
+
+
+class Trainer:
+    """The ranks as one object."""
+
+    def __init__(self, group: WorkerGroup, channel: WeightChannel, num_steps: int, timeout_s: float) -> None:
+        """Take over started ranks; use `start`."""
+        self._group = group
+        self._num_steps = num_steps
+        self._timeout_s = timeout_s
+        self.channel = channel
+        """Where `publish` puts versions."""
+
+    @classmethod
+    async def start(cls, plan: Plan, launcher: Launcher, scratch: Path, train_steps: int) -> "Trainer":
+        """Start the ranks and agree the layout of the weights.
+
+        Raises:
+            WorkerError: a rank could not be built.
+        """
+        chosen = plan.one("trainer")
+        spec = cast(TrainerSpec, chosen.registered.spec)
+        setup = _rank_setup(plan, scratch, train_steps)
+        arguments = {"trainer": chosen.choice("trainer"), "setup": setup}
+        group = await launcher.start(WorkerGroupSpec("trainer", spec.world_size(chosen.settings), HOST, arguments))
+        slots = cast(Sequence[WeightSlot], (await group.call("weight_slots", timeout_s=START_TIMEOUT_S))[0])
+        channel = WeightChannel(plan.transport, scratch / "weights.bin", slots)
+        with channel.path.open("wb") as file:
+            file.truncate(2 * 4 * channel.numel)
+        config = plan.config
+        return cls(group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s)
+
+    async def train(self, groups: Sequence[Group], weights: Sequence[float]) -> TrainReport:
+        """Train on a rollout's groups, in `num_steps_per_rollout` optimizer steps.
+
+        Raises:
+            NonFiniteError: a loss or gradient is not finite; the weights are as before that step.
+            WorkerError: a rank died, raised or did not answer.
+        """
+        steps: list[Mapping[str, float]] = []
+        scores: dict[GroupId, float] = {}
+        for step_groups, step_weights in steps_of(groups, weights, self._num_steps):
+            batches = split_step(step_groups, step_weights, self._group.size)
+            replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
+            results = cast(list[StepResult], replies)
+            steps.append(_gather(results, max(1, batches[0].step_tokens)))
+            for result in results:
+                scores.update({step_groups[index].id: score for index, score in result.scores.items()})
+        return TrainReport(steps, scores)
+
+    async def publish(self, version: int) -> None:
+        """Write the current weights as a version; the engine switches by its own `load_weights`."""
+        target = (self.channel, version)
+        await self._group.call("publish", [target] * self._group.size, timeout_s=self._timeout_s)
+
+    async def save(self, directory: Path) -> None:
+        """Write model (HF format) and optimizer into a directory."""
+        await self._group.call("save", [directory] * self._group.size, timeout_s=self._timeout_s)
+
+    async def load(self, directory: Path) -> None:
+        """Continue from what `save` wrote."""
+        await self._group.call("load", [directory] * self._group.size, timeout_s=self._timeout_s)
+
+
+def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
+    config, optim = plan.config, plan.config.optim
+    return RankSetup(
+        hf_checkpoint=config.run.hf_checkpoint,
+        optim=Optim(
+            lr=optim.lr,
+            lr_warmup_iters=optim.lr_warmup_iters,
+            lr_decay_style=optim.lr_decay_style,
+            min_lr=optim.min_lr,
+            adam_beta1=optim.adam_beta1,
+            adam_beta2=optim.adam_beta2,
+            adam_eps=optim.adam_eps,
+            weight_decay=optim.weight_decay,
+            clip_grad=optim.clip_grad,
+            train_steps=train_steps,
+        ),
+        advantage=plan.one("advantage").choice("advantage"),
+        loss=plan.one("loss").choice("loss"),
+        settings=plan.one("trainer").settings,
+        rollout_temperature=config.rollout.rollout_temperature,
+        calculate_per_token_loss=optim.calculate_per_token_loss,
+        seed=config.run.seed,
+        rendezvous=scratch / "rendezvous",
+    )
+
+
+def _gather(results: Sequence[StepResult], tokens: int) -> dict[str, float]:
+    """Means over the step's trained tokens, and the values that all ranks share."""
+    names = sorted({name for result in results for name in result.metrics})
+    means = {name: sum(result.metrics.get(name, 0.0) for result in results) / tokens for name in names}
+    return {f"train/{name}": value for name, value in (means | dict(results[0].scalars)).items()}
