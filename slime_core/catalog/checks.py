@@ -26,9 +26,7 @@ def check_generated(returned: object, *, plugin: str, sample: Sample) -> list[Sa
     if not isinstance(returned, list):
         _refuse(where, "list[Sample]", returned, "return [sample]" if isinstance(returned, Sample) else "")
     if not returned:
-        raise ContractError(
-            f"{where}: returned an empty list; mark the sample Status.FAILED and return [sample]"
-        )
+        raise ContractError(f"{where}: returned an empty list; mark the sample Status.FAILED and return [sample]")
     for position, each in enumerate(returned):
         if not isinstance(each, Sample):
             _refuse(f"{where}, item {position}", "a Sample", each)
@@ -77,9 +75,7 @@ def check_selection(returned: object, *, plugin: str, held: int, want: int) -> S
     for field, positions in (("take", returned.take), ("drop", returned.drop)):
         _check_positions(f"{where}: Selection.{field}", positions, held)
     if len(returned.take) > want:
-        raise ContractError(
-            f"{where}: Selection.take holds {len(returned.take)} positions; take at most {want}"
-        )
+        raise ContractError(f"{where}: Selection.take holds {len(returned.take)} positions; take at most {want}")
     if both := set(returned.take) & set(returned.drop):
         raise ContractError(f"{where}: position {min(both)} is both in Selection.take and in Selection.drop")
     return returned

@@ -1,0 +1,191 @@
+"""Loads plugins one by one; each is taken whole or not at all.
+
+pluggy's own loader stops at the first broken entry point, skips a second one of the same name without a word,
+and orders calls by the directory listing. This loop does none of that.
+"""
+
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pluggy
+
+from slime_core.catalog._hooks import ARGUMENTS, hook_faults, new_manager
+from slime_core.catalog._modules import describe, import_project_module
+from slime_core.catalog.registered import Registered
+from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus
+from slime_core.hookspecs import API_VERSION, HOOK_OF_EVENT, PROVIDER_OF_ROLE
+from slime_core.roles import SPECS, Spec
+
+GROUP = "slime.plugins"
+"""The entry-point group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plugin before it is loaded."""
+
+    name: str
+    dist: str
+    version: str
+    origin: str
+    load: Callable[[], object]
+
+    @property
+    def plugin(self) -> str:
+        """What its choices are qualified by."""
+        return self.dist or self.name
+
+    def status(self, state: PluginState, phase: PluginPhase, detail: str = "") -> PluginStatus:
+        """What became of it."""
+        return PluginStatus(self.name, self.dist, self.version, self.origin, state, phase, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One implementation of a run hook."""
+
+    plugin: str
+    """Who watches."""
+    function: Callable[..., object]
+    """What is called."""
+    takes_event: bool
+    """Whether it wants the event; a hook may leave out arguments."""
+
+
+class _Fault(Exception):
+    """Why a plugin is not loaded."""
+
+    def __init__(self, state: PluginState, phase: PluginPhase, detail: str) -> None:
+        super().__init__(detail)
+        self.state, self.phase = state, phase
+
+
+def installed_candidates() -> list[Candidate]:
+    """Every entry point of the group, by distribution, then name."""
+    candidates = []
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        dist = re.sub(r"[-_.]+", "-", entry.dist.name).lower() if entry.dist else ""
+        version = entry.dist.version if entry.dist else ""
+        candidates.append(Candidate(entry.name, dist, version, entry.value, entry.load))
+    return sorted(candidates, key=lambda each: (each.dist, each.name, each.origin))
+
+
+def project_candidates(modules: Iterable[str]) -> list[Candidate]:
+    """Plugin modules that a run file lists, in its order."""
+    return [Candidate(text, "", "", text, partial(import_project_module, text)) for text in modules]
+
+
+@dataclass(slots=True)
+class Loader:
+    """Collects the choices and listeners of the plugins that load."""
+
+    manager: pluggy.PluginManager = field(default_factory=new_manager)
+    choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
+    order: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Rank and `Candidate.plugin` of what is registered, by its name in the manager."""
+
+    def load(self, candidate: Candidate) -> PluginStatus:
+        """Load one plugin; whatever goes wrong, nothing of it stays and the status says what."""
+        registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
+        try:
+            found = self._load(candidate, registered_as)
+        except _Fault as fault:
+            if registered_as in self.order:
+                self.manager.unregister(name=registered_as)
+                del self.order[registered_as]
+            return candidate.status(fault.state, fault.phase, str(fault))
+        for role, registered in found:
+            self.choices[role][registered.qualified] = registered
+        return candidate.status(PluginState.LOADED, PluginPhase.DONE)
+
+    def listeners(self) -> dict[str, tuple[Listener, ...]]:
+        """Who watches what, by hook: `tryfirst` first, `trylast` last, in between the order of loading."""
+        return {hook: tuple(self._listeners(hook)) for hook in HOOK_OF_EVENT.values()}
+
+    def _listeners(self, hook: str) -> Iterator[Listener]:
+        impls = getattr(self.manager.hook, hook).get_hookimpls()
+        for impl in sorted(impls, key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name])):
+            yield Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames)
+
+    def _load(self, candidate: Candidate, registered_as: str) -> list[tuple[str, Registered]]:
+        try:
+            plugin = candidate.load()
+        except (Exception, SystemExit) as error:
+            raise _Fault(PluginState.BROKEN, PluginPhase.IMPORT, describe(error)) from error
+        _check_api(candidate, plugin)
+        if faults := list(hook_faults(self.manager, plugin)):
+            raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, "; ".join(faults))
+        if (first := self.manager.get_name(plugin)) is not None:
+            detail = f"plugin {first.partition(':')[0]} names the same module; uninstall one of them"
+            raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
+        self.manager.register(plugin, registered_as)
+        self.order[registered_as] = (len(self.order), candidate.plugin)
+        return [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
+
+    def _specs(self, candidate: Candidate, plugin: object) -> Iterator[Spec[object]]:
+        """Everything a registered plugin offers, validated."""
+        seen: set[tuple[str, str]] = set()
+        for role, hook in PROVIDER_OF_ROLE.items():
+            for impl in getattr(self.manager.hook, hook).get_hookimpls():
+                if impl.plugin is not plugin:
+                    continue
+                for offered in _yielded(hook, impl.function):
+                    spec = _checked(offered, role, hook)
+                    qualified = f"{candidate.plugin}/{spec.name}"
+                    if (role, spec.name) in seen or qualified in self.choices[role]:
+                        raise _Fault(
+                            PluginState.REFUSED,
+                            PluginPhase.SPECS,
+                            f"{hook} offers {spec.name!r} twice; rename one",
+                        )
+                    seen.add((role, spec.name))
+                    yield spec
+
+
+def _check_api(candidate: Candidate, plugin: object) -> None:
+    if not any(getattr(plugin, hook, None) for hook in ARGUMENTS) and not hasattr(plugin, "SLIME_API"):
+        detail = "holds neither hooks nor SLIME_API: does the entry point name the right module?"
+        raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+    declared: object = getattr(plugin, "SLIME_API", None)
+    if declared == API_VERSION:
+        return
+    if not isinstance(declared, str) or not declared.isdecimal():
+        found = "declares no SLIME_API" if declared is None else f"declares SLIME_API = {declared!r}"
+        detail = f'{found}; write SLIME_API = "{API_VERSION}" in its module'
+        raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+    detail = f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}"
+    if candidate.dist and int(declared) < int(API_VERSION):
+        detail += f". Take a newer one: pip install --upgrade {candidate.dist}"
+    elif candidate.dist:
+        detail += f". Take an older one: pip install '{candidate.dist}<{candidate.version}'"
+    raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+
+
+def _yielded(hook: str, function: Callable[..., object]) -> list[object]:
+    try:
+        offered = function()
+        if isinstance(offered, Iterable):
+            return list(offered)
+    except (Exception, SystemExit) as error:
+        raise _Fault(PluginState.BROKEN, PluginPhase.SPECS, f"{hook} raised {describe(error)}") from error
+    detail = f"{hook} returned {type(offered).__name__}; yield specs, or return a list of them"
+    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+
+
+def _checked(offered: object, role: str, hook: str) -> Spec[object]:
+    if isinstance(offered, SPECS[role]):
+        return offered
+    expected = SPECS[role].__name__
+    detail = f"{hook} offers a {type(offered).__name__}; expected a {expected}"
+    if isinstance(offered, Spec) and offered.role in PROVIDER_OF_ROLE:
+        right = PROVIDER_OF_ROLE[offered.role]
+        detail = f"{hook} offers {type(offered).__name__} {offered.name!r}; yield it from {right}"
+    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+
+
+def _registered(spec: Spec[object], candidate: Candidate) -> Registered:
+    qualified = f"{candidate.plugin}/{spec.name}"
+    return Registered(spec, qualified, candidate.plugin, candidate.dist, candidate.version)

@@ -1,0 +1,119 @@
+"""Catalog: every choice of every role, by name, with the plugin that offers it.
+
+    catalog = Catalog.discover()
+    catalog.find("reward", "math").spec          # also "slime-reward-math/math" and "./my.py:reward"
+    catalog.choices("loss")                      # {"slime-core/policy_loss": Registered(...), ...}
+
+Discovery reads the entry points of the group `slime.plugins`, sorted. A plugin that cannot be loaded is a status
+and one warning, and is named by the error about a choice that it might have offered.
+"""
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from slime_core.catalog._in_project import find_in_project, is_in_project
+from slime_core.catalog._loading import Listener, Loader, installed_candidates, project_candidates
+from slime_core.catalog._suggest import did_you_mean
+from slime_core.catalog._unknown import unknown_choice
+from slime_core.catalog.registered import Registered
+from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
+from slime_core.errors import ConfigError, PluginError, UnknownName
+from slime_core.roles import SPECS
+from slime_core.sample import Json
+
+
+class Catalog:
+    """What is installed and what it offers; made by `Catalog.discover`, constant afterwards."""
+
+    def __init__(self, loader: Loader, statuses: Sequence[PluginStatus]) -> None:
+        self._choices = loader.choices
+        self._listeners = loader.listeners()
+        self._statuses = tuple(statuses)
+        self._in_project: dict[tuple[str, str], Registered] = {}
+
+    @classmethod
+    def discover(cls, *, plugins: Sequence[str] = (), strict: bool | None = None) -> "Catalog":
+        """Load every installed plugin, then the modules in `plugins` (`package.module` or `./file.py`).
+
+        Args:
+            plugins: plugin modules of the project; one that cannot be loaded is always an error.
+            strict: whether any other failure is an error too; by default what SLIME_PLUGINS_STRICT says.
+
+        Raises:
+            PluginError: a plugin cannot be loaded, and it was asked for or `strict` holds.
+        """
+        if strict is None:
+            strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
+        loader, statuses = Loader(), []
+        for candidate in [*installed_candidates(), *project_candidates(plugins)]:
+            status = loader.load(candidate)
+            statuses.append(status)
+            if status.state is PluginState.LOADED:
+                continue
+            if strict or not candidate.dist:
+                raise PluginError(str(status))
+            warnings.warn(str(status), PluginWarning, stacklevel=2)
+        return cls(loader, statuses)
+
+    @property
+    def statuses(self) -> tuple[PluginStatus, ...]:
+        """What became of every plugin, in the order in which hooks are called."""
+        return self._statuses
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """A pip requirement for each distribution that a plugin was loaded from."""
+        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self._loaded() if each.dist))
+
+    def lock(self) -> dict[str, Json]:
+        """Distribution and version of each loaded plugin, to keep in checkpoints and to compare on resume."""
+        return {each.plugin: {"dist": each.dist, "version": each.version} for each in self._loaded()}
+
+    def choices(self, role: str) -> Mapping[str, Registered]:
+        """What plugins offer for a role, by qualified name.
+
+        Raises:
+            UnknownName: there is no such role.
+        """
+        if role not in self._choices:
+            raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
+        return MappingProxyType(self._choices[role])
+
+    def find(self, role: str, name: str) -> Registered:
+        """The choice that a run file means by `name`.
+
+        Args:
+            role: name of the role.
+            name: `math`; `slime-reward-math/math` where several plugins offer a `math`; or, for rewards,
+                generators and filters, code of the project: `./my.py:fn`, `package.module:fn`,
+                `package.module.fn`.
+
+        Raises:
+            UnknownName: nobody offers it; the message lists what exists and which plugins failed to load.
+            ConfigError: several plugins offer it.
+            PluginError: code of the project that cannot be imported, or is not what the role needs.
+        """
+        choices = self.choices(role)
+        if is_in_project(name):
+            key = (role, name)
+            if key not in self._in_project:
+                self._in_project[key] = find_in_project(role, name)
+            return self._in_project[key]
+        if name in choices:
+            return choices[name]
+        found = [each for each in choices.values() if each.spec.name == name]
+        if not found:
+            raise UnknownName(unknown_choice(role, name, choices, self._statuses))
+        if len(found) > 1:
+            names = " or ".join(each.qualified for each in found)
+            raise ConfigError(f"{role} {name!r} is offered by {len(found)} plugins: write {names}")
+        return found[0]
+
+    def listeners(self, hook: str) -> tuple[Listener, ...]:
+        """Who implements a run hook, in the order of calls."""
+        return self._listeners[hook]
+
+    def _loaded(self) -> list[PluginStatus]:
+        return [each for each in self._statuses if each.state is PluginState.LOADED]
