@@ -1,0 +1,143 @@
+"""What every loaded model can do, whatever computes it; and what a decode in progress can do."""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from slime_core.local.model.layout import Slot, check_flat
+from slime_core.local.model.support import ModelPath
+from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
+
+TOKENIZER_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+
+
+class UnusableModelError(ValueError):
+    """A directory that holds no causal LM this package can run."""
+
+
+class DecodeState(Protocol):
+    """Sequences being extended in lockstep: every live row has drawn the same number of tokens."""
+
+    @property
+    def logits(self) -> Tensor:
+        """[rows, V] fp32, of the next token of each live row."""
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token [rows] to each live row and refresh `logits`."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these live rows alone (ascending indices); `logits` follows."""
+
+
+class LocalModel(ABC):
+    """A causal LM over one flat fp32 vector.
+
+    Binding makes every weight a view into a vector and copies nothing, so a trainer owns one vector, an engine reads
+    a shared one, and a new weight version is one more `bind`.
+    """
+
+    path: ClassVar[ModelPath]
+
+    def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], vocab_size: int, max_positions: int) -> None:
+        self.source = source
+        self.why = why
+        """One sentence: why this path."""
+        self.layout = layout
+        """Every weight's place in the flat vector, dense, in order."""
+        self.numel = sum(slot.numel for slot in layout)
+        self.vocab_size = vocab_size
+        self.max_positions = max_positions
+        """The longest text, prompt and response together."""
+
+    @property
+    @abstractmethod
+    def flat(self) -> Tensor:
+        """The bound vector, [numel]."""
+
+    def bind(self, flat: Tensor) -> None:
+        """Make every weight a view into `flat`, a contiguous fp32 CPU vector of `numel` elements.
+
+        A bitwise-equal result for two vectors of equal values needs both to start at equal addresses modulo 64 bytes,
+        which torch and mmap both give.
+
+        Raises:
+            ValueError: the vector does not fit.
+        """
+        check_flat(flat, self.numel)
+        self._bind(flat.detach())
+
+    @abstractmethod
+    def _bind(self, flat: Tensor) -> None: ...
+
+    def read_into(self, flat: Tensor) -> None:
+        """Copy the bound weights into another vector.
+
+        Raises:
+            ValueError: the vector does not fit.
+        """
+        check_flat(flat, self.numel)
+        flat.copy_(self.flat)
+
+    @abstractmethod
+    def log_probs(
+        self, groups: Sequence[GroupTokens], *, temperature: float = 1.0, grad: Tensor | None = None
+    ) -> TokenLogProbs:
+        """Log-prob and entropy of every response token.
+
+        Args:
+            groups: prompts with their responses; a prompt is computed once for its whole group on the fast path.
+            temperature: logits are divided by it, over 0.
+            grad: a flat vector [numel] that `backward()` through `log_probs_T` adds the weights' gradient to;
+                None computes without a graph. Zero it before the first micro-batch.
+
+        Raises:
+            ValueError: no groups, a temperature of 0 or less, or a `grad` that does not fit.
+        """
+
+    @abstractmethod
+    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> DecodeState:
+        """Prefill each prompt once and open one row for each entry of `prompt_of_row` (ascending indices)."""
+
+    def save_hf(self, directory: Path, flat: Tensor) -> None:
+        """Write the weights of `flat` as a Hugging Face directory, with the tokenizer files of the source.
+
+        Raises:
+            ValueError: the vector does not fit.
+            OSError: the directory cannot be written.
+        """
+        check_flat(flat, self.numel)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._save_weights(directory, flat.detach())
+        for name in TOKENIZER_FILES:
+            if (self.source / name).is_file():
+                shutil.copyfile(self.source / name, directory / name)
+
+    @abstractmethod
+    def _save_weights(self, directory: Path, flat: Tensor) -> None: ...
+
+
+def check_log_probs_call(groups: Sequence[GroupTokens], temperature: float, grad: Tensor | None, numel: int) -> None:
+    """The argument checks of `LocalModel.log_probs`, shared by the paths."""
+    if not groups:
+        raise ValueError("log_probs was called without groups; skip the call when nothing is to be computed")
+    if not temperature > 0:
+        raise ValueError(f"log_probs needs a temperature over 0, got {temperature}; use 1.0 for greedy samples")
+    if grad is not None:
+        check_flat(grad, numel)

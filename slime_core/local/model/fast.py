@@ -1,0 +1,116 @@
+"""The fast path: Llama, Mistral, Qwen2 and Qwen3 decoders on flat tokens, each prompt computed once a group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.functional import embedding
+from transformers import GenerationConfig, PreTrainedConfig
+
+from slime_core.local.model.attention import attend
+from slime_core.local.model.attention_input import attention_input
+from slime_core.local.model.base import LocalModel, check_log_probs_call
+from slime_core.local.model.fast_decode import FastDecode
+from slime_core.local.model.head import token_log_probs
+from slime_core.local.model.layout import Slot
+from slime_core.local.model.mlp import gated_mlp
+from slime_core.local.model.pack import pack_groups
+from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
+from slime_core.local.model.weights import leaves, view_weights
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShape:
+    """The numbers of a decoder that its weights do not tell, and its rotary frequencies."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    eps: float
+    inv_freq: Tensor
+    """[D/2] radians a position."""
+    rope_scale: float
+    """Multiplies cos and sin (yarn)."""
+
+
+class FastModel(LocalModel):
+    """Hand-written forward and backward over views of the flat vector."""
+
+    path = "fast"
+
+    def __init__(
+        self,
+        source: Path,
+        why: str,
+        layout: tuple[Slot, ...],
+        config: PreTrainedConfig,
+        generation_config: GenerationConfig,
+        shape: DecoderShape,
+        flat: Tensor,
+    ) -> None:
+        super().__init__(source, why, layout, config.vocab_size, config.max_position_embeddings)
+        self.shape = shape
+        self._config, self._generation_config = config, generation_config
+        self._slots = {slot.name: slot for slot in layout}
+        self._cos, self._sin = _rope_tables(shape, 256)
+        self.bind(flat)
+
+    @property
+    def flat(self) -> Tensor:
+        """The bound vector, [numel]."""
+        return self._flat
+
+    def _bind(self, flat: Tensor) -> None:
+        self._flat = flat
+        self.weights = view_weights(flat, self._slots, self.shape.layers)
+
+    def rope(self, positions: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """The cos and sin of positions [N], all below `longest`: [N, 1, D/2] each."""
+        if longest > self._cos.shape[0]:
+            self._cos, self._sin = _rope_tables(self.shape, 2 * longest)
+        return embedding(positions, self._cos).unsqueeze(1), embedding(positions, self._sin).unsqueeze(1)
+
+    def log_probs(
+        self, groups: Sequence[GroupTokens], *, temperature: float = 1.0, grad: Tensor | None = None
+    ) -> TokenLogProbs:
+        """Log-prob and entropy of every response token; see `LocalModel.log_probs`."""
+        check_log_probs_call(groups, temperature, grad, self.numel)
+        with torch.set_grad_enabled(grad is not None):
+            return self._log_probs(groups, temperature, grad)
+
+    def _log_probs(self, groups: Sequence[GroupTokens], temperature: float, grad: Tensor | None) -> TokenLogProbs:
+        shape, weights = self.shape, self.weights
+        if grad is not None:
+            weights = leaves(weights, view_weights(grad.detach(), self._slots, shape.layers))
+        packed = pack_groups(groups, shape.heads, shape.kv_heads)
+        longest = max(len(g.prompt) + max(map(len, g.responses)) for g in groups)
+        cos, sin = self.rope(packed.positions, longest)
+        heads = (shape.heads, shape.kv_heads)
+        x = embedding(packed.tokens, weights.embed)
+        for index, w in enumerate(weights.layers):
+            last = index == shape.layers - 1
+            qkv = attention_input(x, w.norm, w.qkv, w.qkv_bias, w.q_norm, w.k_norm, cos, sin, heads, shape.eps)
+            mixed = attend(qkv, packed.last_plan if last else packed.plan)
+            x = torch.addmm(x.index_select(0, packed.kept) if last else x, mixed, w.o.t())
+            x = gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
+        x = x.index_select(0, packed.source)
+        return TokenLogProbs(*token_log_probs(x, weights.norm, weights.head, packed.targets, temperature, shape.eps))
+
+    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> FastDecode:
+        """Prefill each prompt once and open the rows; see `LocalModel.start_decode`."""
+        return FastDecode(self, prompts, prompt_of_row)
+
+    def _save_weights(self, directory: Path, flat: Tensor) -> None:
+        self._config.save_pretrained(directory)
+        self._generation_config.save_pretrained(directory)
+        # A copy each: safetensors refuses tensors that share storage.
+        tensors = {slot.name: slot.view(flat).clone() for slot in self.layout}
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def _rope_tables(shape: DecoderShape, length: int) -> tuple[Tensor, Tensor]:
+    angles = torch.outer(torch.arange(length, dtype=torch.float32), shape.inv_freq)
+    return angles.cos() * shape.rope_scale, angles.sin() * shape.rope_scale

@@ -1,0 +1,91 @@
+"""Build a model from a Hugging Face directory: local files, fp32, no remote code.
+
+model = load_model(Path("checkpoints/tiny"))
+print(model.path, model.why)
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from slime_core.local.model.base import LocalModel, UnusableModelError
+from slime_core.local.model.fast import DecoderShape, FastModel
+from slime_core.local.model.layout import lay_out
+from slime_core.local.model.plain import PlainModel
+from slime_core.local.model.support import explain_path
+from slime_core.local.model.weights import decoder_order
+
+
+def load_model(hf_dir: Path) -> LocalModel:
+    """Load a causal LM bound to a fresh flat vector, on the fast path where `explain_path` says so.
+
+    Raises:
+        UnusableModelError: no config.json, no causal LM, or weights missing from the files.
+    """
+    why_config = hf_dir / "config.json"
+    if not why_config.is_file():
+        raise UnusableModelError(
+            f"no model could be loaded from {hf_dir}: it has no config.json; expected a Hugging Face directory with"
+            " config.json, model.safetensors and tokenizer files"
+        )
+    path, why = explain_path(json.loads(why_config.read_text()))
+    hf = _load_hf(hf_dir)
+    names = {name: parameter.data for name, parameter in hf.named_parameters()}
+    if path == "plain":
+        layout = lay_out((name, tuple(value.shape)) for name, value in names.items())
+    else:
+        layout = lay_out((name, tuple(names[name].shape)) for name in decoder_order(names, hf.config.num_hidden_layers))
+    flat = torch.empty(sum(slot.numel for slot in layout))
+    for slot in layout:
+        slot.view(flat).copy_(names[slot.name])
+    if path == "plain":
+        return PlainModel(hf_dir, why, layout, hf, flat)
+    if hf.generation_config is None:
+        raise UnusableModelError(f"the model in {hf_dir} cannot generate; expected a causal LM")
+    return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, _decoder_shape(hf), flat)
+
+
+def _load_hf(hf_dir: Path) -> PreTrainedModel:
+    shown = hf_logging.is_progress_bar_enabled()
+    _show_progress(False)
+    try:
+        loaded: object = AutoModelForCausalLM.from_pretrained(
+            hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
+        )
+    except (OSError, ValueError) as error:
+        raise UnusableModelError(f"no causal LM could be loaded from {hf_dir}: {error}") from error
+    finally:
+        _show_progress(shown)
+    hf, report = cast("tuple[PreTrainedModel, dict[str, set[str]]]", loaded)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UnusableModelError(
+            f"the weights in {hf_dir} lack {len(missing)} tensors of {type(hf).__name__}, the first is {missing[0]};"
+            " expected a complete causal LM"
+        )
+    hf.train(False)
+    return hf
+
+
+def _show_progress(shown: bool) -> None:
+    switch = hf_logging.enable_progress_bar if shown else hf_logging.disable_progress_bar
+    cast("Callable[[], None]", switch)()
+
+
+def _decoder_shape(hf: PreTrainedModel) -> DecoderShape:
+    config: PreTrainedConfig = hf.config
+    rotary = hf.get_submodule("model.rotary_emb")
+    inv_freq = rotary.get_buffer("inv_freq").float().clone()
+    return DecoderShape(
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        eps=config.rms_norm_eps,
+        inv_freq=inv_freq,
+        rope_scale=float(getattr(rotary, "attention_scaling", 1.0)),
+    )

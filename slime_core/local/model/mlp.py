@@ -1,0 +1,73 @@
+"""The gated MLP with its norm and residual, as one autograd function over chunks of tokens."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from slime_core.local.model.function import Context, call
+from slime_core.local.model.norm import CHUNK, norm_backward, rms_scale
+
+
+class _MlpContext(Context):
+    eps: float
+
+
+class _GatedMlp(Function):
+    @staticmethod
+    def forward(ctx: _MlpContext, x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor, eps: float) -> Tensor:
+        n, d = x.shape
+        f = down.shape[1]
+        gu, y = x.new_empty(n, 2 * f), torch.empty_like(x)
+        h, a = x.new_empty(min(n, CHUNK), d), x.new_empty(min(n, CHUNK), f)
+        for s in range(0, n, CHUNK):
+            xc = x[s : s + CHUNK]
+            m = xc.shape[0]
+            torch.mul(xc, rms_scale(xc, eps), out=h[:m]).mul_(norm)
+            g = torch.mm(h[:m], gate_up.t(), out=gu[s : s + m])
+            torch.sigmoid(g[:, :f], out=a[:m]).mul_(g[:, :f]).mul_(g[:, f:])
+            torch.addmm(xc, a[:m], down.t(), out=y[s : s + m])
+        ctx.save_for_backward(x, norm, gate_up, down, gu)
+        ctx.eps = eps
+        return y
+
+    @staticmethod
+    def backward(ctx: _MlpContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, norm, gate_up, down, gu = ctx.saved_tensors
+        (dy,) = grads
+        n, f = x.shape[0], down.shape[1]
+        dx = torch.empty_like(x)
+        d_norm, d_gate_up, d_down = torch.zeros_like(norm), torch.zeros_like(gate_up), torch.zeros_like(down)
+        size = min(n, CHUNK)
+        d_act, sig, silu, d_gu = (x.new_empty(size, k) for k in (f, f, f, 2 * f))
+        for s in range(0, n, CHUNK):
+            xc, dyc = x[s : s + CHUNK], dy[s : s + CHUNK]
+            m = xc.shape[0]
+            gate, up = gu[s : s + m, :f], gu[s : s + m, f:]
+            da = torch.mm(dyc, down, out=d_act[:m])
+            sg = torch.sigmoid(gate, out=sig[:m])
+            act = torch.mul(sg, gate, out=silu[:m])
+            torch.mul(da, act, out=d_gu[:m, f:])
+            # silu'(g) = sig + silu (1 - sig)
+            torch.sub(1, sg, out=d_gu[:m, :f]).mul_(act).add_(sg).mul_(da).mul_(up)
+            d_down.addmm_(dyc.t(), act.mul_(up))
+            scale = rms_scale(xc, ctx.eps)
+            x_hat = xc * scale
+            d_gate_up.addmm_(d_gu[:m].t(), x_hat)
+            d_in, extra = norm_backward(d_gu[:m].mm(gate_up), x_hat, norm, scale)
+            torch.add(d_in, dyc, out=dx[s : s + m])
+            d_norm.add_(extra)
+        d_gate_up.mul_(norm)
+        return dx, d_norm, d_gate_up, d_down, None
+
+
+def gated_mlp(x: Tensor, norm: Tensor, gate_up: Tensor, down: Tensor, eps: float) -> Tensor:
+    """The layer's second half: x + down(silu(gate(h)) * up(h)) with h = RMSNorm(x).
+
+    Args:
+        x: [N, d].
+        norm: [d].
+        gate_up: [2 F, d], gate over up.
+        down: [d, F].
+        eps: of the norm.
+    """
+    return call(_GatedMlp, x, norm, gate_up, down, eps)

@@ -1,0 +1,116 @@
+"""The plain path: any causal LM, computed by Hugging Face's own forward on padded rows."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from slime_core.local.model.base import LocalModel, UnusableModelError, check_log_probs_call
+from slime_core.local.model.layout import Slot
+from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
+
+_ENDLESS = 1 << 30  # for models whose configuration names no longest text
+
+
+class PlainModel(LocalModel):
+    """Owns the Hugging Face module; its parameters are views into the flat vector."""
+
+    path = "plain"
+
+    def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], hf: PreTrainedModel, flat: Tensor) -> None:
+        config = hf.config
+        limit = getattr(config, "max_position_embeddings", None) or _ENDLESS
+        super().__init__(source, why, layout, config.vocab_size, limit)
+        self.hf = hf
+        self._parameters = [hf.get_parameter(slot.name) for slot in layout]
+        self.takes_positions = "position_ids" in inspect.signature(hf.forward).parameters
+        if "past_key_values" not in inspect.signature(hf.forward).parameters:
+            raise UnusableModelError(
+                f"{type(hf).__name__} in {source} has no key-value cache to decode with; expected a transformer decoder"
+            )
+        self.bind(flat)
+
+    @property
+    def flat(self) -> Tensor:
+        """The bound vector, [numel]."""
+        return self._flat
+
+    def _bind(self, flat: Tensor) -> None:
+        self._flat = flat
+        for slot, parameter in zip(self.layout, self._parameters, strict=True):
+            parameter.data = slot.view(flat)
+
+    def log_probs(
+        self, groups: Sequence[GroupTokens], *, temperature: float = 1.0, grad: Tensor | None = None
+    ) -> TokenLogProbs:
+        """Log-prob and entropy of every response token; see `LocalModel.log_probs`."""
+        check_log_probs_call(groups, temperature, grad, self.numel)
+        for slot, parameter in zip(self.layout, self._parameters, strict=True):
+            parameter.grad = None if grad is None else slot.view(grad)
+        texts = [([*g.prompt, *r], len(r)) for g in groups for r in g.responses]
+        width = max(len(text) for text, _ in texts)
+        ids = torch.zeros(len(texts), width, dtype=torch.long)
+        predicted = torch.zeros(len(texts), width, dtype=torch.bool)
+        mask = torch.zeros(len(texts), width, dtype=torch.long)
+        for row, (text, response) in enumerate(texts):
+            ids[row, : len(text)] = torch.tensor(text)
+            mask[row, : len(text)] = 1
+            predicted[row, len(text) - response : len(text)] = True
+        with torch.set_grad_enabled(grad is not None):
+            logits: Tensor = self.hf(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            log_probs = torch.log_softmax(logits[:, :-1][predicted[:, 1:]].float() / temperature, -1)
+            chosen = log_probs.gather(1, ids[predicted][:, None])[:, 0]
+        with torch.no_grad():
+            entropy = torch.linalg.vecdot(log_probs.exp(), log_probs).neg_()
+        return TokenLogProbs(chosen, entropy)
+
+    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> "PlainDecode":
+        """Prefill each prompt once and open the rows; see `LocalModel.start_decode`."""
+        return PlainDecode(self, prompts, prompt_of_row)
+
+    def _save_weights(self, directory: Path, flat: Tensor) -> None:
+        bound = self._flat
+        self._bind(flat)
+        try:
+            self.hf.save_pretrained(directory)
+        finally:
+            self._bind(bound)
+
+
+class PlainDecode:
+    """Left-padded rows over a dynamic cache; see `DecodeState`."""
+
+    def __init__(self, model: PlainModel, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> None:
+        self._model = model
+        self._cache = DynamicCache(config=model.hf.config)
+        width = max(len(prompt) for prompt in prompts)
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        self._mask = torch.zeros(len(prompts), width, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            self._mask[row, width - len(prompt) :] = 1
+        self.logits = self._forward(ids, (self._mask.cumsum(1) - 1).clamp_(min=0))
+        self.keep(torch.tensor(prompt_of_row))
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row."""
+        positions = self._mask.sum(1, keepdim=True)
+        self._mask = torch.cat([self._mask, torch.ones_like(positions)], 1)
+        self.logits = self._forward(tokens[:, None], positions)
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone; a row may be named several times."""
+        self._cache.batch_select_indices(rows)
+        self._mask, self.logits = self._mask[rows], self.logits[rows]
+
+    @torch.no_grad()
+    def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+        extra = {"position_ids": positions} if self._model.takes_positions else {}
+        out = self._model.hf(
+            input_ids=ids, attention_mask=self._mask, past_key_values=self._cache, use_cache=True, **extra
+        )
+        logits: Tensor = out.logits[:, -1].float()
+        return logits

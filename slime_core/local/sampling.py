@@ -1,0 +1,89 @@
+"""Choose next tokens so that a draw depends on its own row alone: one uniform for each (seed, token index).
+
+    uniform(np.array([7], dtype=np.uint64), 0)      # the first draw of seed 7, whatever the batch
+
+The uniform comes from the finalizer of SplitMix64 (Steele, Lea, Flood 2014), used as a hash of a counter.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from slime_core.local.decode import DecodeRequest
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def uniform(seeds: NDArray[np.uint64], index: int) -> NDArray[np.float32]:
+    """[rows] in [0, 1) with 24 bits, a pure function of each row's seed and the token's index."""
+    counter = np.uint64(_GOLDEN * (index + 1) % 2**64)
+    bits = _mix(_mix(seeds) + counter) >> np.uint64(40)
+    return bits.astype(np.float32) * np.float32(2.0**-24)
+
+
+class Sampler:
+    """The sampling settings of some rows, as tensors.
+
+    Temperature 0 takes the likeliest token, and its log-probs are those of temperature 1.
+    """
+
+    def __init__(self, requests: "Sequence[DecodeRequest]") -> None:
+        self._seeds = np.array([request.seed % 2**64 for request in requests], dtype=np.uint64)
+        temperature = torch.tensor([[request.temperature] for request in requests])
+        self._greedy = temperature[:, 0] == 0
+        self._temperature = torch.where(temperature == 0, 1.0, temperature)
+        self._top_p = torch.tensor([[request.top_p] for request in requests])
+        self._top_k = torch.tensor([[request.top_k] for request in requests])
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone."""
+        self._seeds = self._seeds[rows.numpy()]
+        self._greedy, self._temperature = self._greedy[rows], self._temperature[rows]
+        self._top_p, self._top_k = self._top_p[rows], self._top_k[rows]
+
+    def draw(self, logits: Tensor, index: int) -> tuple[Tensor, Tensor]:
+        """Token number `index` of each row.
+
+        Args:
+            logits: [rows, V].
+            index: how many tokens each row has drawn.
+
+        Returns:
+            Token ids [rows] and their log-probs [rows] under the full tempered distribution, before top-p and top-k.
+        """
+        log_probs = torch.log_softmax(logits / self._temperature, -1)
+        probs = self._truncate(log_probs.exp())
+        mass = probs.cumsum(-1)
+        point = torch.from_numpy(uniform(self._seeds, index))[:, None] * mass[:, -1:]
+        # The first token whose mass lies beyond the point; one of probability 0 never is.
+        tokens = torch.searchsorted(mass, point, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
+        if bool(self._greedy.any()):
+            tokens = torch.where(self._greedy, logits.argmax(-1), tokens)
+        return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
+
+    def _truncate(self, probs: Tensor) -> Tensor:
+        """Zero what lies outside top-k and top-p; where neither is asked for, nothing is sorted."""
+        cut = ((self._top_p < 1) | (self._top_k > 0))[:, 0]
+        if not bool(cut.any()):
+            return probs
+        some, top_p, top_k = probs[cut], self._top_p[cut], self._top_k[cut]
+        ordered, order = some.sort(dim=-1, descending=True, stable=True)
+        rank = torch.arange(probs.shape[1])
+        outside = (top_k > 0) & (rank >= top_k)
+        ordered = ordered.masked_fill(outside, 0.0)
+        # As in nucleus sampling after top-k: keep the smallest head that holds top_p of what is left.
+        before = ordered.cumsum(-1) - ordered
+        ordered = ordered.masked_fill((top_p < 1) & (before >= top_p * ordered.sum(-1, keepdim=True)), 0.0)
+        probs[cut] = torch.zeros_like(some).scatter_(1, order, ordered)
+        return probs
