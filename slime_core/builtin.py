@@ -215,6 +215,6 @@ def slime_trackers() -> Iterable[TrackerSpec]:
 
 
 def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
-    from slime_core.telemetry import TensorBoardTracker
+    from slime_core.telemetry import tensorboard_tracker
 
-    return TensorBoardTracker(setup)
+    return tensorboard_tracker(settings, setup)

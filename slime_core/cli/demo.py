@@ -7,7 +7,7 @@ import click
 
 from slime_core.cli.train import execute
 from slime_core.run.demo import SIZES, demo_plan, warm_start
-from slime_core.telemetry import open_display
+from slime_core.telemetry import make_display
 
 
 @click.command()
@@ -34,6 +34,6 @@ def demo(task: str, seed: int, save: Path | None, no_progress: bool) -> int:
     trains it with GRPO and the `math` reward. Killed and called again, it continues.
     """
     root = save or Path("runs") / f"demo-{task}-{seed}"
-    with open_display(plain=no_progress) as display:
+    with make_display(progress=not no_progress) as display:
         base = asyncio.run(warm_start(task, root.parent / f"demo-base-{task}", display))
     return execute(demo_plan(task, seed, base, root), no_progress)

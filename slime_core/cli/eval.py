@@ -13,14 +13,14 @@ from slime_core.errors import CheckpointError, ConfigError
 from slime_core.run import RunFolder, newest_checkpoint
 from slime_core.run.evaluation import evaluate_model
 from slime_core.sample import Json
-from slime_core.telemetry import open_display
+from slime_core.telemetry import make_display
 
 
 @click.command(cls=RunCommand, name="eval")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--no-progress", is_flag=True, help="Plain lines instead of the live display.")
 @click.pass_context
-def evaluate(ctx: click.Context, run: Path | None, no_progress: bool, **flags: object) -> None:
+def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags: object) -> None:
     """Evaluate RUN: a run folder (its newest checkpoint) or a run file (its hf_checkpoint); flags win.
 
     slime eval runs/first --n-samples-per-eval-prompt 8
@@ -30,7 +30,7 @@ def evaluate(ctx: click.Context, run: Path | None, no_progress: bool, **flags: o
         raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME PATH")
     plan = resolve(parse_config(values), Catalog.discover())
     root = plan.config.run.save
-    with RunFolder.open(root, plan.config.to_dict()) as folder, open_display(plain=no_progress) as display:
+    with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
         metrics = asyncio.run(evaluate_model(plan, folder, display))
     (root / "eval.json").write_text(json.dumps(metrics, indent=1), encoding="utf-8")
     for name, value in sorted(metrics.items()):

@@ -16,7 +16,7 @@ from slime_core.config import Plan, describe_plan
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def plan(ctx: click.Context, run_file: Path | None, as_json: bool, **flags: object) -> None:
+def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
     resolved = plan_run(run_file, flags, ctx.obj)
     if as_json:

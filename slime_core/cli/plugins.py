@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from slime_core.catalog import Catalog
+from slime_core.catalog import Catalog, PluginState
 from slime_core.roles import SPECS
 
 
@@ -33,9 +33,9 @@ def list_plugins(role: str | None, as_json: bool) -> None:
         for each in ([role] if role else SPECS)
         for name, registered in catalog.choices(each).items()
     ]
-    broken = [status for status in catalog.statuses if not status.ok]
+    broken = [status for status in catalog.statuses if status.state is not PluginState.LOADED]
     if as_json:
-        problems = [{"plugin": each.name, "dist": each.dist, "detail": each.detail} for each in broken]
+        problems = [{"plugin": each.plugin, "version": each.version, "detail": each.detail} for each in broken]
         click.echo(json.dumps({"choices": rows, "broken": problems}, indent=2))
         return
     console = Console()
@@ -46,4 +46,4 @@ def list_plugins(role: str | None, as_json: bool) -> None:
         table.add_row(*(row[column] for column in ("role", "choice", "plugin", "version", "summary")))
     console.print(table)
     for status in broken:
-        console.print(f"[red]broken[/red] {status.name} ({status.dist} {status.version}): {status.detail}")
+        console.print(str(status), style="red", markup=False)

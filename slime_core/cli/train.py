@@ -11,14 +11,14 @@ from slime_core.cli.run_options import RunCommand, collect_values
 from slime_core.config import Plan, parse_config, resolve
 from slime_core.run import Outcome, RunFolder, run
 from slime_core.sample import Json
-from slime_core.telemetry import open_display, write_report
+from slime_core.telemetry import make_display, write_report
 
 
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 @click.pass_context
-def train(ctx: click.Context, run_file: Path | None, no_progress: bool, **flags: object) -> int:
+def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
     """Train on your own prompts, as RUN_FILE (TOML) and flags say; flags win.
 
     Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again.
@@ -40,7 +40,7 @@ def plan_run(run_file: Path | None, flags: dict[str, object], settings: dict[str
 def execute(plan: Plan, no_progress: bool) -> int:
     """Run a plan in its folder and write the report; returns the exit code."""
     root = plan.config.run.save
-    with RunFolder.open(root, plan.config.to_dict()) as folder, open_display(plain=no_progress) as display:
+    with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
         outcome = asyncio.run(run(plan, folder, display))
     paths = write_report(root)
     click.echo(f"report: {paths.markdown}")

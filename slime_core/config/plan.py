@@ -35,7 +35,7 @@ class Chosen:
     """One choice of one role, ready to be built."""
 
     reference: str
-    """What the catalog finds it by."""
+    """Its name in the run file."""
     registered: Registered
     """Its spec and where it comes from."""
     settings: Settings
@@ -45,7 +45,7 @@ class Chosen:
 
     def choice(self, role: str) -> Choice:
         """The same for another process."""
-        return Choice(role, self.reference, self.registered.plugin, self.settings)
+        return Choice(role, self.registered.qualified, self.registered.plugin, self.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -132,8 +132,8 @@ class LocalWorkerGroup:
         """Wait until every worker has built its object."""
         await self._all([worker.answer("its construction") for worker in self._workers])
 
-    async def _all(self, calls: Sequence[object]) -> list[object]:
-        tasks = [asyncio.ensure_future(call) for call in calls]  # type: ignore[arg-type]
+    async def _all(self, calls: Sequence[Coroutine[None, None, object]]) -> list[object]:
+        tasks = [asyncio.create_task(call) for call in calls]
         try:
             return list(await asyncio.gather(*tasks))
         except WorkerError:
@@ -172,7 +172,8 @@ class LocalLauncher:
         group = LocalWorkerGroup(workers)
         self._groups.append(group)
         with _environment(ONE_THREAD):
-            await asyncio.to_thread(lambda: [worker.launch() for worker in workers])
+            for worker in workers:
+                await asyncio.to_thread(worker.launch)
         await group.built()
         return group
 
@@ -202,7 +203,12 @@ async def _readable(pipe: Connection) -> None:
         return
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(pipe.fileno(), lambda: ready.done() or ready.set_result(None))
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(pipe.fileno(), wake)
     try:
         await ready
     finally:

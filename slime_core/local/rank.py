@@ -76,7 +76,7 @@ class LocalRank:
                 "Lower lr, raise eps of the loss's clip, or look at the rewards and log-probs of the newest samples."
             )
         lr = self._optimizer.step(gradient, norm)
-        return StepResult(result.metrics, {"grad_norm": norm, "lr-pg_0": lr}, result.scores)
+        return StepResult(result.metrics, result.tokens, {"grad_norm": norm, "lr-pg_0": lr}, result.scores)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The current weights by HF name."""

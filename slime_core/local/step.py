@@ -10,13 +10,17 @@ from slime_core.errors import NonFiniteError
 from slime_core.local.model import GroupTokens, LocalModel
 from slime_core.roles import Advantage, AdvantageInput, Loss, LossInput, TrainBatch
 
+TOKENS = "tokens"
+
 
 @dataclass(frozen=True, slots=True)
 class StepSums:
     """What one rank's share of a step came to."""
 
     metrics: dict[str, float]
-    """Sums over trained tokens."""
+    """Sums over trained tokens that were computed."""
+    tokens: int
+    """How many tokens that is."""
     scores: dict[int, float]
     """Mean absolute advantage of each group."""
 
@@ -63,11 +67,12 @@ class LocalStep:
         self._gradient.zero_()
         sums: defaultdict[str, float] = defaultdict(float)
         if not len(batch.rewards_S):
-            return self._gradient, StepSums({}, {})
+            return self._gradient, StepSums({}, 0, {})
         columns = self._columns(batch)
         for samples in self._micro_batches(batch, columns):
             self._backward(batch, columns, samples, sums)
-        return self._gradient, StepSums(dict(sums), _scores(batch, columns))
+        tokens = int(sums.pop(TOKENS, 0.0))
+        return self._gradient, StepSums(dict(sums), tokens, _scores(batch, columns))
 
     def _columns(self, batch: TrainBatch) -> _Columns:
         lengths = torch.tensor(batch.response_lengths_S, dtype=torch.int64)
@@ -131,6 +136,7 @@ class LocalStep:
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
         loss.backward()  # type: ignore[no-untyped-call]
+        sums[TOKENS] += float(mask.sum())
         sums["loss"] += float((output.loss_T.detach() * mask).sum())
         for name, values in output.metrics_T.items():
             sums[name] += float((values.detach() * mask).sum())

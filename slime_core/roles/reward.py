@@ -10,6 +10,7 @@ Example:
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import update_wrapper
 from typing import ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles._spec import Settings, Setup, Spec
@@ -60,4 +61,5 @@ class RewardSpec(Spec[Reward]):
         def factory(settings: Settings, setup: Setup) -> Reward:
             return function  # type: ignore[return-value]  # parameter names are the caller's own
 
-        return cls(name, factory, summary=summary)
+        # The origin that is printed is the function's, not this factory's.
+        return cls(name, update_wrapper(factory, function, updated=()), summary=summary)

@@ -117,7 +117,9 @@ class StepResult:
     """What one rank reports of one step."""
 
     metrics: Mapping[str, float]
-    """Sums over the rank's trained tokens by name; the core divides by the step's tokens."""
+    """Sums over the tokens that the rank computed, by name."""
+    tokens: int
+    """How many tokens that is; the core divides the sums of all ranks by the tokens of all ranks."""
     scalars: Mapping[str, float]
     """Values that are equal on all ranks: grad_norm, lr."""
     scores: Mapping[int, float]

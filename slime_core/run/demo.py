@@ -13,7 +13,7 @@ from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, resolve
 from slime_core.data import HfTokenizer
 from slime_core.local.demo.tasks import Problem, problems
-from slime_core.local.demo.warmup import WarmUp, sft_examples, warm_up_of
+from slime_core.local.demo.warmup import RECIPES, WarmUp, warm_up_batch
 from slime_core.local.launcher import LocalLauncher
 from slime_core.roles import LauncherSetup, WorkerGroupSpec
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
@@ -82,7 +82,7 @@ async def warm_start(task: str, root: Path, display: Display) -> Path:
     Raises:
         SlimeError: what stopped it; called again, it continues from its newest checkpoint.
     """
-    recipe = warm_up_of(task)
+    recipe = RECIPES[task]
     done = newest_checkpoint(root / "checkpoints", display.message)
     if done is not None and done.rollout_id == recipe.steps:
         return done.path / "hf"
@@ -154,13 +154,12 @@ def _warm_up_values(task: str, recipe: WarmUp, root: Path) -> dict[str, Json]:
 
 def _sft_groups(task: str, tokenizer: HfTokenizer, step: int, recipe: WarmUp) -> tuple[list[Group], list[float]]:
     groups = []
-    for row, example in enumerate(sft_examples(task, tokenizer, BASE_SEED, step, recipe)):
-        response = list(example.responses[0])
+    for row, (prompt, response) in enumerate(warm_up_batch(task, tokenizer, BASE_SEED, step, recipe)):
         sample = Sample(
             index=0,
             group_index=row,
             rollout_id=row,
-            tokens=[*example.prompt, *response],
+            tokens=[*prompt, *response],
             response_length=len(response),
             loss_mask=[1] * len(response),
             rollout_log_probs=[0.0] * len(response),

@@ -23,14 +23,14 @@ from slime_core.hookspecs import (
     TrainStepEnd,
 )
 from slime_core.roles import BufferContext, Draw
-from slime_core.rollout import RolloutResult, evaluate
+from slime_core.rollout import RolloutResult
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState
 from slime_core.run.session import Session
 from slime_core.run.stop import StopRequest, on_signals
 from slime_core.sample import Json
-from slime_core.telemetry import Display, MetricsLog, SampleLog
+from slime_core.telemetry import Display, MetricsLog, MetricsRow, SampleLog
 
 
 class Outcome(enum.Enum):
@@ -50,10 +50,13 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """
     session = Session(plan, folder, display.phase)
     stop = StopRequest()
+    checkpoint = newest_checkpoint(folder.checkpoints, display.message)
+    done = checkpoint.rollout_id if checkpoint else 0
+    display.start(session.num_rollout, folder.root.name, first_rollout=done)
     with on_signals(stop, display.message):
         try:
             async with session:
-                outcome = await Loop(session, display, stop).run()
+                outcome = await Loop(session, display, stop).run(checkpoint)
                 await session.hooks.emit(RunEnd(folder.root, session.num_rollout))
                 return outcome
         except BaseException as error:
@@ -76,13 +79,13 @@ class Loop:
         self._step = 0
         self._saved_at = -1
 
-    async def run(self) -> Outcome:
-        """All remaining rollouts."""
+    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
+        """All remaining rollouts, after those that a checkpoint contains."""
         session = self._session
-        resumed = await self._resume()
+        await self._resume(checkpoint)
         await session.publish(self._rollout_id)
         await session.hooks.emit(RunStart(session.folder.root, self._rollout_id, session.num_rollout))
-        if not resumed:
+        if checkpoint is None:
             if self._evaluates() and not self._config.evaluation.skip_eval_before_train:
                 await self._evaluate()
             await self._save()
@@ -148,7 +151,7 @@ class Loop:
         await self._log(self._rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        self._metrics.append(rollout_id=rollout_id, step=self._step, metrics=metrics)
+        self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
         for tracker in self._session.trackers:
             await tracker.log(self._step, metrics)
         self._display.row(rollout_id, metrics)
@@ -164,11 +167,7 @@ class Loop:
     async def _evaluate(self) -> None:
         session = self._session
         self._display.phase(f"evaluation: {', '.join(session.eval_prompts)}")
-        result = await evaluate(
-            session.scheduler,
-            session.eval_sets,
-            rollout_id=self._rollout_id,
-        )
+        result = await session.evaluate(self._rollout_id)
         self._samples.write_eval(self._rollout_id, result.samples)
         await session.hooks.emit(EvalEnd(self._rollout_id, result.samples, result.metrics))
         await self._log(self._rollout_id, result.metrics)
@@ -196,13 +195,12 @@ class Loop:
             "plugins": session.plan.catalog.lock(),
         }
 
-    async def _resume(self) -> bool:
+    async def _resume(self, checkpoint: Checkpoint | None) -> None:
         session = self._session
-        checkpoint = newest_checkpoint(session.folder.checkpoints, self._display.message)
         if checkpoint is None:
             self._metrics.truncate(0)
             session.ledger.load_state_dict({"offset": 0, "live": {}, "ended": {}})
-            return False
+            return
         self._display.phase(f"loading {checkpoint.path.name}")
         state = checkpoint.state()
         self._refuse_other_plugins(checkpoint, state)
@@ -215,7 +213,6 @@ class Loop:
         self._metrics.truncate(_count(state, "metrics_position"))
         self._display.message(f"continuing after rollout {self._rollout_id} of {session.num_rollout}")
         await session.hooks.emit(CheckpointLoaded(checkpoint.path, self._rollout_id))
-        return True
 
     def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
         saved, now = _table(state, "plugins"), self._session.plan.catalog.lock()

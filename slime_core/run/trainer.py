@@ -83,7 +83,7 @@ class Trainer:
             batches = split_step(step_groups, step_weights, self._group.size)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
             results = cast(list[StepResult], replies)
-            steps.append(_gather(results, max(1, batches[0].step_tokens)))
+            steps.append(_gather(results))
             for result in results:
                 scores.update({step_groups[index].id: score for index, score in result.scores.items()})
         return TrainReport(steps, scores)
@@ -128,8 +128,9 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     )
 
 
-def _gather(results: Sequence[StepResult], tokens: int) -> dict[str, float]:
-    """Means over the step's trained tokens, and the values that all ranks share."""
+def _gather(results: Sequence[StepResult]) -> dict[str, float]:
+    """Means over the tokens that were computed, and the values that all ranks share."""
+    tokens = max(1, sum(result.tokens for result in results))
     names = sorted({name for result in results for name in result.metrics})
     means = {name: sum(result.metrics.get(name, 0.0) for result in results) / tokens for name in names}
     return {f"train/{name}": value for name, value in (means | dict(results[0].scalars)).items()}

@@ -32,7 +32,7 @@ class Grpo:
         """Advantages [S] of samples."""
         if not self._settings.rewards_normalization:
             return rewards_S
-        _, group_S = group_index_S.unique(return_inverse=True)
+        _, group_S = torch.unique(group_index_S, return_inverse=True)
         count_G = torch.bincount(group_S).to(rewards_S.dtype)
         mean_G = torch.zeros_like(count_G).index_add_(0, group_S, rewards_S) / count_G
         centered_S = rewards_S - mean_G[group_S]

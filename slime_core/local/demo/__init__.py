@@ -1,0 +1,1 @@
+"""The demo's recipe: two procedural tasks, a tokenizer, a tiny model, and a warm start. Nothing is downloaded."""

@@ -1,0 +1,85 @@
+"""Two procedural tasks with exact answers: sums ("chain") and GSM8K-shaped stories ("word").
+
+Example:
+
+    problems("word", seed=0, count=2, split="train")
+
+Both are chains of 3-5 numbers from 1 to 9, added and subtracted, never below zero on the way. Splits are disjoint by a
+checksum of the expression, so no held-out expression is ever trained on.
+"""
+
+import random
+import zlib
+from dataclasses import dataclass
+
+TASKS = ("chain", "word")
+TERMS = (3, 5)
+LARGEST = 9
+NAMES = "Tom Ana Sam Mia Leo Eva Ben Zoe".split()
+ITEMS = "apples books coins cards pens eggs cups stamps".split()
+GAINS = ("{name} buys {n} more.", "{name} finds {n} more.", "A friend gives {name} {n}.", "{name} wins {n}.")
+LOSSES = ("{name} loses {n}.", "{name} gives away {n}.", "{name} sells {n}.", "{n} of them break.")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question with its worked solution."""
+
+    question: str
+    """What is asked."""
+    answer: str
+    """The number, as text."""
+    trace: str
+    """One line a step: 8+6=14."""
+    expression: str
+    """8+6-4: its checksum decides the split."""
+
+
+def problems(task: str, seed: int, count: int, split: str) -> list[Problem]:
+    """`count` problems of a split ("train" or "eval"), the same for the same seed.
+
+    Raises:
+        ValueError: no such task or split.
+    """
+    if task not in TASKS or split not in ("train", "eval"):
+        raise ValueError(f"no task {task!r} with split {split!r}: tasks are {', '.join(TASKS)}; splits are train, eval")
+    draw = random.Random(seed)
+    found: list[Problem] = []
+    while len(found) < count:
+        problem = _problem(task, draw)
+        if _split_of(problem.expression) == split:
+            found.append(problem)
+    return found
+
+
+def _split_of(expression: str) -> str:
+    return "eval" if zlib.crc32(expression.encode()) % 10 == 0 else "train"
+
+
+def _problem(task: str, draw: random.Random) -> Problem:
+    numbers, signs, totals = _chain(draw)
+    terms = list(zip(signs, numbers[1:], strict=True))
+    expression = str(numbers[0]) + "".join(f"{sign}{number}" for sign, number in terms)
+    steps = zip(totals, terms, totals[1:], strict=False)
+    trace = "\n".join(f"{before}{sign}{number}={after}" for before, (sign, number), after in steps)
+    question = f"What is {expression}?" if task == "chain" else _story(draw, numbers[0], terms)
+    return Problem(question, str(totals[-1]), trace, expression)
+
+
+def _chain(draw: random.Random) -> tuple[list[int], list[str], list[int]]:
+    """Numbers, signs and running totals of a chain that never falls below zero."""
+    length = draw.randint(*TERMS)
+    while True:
+        numbers = [draw.randint(1, LARGEST) for _ in range(length)]
+        signs = [draw.choice("+-") for _ in range(length - 1)]
+        totals = [numbers[0]]
+        for sign, number in zip(signs, numbers[1:], strict=True):
+            totals.append(totals[-1] + number if sign == "+" else totals[-1] - number)
+        if min(totals) >= 0:
+            return numbers, signs, totals
+
+
+def _story(draw: random.Random, first: int, terms: list[tuple[str, int]]) -> str:
+    name, item = draw.choice(NAMES), draw.choice(ITEMS)
+    told = [draw.choice(GAINS if sign == "+" else LOSSES).format(name=name, n=number) for sign, number in terms]
+    return f"{name} has {first} {item}. {' '.join(told)} How many {item} does {name} have now?"
