@@ -73,7 +73,11 @@ def _lookup(role: str, name: str, place: str, attribute: str) -> object:
     try:
         return getattr(module, attribute)
     except AttributeError:
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        own = [
+            key
+            for key, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__ and not key.startswith("_")
+        ]
         listed = f" It has {', '.join(own)}." if own else ""
         raise UnknownName(
             f"{role} {name!r}: {place} has no {attribute!r}.{did_you_mean(attribute, own)}{listed}"
