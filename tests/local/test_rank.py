@@ -1,0 +1,220 @@
+"""The local trainer: what one rank computes, and that two ranks together compute the same."""
+
+import asyncio
+import math
+from array import array
+from pathlib import Path
+
+import pytest
+import torch
+
+from slime_core.catalog import Catalog
+from slime_core.errors import CheckpointError, NonFiniteError
+from slime_core.local.demo.tiny import write_tiny_model
+from slime_core.local.launcher import LocalLauncher
+from slime_core.local.rank import LocalRank
+from slime_core.local.settings import LocalTrainerSettings
+from slime_core.roles import (
+    Choice,
+    LauncherSetup,
+    Optim,
+    RankSetup,
+    Settings,
+    StepResult,
+    TrainBatch,
+    Transport,
+    WeightChannel,
+    WorkerGroupSpec,
+)
+from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+from slime_core.train.shared_buffer import open_half
+from slime_core.train.split import split_step
+
+OPTIM = Optim(
+    lr=1e-3,
+    lr_warmup_iters=0,
+    lr_decay_style="constant",
+    min_lr=0.0,
+    adam_beta1=0.9,
+    adam_beta2=0.95,
+    adam_eps=1e-8,
+    weight_decay=0.01,
+    clip_grad=1.0,
+    train_steps=10,
+)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny") / "hf"
+    write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
+    return directory
+
+
+def rank_setup(model_dir: Path, tmp_path: Path, *, ranks: int = 1, per_token: bool = True, **trainer: int) -> RankSetup:
+    return RankSetup(
+        hf_checkpoint=model_dir,
+        optim=OPTIM,
+        advantage=Choice("advantage", "grpo", "slime-core", GrpoSettings()),
+        loss=Choice("loss", "policy_loss", "slime-core", PolicyLossSettings()),
+        settings=LocalTrainerSettings(ranks=ranks, **trainer),
+        rollout_temperature=1.0,
+        calculate_per_token_loss=per_token,
+        seed=0,
+        rendezvous=tmp_path / "rendezvous",
+    )
+
+
+def group(number: int, rewards: list[float], seed: int) -> Group:
+    draw = torch.Generator().manual_seed(seed)
+    prompt = torch.randint(3, 200, (5 + number,), generator=draw).tolist()
+    samples = []
+    for index, reward in enumerate(rewards):
+        length = int(torch.randint(1, 9, (1,), generator=draw))
+        response = torch.randint(3, 200, (length,), generator=draw).tolist()
+        samples.append(
+            Sample(
+                index=index,
+                group_index=number,
+                tokens=[*prompt, *response],
+                response_length=length,
+                loss_mask=[1] * length,
+                rollout_log_probs=(-5.5 + torch.rand(length, generator=draw)).tolist(),
+                reward=reward,
+                weight_versions=["0"],
+                status=Status.COMPLETED,
+            )
+        )
+    made = Group(GroupId("test", 0, number, number), samples)
+    made.freeze()
+    return made
+
+
+GROUPS = [group(0, [0.0, 1.0, 1.0], 1), group(1, [1.0, 1.0], 2), group(2, [0.0, 0.5, 1.0, 0.0], 3), group(3, [1.0, 0.0], 4)]
+
+
+def batches(ranks: int) -> list[TrainBatch]:
+    return split_step(GROUPS, [1.0] * len(GROUPS), ranks)
+
+
+def flat(rank: LocalRank) -> torch.Tensor:
+    return torch.cat([tensor.reshape(-1) for _, tensor in rank.weights()]).clone()
+
+
+@pytest.mark.parametrize("per_token", [True, False])
+def test_micro_batches_do_not_change_the_step(model_dir: Path, tmp_path: Path, per_token: bool) -> None:
+    whole = LocalRank(0, 1, rank_setup(model_dir, tmp_path, per_token=per_token))
+    split = LocalRank(0, 1, rank_setup(model_dir, tmp_path, per_token=per_token, max_tokens_per_micro_batch=1))
+    one, other = whole.train_step(batches(1)[0]), split.train_step(batches(1)[0])
+    assert one.tokens == other.tokens
+    assert one.scalars["grad_norm"] == pytest.approx(other.scalars["grad_norm"], rel=1e-4)
+    assert {name: pytest.approx(value, rel=1e-3, abs=1e-3) for name, value in one.metrics.items()} == dict(other.metrics)
+
+
+def test_a_step_moves_the_weights_against_the_gradient_of_its_loss(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    first = rank.train_step(batches(1)[0])
+    for _ in range(5):
+        last = rank.train_step(batches(1)[0])
+    assert last.metrics["pg_loss"] < first.metrics["pg_loss"]
+
+
+def test_groups_of_equal_rewards_are_not_computed(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    result = rank.train_step(batches(1)[0])
+    alive = sum(sample.response_length for index in (0, 2, 3) for sample in GROUPS[index].samples if _counts(index, sample))
+    assert result.tokens <= alive
+    assert result.scores[1] == 0.0
+    assert result.scores[0] > 0.0
+
+
+def _counts(index: int, sample: Sample) -> bool:
+    return sample.reward is not None and index != 1
+
+
+def test_an_empty_share_is_a_step_too(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    before = flat(rank)
+    result = rank.train_step(split_step([], [], 1)[0])
+    assert (result.tokens, result.scalars["grad_norm"]) == (0, 0.0)
+    assert torch.allclose(flat(rank), before, atol=1e-4)
+
+
+def test_a_nan_stops_the_step_before_the_weights_change(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    before, (batch,) = flat(rank), batches(1)
+    poisoned = TrainBatch(**{name: getattr(batch, name) for name in batch.__slots__} | {"rollout_log_probs_T": _nan(batch)})
+    with pytest.raises(NonFiniteError, match="loss"):
+        rank.train_step(poisoned)
+    assert torch.equal(flat(rank), before)
+
+
+def _nan(batch: TrainBatch) -> "array[float]":
+    return array("f", [math.nan] * len(batch.rollout_log_probs_T))
+
+
+def test_saved_and_loaded_it_continues_bit_for_bit(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    rank.train_step(batches(1)[0])
+    rank.save(tmp_path / "saved")
+    rank.train_step(batches(1)[0])
+    again = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    again.load(tmp_path / "saved")
+    again.train_step(batches(1)[0])
+    assert torch.equal(flat(again), flat(rank))
+
+
+def test_the_saved_model_is_an_hf_directory(model_dir: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    rank.train_step(batches(1)[0])
+    rank.save(tmp_path / "saved")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf")
+    state = model.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in rank.weights())
+    assert AutoTokenizer.from_pretrained(tmp_path / "saved" / "hf").eos_token_id == model.config.eos_token_id
+
+
+def test_a_checkpoint_of_another_model_is_refused(model_dir: Path, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    (tmp_path / "optim").mkdir()
+    small = {name: torch.zeros(3) for name in ("weights", "m", "v")} | {"steps": torch.tensor(1)}
+    save_file(small, tmp_path / "optim" / "adamw.safetensors")
+    with pytest.raises(CheckpointError, match="of a model of 3 weights"):
+        LocalRank(0, 1, rank_setup(model_dir, tmp_path)).load(tmp_path)
+
+
+@pytest.mark.timeout(120)
+def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(model_dir: Path, tmp_path: Path) -> None:
+    alone = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    expected = [alone.train_step(batches(1)[0]) for _ in range(3)]
+
+    async def together() -> tuple[list[list[StepResult]], torch.Tensor]:
+        launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=tmp_path))
+        setup = rank_setup(model_dir, tmp_path, ranks=2)
+        registered = Catalog.discover().find("trainer", "local")
+        trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())
+        spec = WorkerGroupSpec("trainer", 2, "slime_core.train.rank_host:RankHost", {"trainer": trainer, "setup": setup})
+        group = await launcher.start(spec)
+        try:
+            results = [await group.call("train_step", batches(2), timeout_s=60) for _ in range(3)]
+            slots = (await group.call("weight_slots"))[0]
+            channel = WeightChannel(Transport.SHARED_BUFFER, tmp_path / "weights.bin", slots)  # type: ignore[arg-type]
+            channel.path.write_bytes(bytes(8 * channel.numel))
+            await group.call("publish", [(channel, 7)] * 2)
+            return results, open_half(channel, 7).clone()  # type: ignore[return-value]
+        finally:
+            await launcher.close()
+
+    results, published = asyncio.run(together())
+    for steps, single in zip(results, expected, strict=True):
+        assert sum(step.tokens for step in steps) == single.tokens
+        assert steps[0].scalars["grad_norm"] == pytest.approx(single.scalars["grad_norm"], rel=1e-3)
+    assert torch.allclose(published, flat(alone), atol=2e-4)
+
+
+def _make(role: str, name: str, **settings: object) -> object:
+    raise LookupError(name)
