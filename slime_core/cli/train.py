@@ -43,7 +43,7 @@ def execute(plan: Plan, no_progress: bool) -> int:
     with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
         outcome = asyncio.run(run(plan, folder, display))
     paths = write_report(root)
-    click.echo(f"report: {paths.markdown}")
+    click.echo(f"report: {paths.report}")
     if outcome is Outcome.STOPPED:
         click.echo(f"stopped and saved; continue with: slime resume {root}")
         return STOPPED

@@ -39,9 +39,7 @@ class LocalWorker:
         context = multiprocessing.get_context("forkserver")
         self._pipe, self._theirs = context.Pipe()
         arguments = (self._theirs, os.getpid(), log, spec.target, rank, spec.size, dict(spec.arguments))
-        self._process: ForkServerProcess = context.Process(
-            target=serve, args=arguments, name=self.title, daemon=True
-        )
+        self._process: ForkServerProcess = context.Process(target=serve, args=arguments, name=self.title, daemon=True)
         self._turn = asyncio.Lock()
 
     def launch(self) -> None:
@@ -117,14 +115,10 @@ class LocalWorkerGroup:
     ) -> list[object]:
         """Call `method` on every worker at once; see `WorkerGroup.call`."""
         given = [()] * self.size if arguments is None else [(argument,) for argument in arguments]
-        calls = [
-            worker.call(method, each, timeout_s) for worker, each in zip(self._workers, given, strict=True)
-        ]
+        calls = [worker.call(method, each, timeout_s) for worker, each in zip(self._workers, given, strict=True)]
         return await self._all(calls)
 
-    async def call_one(
-        self, rank: int, method: str, argument: object, *, timeout_s: float | None = None
-    ) -> object:
+    async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
         """Call `method` on one worker."""
         return (await self._all([self._workers[rank].call(method, (argument,), timeout_s)]))[0]
 
@@ -165,9 +159,7 @@ class LocalLauncher:
 
     async def start(self, spec: WorkerGroupSpec) -> LocalWorkerGroup:
         """Start a group and wait until its workers are built."""
-        workers = [
-            LocalWorker(spec, rank, self._logs / f"{spec.name}-{rank}.log") for rank in range(spec.size)
-        ]
+        workers = [LocalWorker(spec, rank, self._logs / f"{spec.name}-{rank}.log") for rank in range(spec.size)]
         multiprocessing.get_context("forkserver").set_forkserver_preload(["slime_core.local._preload"])
         group = LocalWorkerGroup(workers)
         self._groups.append(group)

@@ -47,7 +47,7 @@ class LocalRank:
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
-        self._optimizer = FlatAdamW(self._weights, self._model.layout, setup.optim)
+        self._optimizer = FlatAdamW(self._weights, self.weight_slots(), setup.optim)
         advantage, _ = _build(setup.advantage, setup.seed)
         loss, loss_spec = _build(setup.loss, setup.seed)
         self._step = LocalStep(
@@ -103,9 +103,7 @@ class FlatAdamW:
         """Start with zero moments; `weights` [N] is updated in place."""
         self._weights, self._optim = weights, optim
         self._m, self._v = torch.zeros_like(weights), torch.zeros_like(weights)
-        self._decayed = [
-            slice(slot.offset, slot.offset + slot.numel) for slot in layout if len(slot.shape) > 1
-        ]
+        self._decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in layout if len(slot.shape) > 1]
         self.steps = 0
 
     def step(self, gradient: torch.Tensor, norm: float) -> float:
@@ -140,9 +138,7 @@ class FlatAdamW:
         tensors = load_file(directory / self.FILE)
         if tensors["weights"].shape != self._weights.shape:
             saved, mine = tensors["weights"].numel(), self._weights.numel()
-            raise CheckpointError(
-                f"{directory / self.FILE} is of a model of {saved} weights, and this one has {mine}"
-            )
+            raise CheckpointError(f"{directory / self.FILE} is of a model of {saved} weights, and this one has {mine}")
         self._weights.copy_(tensors["weights"])
         self._m.copy_(tensors["m"])
         self._v.copy_(tensors["v"])

@@ -157,7 +157,7 @@ class Loop:
         self._display.row(rollout_id, metrics)
 
     def _evaluates(self) -> bool:
-        return bool(self._session.eval_prompts)
+        return bool(self._session.eval_sets)
 
     def _is_due(self, interval: int | None) -> bool:
         return interval is not None and (
@@ -166,7 +166,7 @@ class Loop:
 
     async def _evaluate(self) -> None:
         session = self._session
-        self._display.phase(f"evaluation: {', '.join(session.eval_prompts)}")
+        self._display.phase(f"evaluation: {', '.join(each.name for each in session.eval_sets)}")
         result = await session.evaluate(self._rollout_id)
         self._samples.write_eval(self._rollout_id, result.samples)
         await session.hooks.emit(EvalEnd(self._rollout_id, result.samples, result.metrics))

@@ -17,7 +17,7 @@ from slime_core.config import Plan
 from slime_core.errors import ConfigError
 from slime_core.hookspecs import Event, GroupsDone, WeightsPublished
 from slime_core.roles import RewardSpec
-from slime_core.rollout import RewardUse, RolloutPolicy, Scheduler
+from slime_core.rollout import EvalResult, RewardOnError, RewardUse, RolloutPolicy, Scheduler, evaluate
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
@@ -42,7 +42,7 @@ class Session:
         self.tokenizer = self.build.tokenizer()
         self.ledger = Ledger(folder.ledger)
         self.source = LedgeredSource(self.build.data_source(self.tokenizer), self.ledger)
-        self.eval_prompts = self.build.eval_prompts()
+        self.eval_sets = self.build.eval_sets(self.tokenizer)
         self.buffer = self.build.buffer()
         self.launcher = self.build.launcher(folder)
         self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
@@ -88,6 +88,10 @@ class Session:
         await self.engine.load_weights(self.trainer.channel, version)
         await self.hooks.emit(WeightsPublished(version))
 
+    async def evaluate(self, rollout_id: int) -> EvalResult:
+        """Evaluate the engine's current weights on the run's evaluation sets."""
+        return await evaluate(self.scheduler, self.eval_sets, rollout_id=rollout_id)
+
     async def emit(self, event: Event) -> None:
         """Keep the accounts, then tell the run hooks."""
         if isinstance(event, GroupsDone):
@@ -126,7 +130,7 @@ class Session:
             max_concurrency=rollout.max_concurrency,
             max_filter_waves=rollout.max_filter_waves,
             sample_timeout_s=rollout.sample_timeout_s,
-            reward_on_error=rollout.reward_on_error,
+            reward_on_error=RewardOnError(rollout.reward_on_error),
             max_error_rate=rollout.max_error_rate,
         )
         return Scheduler(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from slime_core.config import Chosen, Plan
-from slime_core.data import HfTokenizer
+from slime_core.data import HfTokenizer, PromptSource
 from slime_core.roles import (
     Buffer,
     BufferFilter,
@@ -27,6 +27,7 @@ from slime_core.roles import (
     Tracker,
     TrackerSetup,
 )
+from slime_core.rollout import EvalSet
 from slime_core.run.folder import RunFolder
 
 T = TypeVar("T")
@@ -83,22 +84,35 @@ class Builder:
             max_prompt_len=data.rollout_max_prompt_len,
         )
 
-    def eval_prompts(self) -> dict[str, PromptFile]:
-        """Evaluation data sets by name."""
-        data, evaluation = self.plan.config.data, self.plan.config.evaluation
-        return {
-            name: PromptFile(
-                path=Path(path),
-                name=f"eval:{name}",
-                input_key=evaluation.eval_input_key or data.input_key,
-                label_key=evaluation.eval_label_key or data.label_key,
-                metadata_key=data.metadata_key,
-                tool_key=data.tool_key,
-                apply_chat_template=data.apply_chat_template,
-                apply_chat_template_kwargs=data.apply_chat_template_kwargs,
-            )
+    def eval_sets(self, tokenizer: Tokenizer) -> list[EvalSet]:
+        """Evaluation data sets, read whole."""
+        evaluation = self.plan.config.evaluation
+        return [
+            EvalSet(name, self._eval_source(name, path, tokenizer).every_prompt(), self.eval_sampling())
             for name, path in evaluation.eval_prompt_data.items()
-        }
+        ]
+
+    def _eval_source(self, name: str, path: str, tokenizer: Tokenizer) -> PromptSource:
+        data, evaluation = self.plan.config.data, self.plan.config.evaluation
+        prompts = PromptFile(
+            path=Path(path),
+            name=f"eval:{name}",
+            input_key=evaluation.eval_input_key or data.input_key,
+            label_key=evaluation.eval_label_key or data.label_key,
+            metadata_key=data.metadata_key,
+            tool_key=data.tool_key,
+            apply_chat_template=data.apply_chat_template,
+            apply_chat_template_kwargs=data.apply_chat_template_kwargs,
+        )
+        setup = DataSourceSetup(
+            self.make,
+            self.plan.config.run.seed,
+            prompts=prompts,
+            tokenizer=tokenizer,
+            n_samples_per_prompt=evaluation.n_samples_per_eval_prompt,
+            shuffle=False,
+        )
+        return PromptSource(setup)
 
     def generator(self) -> Generator:
         """The run's generator."""

@@ -48,7 +48,9 @@ def build_tokenizer(task: str) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     backend.train_from_iterator(corpus, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=PAD, eos_token=END, padding_side="left")
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend, pad_token=PAD, eos_token=END, padding_side="left"
+    )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 

@@ -1,0 +1,76 @@
+"""The whole loop in one readable file: rollout, buffer, train, publish; no ledger, no checkpoints, no display.
+
+    python examples/loop.py runs/demo-base-word/checkpoints/rollout_000320/hf
+
+Takes any HF model directory (the demo leaves one in runs/) and teaches it to add two numbers. `slime train` does the
+same with everything that a long run needs; see slime_core/run/loop.py.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from slime_core.catalog import Catalog
+from slime_core.config import parse_config, resolve
+from slime_core.roles import BufferContext
+from slime_core.run import RunFolder, Session
+
+GROUPS = 32
+
+
+def write_prompts(path: Path, count: int) -> Path:
+    """Sums as a prompt file."""
+    draw = random.Random(0)
+    pairs = [(draw.randint(1, 9), draw.randint(1, 9)) for _ in range(count)]
+    rows = [{"input": [{"role": "user", "content": f"What is {a}+{b}?"}], "answer": str(a + b)} for a, b in pairs]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+async def loop(session: Session, rollouts: int) -> list[float]:
+    """GRPO, one step a rollout; returns the mean reward of each rollout."""
+    curve = []
+    async with session:
+        await session.publish(version=0)
+        for rollout_id in range(rollouts):
+            result = await session.scheduler.collect(rollout_id, want=GROUPS)
+            session.buffer.add(result.kept)
+            draw = session.buffer.sample(GROUPS, BufferContext(rollout_id, weight_version=rollout_id))
+            report = await session.trainer.train(draw.groups, draw.weights)
+            await session.publish(version=rollout_id + 1)
+            session.buffer.update(report.scores)
+            curve.append(result.metrics["rollout/raw_reward"])
+            print(f"rollout {rollout_id}: reward {curve[-1]:.3f}")
+    return curve
+
+
+def main(model: str, rollouts: int = 10) -> list[float]:
+    """Resolve a configuration, open a run folder, loop."""
+    with tempfile.TemporaryDirectory() as scratch:
+        config = parse_config(
+            {
+                "hf_checkpoint": model,
+                "save": f"{scratch}/run",
+                "prompt_data": str(write_prompts(Path(scratch) / "sums.jsonl", GROUPS * rollouts)),
+                "label_key": "answer",
+                "apply_chat_template": True,
+                "rollout_batch_size": GROUPS,
+                "n_samples_per_prompt": 8,
+                "num_rollout": rollouts,
+                "rollout_max_response_len": 48,
+                "lr": 4e-4,
+                "reward": {"use": "math"},
+            }
+        )
+        plan = resolve(config, Catalog.discover())
+        with RunFolder.open(plan.config.run.save, plan.config.to_dict()) as folder:
+            return asyncio.run(loop(Session(plan, folder), rollouts))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])
