@@ -7,7 +7,7 @@ from torch.autograd import Function
 from slime_core.local.model.function import Context
 from slime_core.local.model.norm import CHUNK, norm_backward, rms_scale
 
-_RECOMPUTE_OVER = 1 << 26
+RECOMPUTE_OVER = 1 << 26
 """Probabilities [N, V] above this many elements (256 MB) are computed again in the backward pass, not kept."""
 
 
@@ -23,7 +23,7 @@ class _TokenLogProbs(Function):
     ) -> tuple[Tensor, Tensor]:
         n, vocab = x.shape[0], head.shape[0]
         log_probs, entropy = x.new_empty(n), x.new_empty(n)
-        keep = n * vocab <= _RECOMPUTE_OVER
+        keep = n * vocab <= RECOMPUTE_OVER
         probs = x.new_empty(n if keep else 0, vocab)
         for s in range(0, n, CHUNK):
             xc = x[s : s + CHUNK]
