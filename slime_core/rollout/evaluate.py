@@ -1,0 +1,102 @@
+"""evaluate: run several data sets through the scheduler's slots and rewards, without touching the training state.
+
+Each data set's rows and seeds are its own: the same weights give the same answers at any time of a run.
+
+Example:
+
+    gsm8k = EvalSet("gsm8k", PromptSource(eval_setup).every_prompt(), SamplingParams(256, temperature=0.0))
+    result = await evaluate(scheduler, [gsm8k], rollout_id=10)      # result.metrics["eval/gsm8k"]
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slime_core.hookspecs import SamplesDone
+from slime_core.roles import SamplingParams
+from slime_core.rollout.scheduler import Scheduler
+from slime_core.rollout.tally import Tally, mean, sample_metrics
+from slime_core.rollout.work import Purpose, RunGroup, all_or_none
+from slime_core.sample import Group, Sample, scalar_reward
+
+PASSING_REWARD = 1.0
+"""A sample passes, for pass@k, when its reward is at least this."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSet:
+    """One data set to evaluate on."""
+
+    name: str
+    """Names its metrics: `eval/<name>`."""
+    groups: Sequence[Group]
+    """Its prompts, each with `n_samples_per_eval_prompt` pending samples; they stay pending."""
+    sampling: SamplingParams
+    """How to sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """A finished evaluation."""
+
+    samples: Mapping[str, Sequence[Sample]]
+    """By data set, in order of its rows, frozen."""
+    metrics: Mapping[str, float]
+    """Of all data sets."""
+
+
+async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id: int) -> EvalResult:
+    """Evaluate all data sets at once.
+
+    Raises:
+        RolloutError: more than `max_error_rate` of a data set's samples failed.
+        WorkerError: the engine is gone.
+    """
+    ran = await all_or_none(
+        [scheduler.runner.run(each.groups, Purpose(rollout_id, True, each.sampling)) for each in sets]
+    )
+    samples: dict[str, Sequence[Sample]] = {}
+    metrics: dict[str, float] = {}
+    for each, groups in zip(sets, ran, strict=True):
+        tally = Tally(f"evaluation of {each.name}")
+        tally.add_samples(groups)
+        tally.check_error_rate(scheduler.policy.max_error_rate)
+        samples[each.name] = [scored.sample for group in groups for scored in group.scored]
+        for sample in samples[each.name]:
+            sample.freeze()
+        metrics |= _metrics(each.name, groups)
+        await scheduler.emit(SamplesDone(rollout_id, samples[each.name], evaluation=True))
+    return EvalResult(samples, metrics)
+
+
+def _metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
+    """Metrics of one data set over its scored samples; failed ones are counted, never scored 0."""
+    rewards = [[scalar_reward(one.sample) for one in group.scored if one.sample.reward is not None] for group in groups]
+    scored = [one.sample for group in groups for one in group.scored if one.sample.reward is not None]
+    failed = sum(len(group.scored) for group in groups) - len(scored)
+    found = {f"eval/{name}/failed": float(failed)} if failed else {}
+    if not scored:
+        return found
+    found[f"eval/{name}"] = mean([scalar_reward(sample) for sample in scored])
+    about = sample_metrics("", scored)
+    found[f"eval/{name}-truncated_ratio"] = about.pop("truncated_ratio")
+    found |= {f"eval/{name}/{key}": value for key, value in about.items()}
+    size = max(map(len, rewards))
+    powers = [2**power for power in range(size.bit_length())] if size > 1 else []
+    return found | {f"eval/{name}-pass@{k}": pass_at_k(rewards, k) for k in powers}
+
+
+def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
+    """Mean chance that one of k samples passes, from n samples of each prompt of which c pass.
+
+    The unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), eq. 1; prompts of fewer
+    than k samples are left out.
+    """
+    chances = [
+        _pass_at_k(len(each), sum(reward >= PASSING_REWARD for reward in each), k) for each in rewards if len(each) >= k
+    ]
+    return mean(chances)
+
+
+def _pass_at_k(n: int, c: int, k: int) -> float:
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)

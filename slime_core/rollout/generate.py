@@ -1,0 +1,54 @@
+"""SingleTurn: the default generator: encode the prompt, one engine call, decode the response."""
+
+from collections.abc import Sequence
+
+from slime_core.roles import FinishReason, GenerateContext, Tokenizer
+from slime_core.sample import Message, Sample, Status
+
+STATUS_OF_FINISH = {
+    FinishReason.STOP: Status.COMPLETED,
+    FinishReason.LENGTH: Status.TRUNCATED,
+    FinishReason.ABORT: Status.ABORTED,
+}
+"""What a response's end makes of its sample."""
+
+
+class SingleTurn:
+    """Implements `slime_core.roles.Generator`."""
+
+    CACHED_PROMPTS = 1024
+
+    def __init__(self) -> None:
+        """Nothing is encoded yet."""
+        self._ids: dict[str, Sequence[int]] = {}
+        self._tokenizer: Tokenizer | None = None
+
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        """One response to `sample.prompt`, text or messages."""
+        prompt = self._encode(sample, ctx.tokenizer)
+        output = await ctx.generate(prompt, ctx.sampling)
+        sample.tokens = prompt
+        sample.append_response_tokens(
+            tokens=output.tokens,
+            log_probs=output.log_probs,
+            text=ctx.tokenizer.decode(output.tokens),
+            weight_version=str(output.weight_version),
+        )
+        sample.status = STATUS_OF_FINISH[output.finish]
+        return [sample]
+
+    def _encode(self, sample: Sample, tokenizer: Tokenizer) -> Sequence[int]:
+        """Ids of the prompt; the samples of a group share one encoding."""
+        if isinstance(sample.prompt, str):
+            text = sample.prompt
+        else:
+            messages: Sequence[Message] = sample.prompt
+            text = tokenizer.apply_chat_template(
+                messages, sample.metadata.get("tools"), sample.apply_chat_template_kwargs
+            )
+        if tokenizer is not self._tokenizer or len(self._ids) >= self.CACHED_PROMPTS:
+            self._ids, self._tokenizer = {}, tokenizer
+        ids = self._ids.get(text)
+        if ids is None:
+            ids = self._ids[text] = tuple(tokenizer.encode(text))
+        return ids

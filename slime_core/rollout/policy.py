@@ -1,0 +1,55 @@
+"""What a rollout is told: its policy, and which rewards it uses."""
+
+import enum
+from dataclasses import dataclass
+
+from slime_core.roles import Reward, SamplingParams
+
+
+class RewardOnError(enum.Enum):
+    """What becomes of a sample that could not be generated or scored."""
+
+    DROP = "drop"
+    """It leaves its group; a group of which fewer than two samples are left is dropped."""
+    MASK = "mask"
+    """It stays in its group, for the eye: not normalised with the others, not trained on."""
+    RAISE = "raise"
+    """It ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardUse:
+    """One of a run's rewards."""
+
+    name: str
+    """As the run selected it; names its metrics."""
+    plugin: str
+    """Who registered it, for error texts."""
+    weight: float
+    """Its factor in the weighted sum; 0 only measures."""
+    reward: Reward
+    """The scorer."""
+    timeout_s: float
+    """Seconds after which a call is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """How rollouts are run."""
+
+    seed: int
+    """The run's seed."""
+    sampling: SamplingParams
+    """How training samples."""
+    over_sampling_batch_size: int | None = None
+    """Groups drawn at a time when a group filter is on; None: as many as are wanted."""
+    max_concurrency: int = 4096
+    """Samples being generated at once."""
+    max_filter_waves: int = 16
+    """Waves of draws after which a rollout that still comes up short gives up."""
+    sample_timeout_s: float = 600.0
+    """Seconds after which one sample's generation is given up."""
+    reward_on_error: RewardOnError = RewardOnError.DROP
+    """What becomes of failed samples."""
+    max_error_rate: float = 0.05
+    """Share of failed samples in a rollout over which it stops."""

@@ -1,0 +1,124 @@
+"""Tally: what a rollout has come to so far: kept and dropped groups, failures, metrics under slime's names.
+
+Everything is added up in the order of the draws, so that figures do not depend on who finished first.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from slime_core.errors import RolloutError
+from slime_core.rollout.score import Failure, Scored
+from slime_core.rollout.work import RunGroup
+from slime_core.sample import Group, GroupId, Sample, Status, scalar_reward
+from slime_core.score import NotApplicable, Score
+
+
+class Tally:
+    """Accounts of one rollout, or of one evaluation."""
+
+    def __init__(self, what: str) -> None:
+        """Nothing happened yet; `what` is its name in error texts: "rollout 3"."""
+        self._what = what
+        self.kept: list[Group] = []
+        """In order of the draws."""
+        self.dropped: list[Group] = []
+        """In order of the draws."""
+        self.reasons: dict[GroupId, str] = {}
+        """Why each dropped group was."""
+        self._samples = 0
+        self._failures: Counter[str] = Counter()
+        self._first: dict[str, Failure] = {}
+        self._rewards: defaultdict[str, list[float]] = defaultdict(list)
+        self._not_applicable: Counter[str] = Counter()
+
+    def add_samples(self, groups: Iterable[RunGroup]) -> None:
+        """Count what became of the samples of a wave."""
+        for group in groups:
+            for scored in group.scored:
+                self._add_sample(scored)
+
+    def _add_sample(self, scored: Scored) -> None:
+        self._samples += 1
+        if scored.failure is not None:
+            self._failures[scored.failure.reason] += 1
+            self._first.setdefault(scored.failure.reason, scored.failure)
+        for name, verdict in scored.verdicts.items():
+            if isinstance(verdict, Score):
+                self._rewards[name].append(verdict.value)
+                for part, number in verdict.components.items():
+                    self._rewards[f"{name}/{part}"].append(number)
+            elif isinstance(verdict, NotApplicable):
+                self._not_applicable[name] += 1
+
+    def drop(self, group: Group, reason: str) -> None:
+        """Account for a group that is not trained on."""
+        self.dropped.append(group)
+        self.reasons[group.id] = reason
+
+    def check_error_rate(self, limit: float) -> None:
+        """Stop a rollout in which too much fails.
+
+        Raises:
+            RolloutError: more than `limit` of the samples so far failed; names the three commonest reasons.
+        """
+        failed = self._failures.total()
+        if self._samples == 0 or failed / self._samples <= limit:
+            return
+        common = self._failures.most_common(3)
+        top = "".join(f"\n  {count} x {reason}: {self._first[reason].detail}" for reason, count in common)
+        raise RolloutError(
+            f"{self._what}: {failed} of {self._samples} samples failed, which is over --max-error-rate {limit:g}:{top}"
+        )
+
+    def give_up(self, want: int, waves: int) -> RolloutError:
+        """The error of a rollout that came up short, with a histogram of why groups were dropped."""
+        counts = Counter(self.reasons.values()).most_common()
+        histogram = "".join(f"\n  {count} x {reason}" for reason, count in counts) or "\n  none: all were interrupted"
+        return RolloutError(
+            f"{self._what}: {waves} waves of draws kept {len(self.kept)} of the {want} groups wanted; dropped were:"
+            f"{histogram}\nGive prompts that are neither too easy nor too hard for the model, choose another "
+            f"--group-filter, or allow more with --max-filter-waves"
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """The rollout's metrics; those of lengths and rewards are over kept groups, as in slime."""
+        samples = [sample for group in self.kept for sample in group.samples if sample.reward is not None]
+        found = sample_metrics("rollout/", samples)
+        if samples:
+            rewards = [scalar_reward(sample) for sample in samples]
+            found["rollout/raw_reward"] = found["rollout/rewards"] = mean(rewards)
+        found |= {f"rollout/zero_std/count_{reward}": float(count) for reward, count in _zero_std(self.kept).items()}
+        drops = Counter(self.reasons.values())
+        found |= {f"rollout/dynamic_filter/drop_{reason}": float(count) for reason, count in sorted(drops.items())}
+        found |= {f"rollout/reward/{name}": mean(values) for name, values in sorted(self._rewards.items())}
+        for name, count in sorted(self._not_applicable.items()):
+            found[f"rollout/reward/{name}/not_applicable"] = float(count)
+        found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.items())}
+        return found
+
+
+def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
+    """Lengths and truncation of some samples; nothing of none."""
+    if not samples:
+        return {}
+    lengths = sorted(sample.response_length for sample in samples)
+    middle = len(lengths) // 2
+    median = lengths[middle] if len(lengths) % 2 else (lengths[middle - 1] + lengths[middle]) / 2
+    return {
+        f"{prefix}response_len/mean": mean(lengths),
+        f"{prefix}response_len/median": float(median),
+        f"{prefix}response_len/max": float(lengths[-1]),
+        f"{prefix}response_len/min": float(lengths[0]),
+        f"{prefix}truncated_ratio": mean([sample.status is Status.TRUNCATED for sample in samples]),
+    }
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """Arithmetic mean of at least one number."""
+    return sum(numbers) / len(numbers)
+
+
+def _zero_std(groups: Iterable[Group]) -> dict[str, int]:
+    """Groups whose rewards are all alike, by reward."""
+    alike = [rewards[0] for group in groups if (rewards := group.rewards) and min(rewards) == max(rewards)]
+    return dict(sorted(Counter(str(round(float(reward), 1)) for reward in alike).items()))

@@ -1,0 +1,217 @@
+"""SampleRunner: runs one drawn sample from prompt to reward; whatever a plugin does costs that sample alone.
+
+Example:
+
+    runner = SampleRunner(policy=policy, engine=engine, tokenizer=tokenizer, generator=generator, ...)
+    groups = await runner.run(drawn, Purpose(rollout_id=0, evaluation=False, sampling=policy.sampling))
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import TypeVar
+
+from slime_core.catalog.checks import check_generated
+from slime_core.errors import ContractError, RolloutError, WorkerError
+from slime_core.roles import (
+    Engine,
+    GenerateContext,
+    GenerateOutput,
+    GenerateRequest,
+    Generator,
+    RewardContext,
+    SamplingParams,
+    Tokenizer,
+)
+from slime_core.rollout.policy import RewardOnError, RewardUse, RolloutPolicy
+from slime_core.rollout.score import Failure, Scored, cancelled_from_outside, score
+from slime_core.rollout.waiting import Waiting, within
+from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.seeds import derive_seed
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What samples are run for."""
+
+    rollout_id: int
+    """Number of the rollout, from 0."""
+    evaluation: bool
+    """Whether it is for evaluation."""
+    sampling: SamplingParams
+    """How to sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """A drawn group and what became of each of its samples, fanned-out ones included."""
+
+    id: GroupId
+    """Its identity."""
+    drawn: Group
+    """As the data source gave it, untouched."""
+    scored: Sequence[Scored]
+    """Its finished samples, in order of the drawn ones."""
+
+
+class SampleRunner:
+    """Generates and scores samples under one set of slots."""
+
+    def __init__(
+        self,
+        *,
+        policy: RolloutPolicy,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        generator: Generator,
+        generator_plugin: str,
+        rewards: Sequence[RewardUse],
+    ) -> None:
+        """Take the parts."""
+        self.waiting = Waiting()
+        """What the samples in flight are waiting for."""
+        self._policy = policy
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._generator = generator
+        self._generator_plugin = generator_plugin
+        self._rewards = tuple(rewards)
+        self._slots = asyncio.Semaphore(policy.max_concurrency)
+        self._told: set[str] = set()
+
+    async def run(self, groups: Sequence[Group], purpose: Purpose) -> list[RunGroup]:
+        """Run all samples of some groups at once; the drawn groups stay as they are.
+
+        Raises:
+            RolloutError: a sample failed and the policy is to raise.
+            WorkerError: the engine is gone.
+        """
+        drawn = [(group, sample) for group in groups for sample in group.samples]
+        results = await all_or_none([self._run(group.id, sample, purpose) for group, sample in drawn])
+        scored: dict[GroupId, list[Scored]] = {group.id: [] for group in groups}
+        for (group, _), result in zip(drawn, results, strict=True):
+            scored[group.id] += result
+        return [RunGroup(group.id, group, scored[group.id]) for group in groups]
+
+    async def _run(self, group_id: GroupId, drawn: Sample, purpose: Purpose) -> list[Scored]:
+        sample = fresh_copy(drawn)
+        made = await self._generate(group_id, sample, purpose)
+        if isinstance(made, Failure):
+            failed = fresh_copy(drawn)  # whatever state the generator left its own in
+            failed.status = Status.FAILED
+            return [self._judged(Scored(failed, failure=made))]
+        seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
+        context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
+        return [self._judged(await score(each, self._rewards, context, self.waiting)) for each in made]
+
+    async def _generate(self, group_id: GroupId, sample: Sample, purpose: Purpose) -> list[Sample] | Failure:
+        turns = _Turns(self._engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
+        context = GenerateContext(
+            turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
+        )
+        limit = self._policy.sample_timeout_s
+        self.waiting.enter("a free slot")
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting.leave("a free slot")
+        try:
+            made = await within(self._generator(sample, context), limit, self.waiting, "generator")
+            return check_generated(made, plugin=self._generator_plugin, sample=sample)
+        except TimeoutError as error:
+            return Failure("generator_timeout", str(error) or f"not finished in {limit:g} s", error)
+        except asyncio.CancelledError:
+            if cancelled_from_outside():
+                raise
+            return Failure("generator_cancelled", "the generator cancelled itself")
+        except WorkerError:
+            raise  # the engine is gone, and with it every sample
+        except ContractError as error:
+            return Failure("generator_contract", str(error), error)
+        except Exception as error:
+            return Failure(f"generator_{type(error).__name__}", str(error), error)
+        finally:
+            self._slots.release()
+
+    def _judged(self, scored: Scored) -> Scored:
+        """Apply the policy to one sample, and log the first failure of each kind."""
+        failure, sample = scored.failure, scored.sample
+        if failure is None:
+            return scored
+        where = f"sample {sample.index} of group {sample.group_index}"
+        if self._policy.reward_on_error is RewardOnError.RAISE:
+            raise RolloutError(f"{where} failed ({failure.reason}): {failure.detail}") from failure.cause
+        sample.remove_sample = True
+        if failure.reason not in self._told:
+            self._told.add(failure.reason)
+            log.warning("%s failed (%s): %s", where, failure.reason, failure.detail, exc_info=failure.cause)
+        return scored
+
+
+class _Turns:
+    """The engine as one sample sees it: each call has a seed of its own, derived from the sample's identity."""
+
+    ATTEMPT = 0
+
+    __slots__ = ("_engine", "_identity", "_turn", "_waiting")
+
+    def __init__(self, engine: Engine, identity: tuple[int | str, ...], waiting: Waiting) -> None:
+        self._engine, self._identity, self._waiting = engine, identity, waiting
+        self._turn = 0
+
+    async def generate(self, prompt: Sequence[int], sampling: SamplingParams) -> GenerateOutput:
+        """One engine call."""
+        seed = derive_seed(*self._identity, self._turn, self.ATTEMPT)
+        self._turn += 1
+        self._waiting.leave("generator")
+        self._waiting.enter("engine")
+        try:
+            return await self._engine.generate(GenerateRequest(prompt, sampling, seed))
+        finally:
+            self._waiting.leave("engine")
+            self._waiting.enter("generator")
+
+
+async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
+    """Run coroutines at once and return their results in order; when one fails, none is left running."""
+    tasks = [asyncio.create_task(each) for each in work]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        errors = [error for task in tasks if task.done() and (error := task.exception())]
+        if errors:
+            raise errors[0]
+        return [task.result() for task in tasks]
+    finally:
+        unfinished = [task for task in tasks if not task.done()]
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.gather(*unfinished, return_exceptions=True)
+
+
+_values = attrgetter(*(item.name for item in fields(Sample)))
+
+
+def fresh_copy(sample: Sample) -> Sample:
+    """A copy that a generator may change at will: nothing that it can reach is shared."""
+    made = Sample(*_values(sample))
+    made.metadata = {key: _copied(value) for key, value in sample.metadata.items()}
+    made.weight_versions = list(sample.weight_versions)
+    made.spec_info = replace(sample.spec_info)
+    made.prefix_cache_info = replace(sample.prefix_cache_info)
+    return made
+
+
+def _copied(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return value
