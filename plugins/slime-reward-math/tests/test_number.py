@@ -32,12 +32,18 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
     assert read_number(text) == value
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "-", ".", "x", "1 2", "1,23", "32, 349", "1,2345", "1/0", r"\frac{1}{0}", "1/-2", "1/2/3", r"1\frac{1}{2}"]
-    + ["50%", "1e5", "1_000", "٣", "²", "inf", "nan"],
-)
+@pytest.mark.parametrize("text", ["", "-", ".", "x", "1 2", "1,23", "32, 349", "1,2345", "1/2/3", "inf", "nan"])
 def test_anything_else_is_no_number(text: str) -> None:
+    assert read_number(text) is None
+
+
+@pytest.mark.parametrize("text", ["50%", "1e5", "1_000", "٣", "²", "1/-2", r"1\frac{1}{2}"])
+def test_other_notations_of_numbers_are_not_read(text: str) -> None:
+    assert read_number(text) is None
+
+
+@pytest.mark.parametrize("text", ["1/0", r"\frac{1}{0}", "0/0.0"])
+def test_a_zero_denominator_makes_no_number(text: str) -> None:
     assert read_number(text) is None
 
 
