@@ -1,0 +1,206 @@
+"""Display: what a run says while it runs. A live dashboard on a terminal, plain lines anywhere else.
+
+with make_display(progress=True) as display:
+    display.start(40, "slime demo, task chain")
+    display.phase("generation of 256 samples")
+    display.row(0, {"rollout/raw_reward": 0.12, "perf/step_time": 0.9})
+"""
+
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self, TextIO
+
+from rich.console import Console
+
+from slime_core.telemetry import names
+from slime_core.telemetry.series import Series
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a display knows of the run; times are of `time.monotonic`."""
+
+    title: str
+    """Which run it is."""
+    total: int
+    """Rollouts of the whole run."""
+    done: int
+    """Rollouts done, those before a resume included."""
+    began: float
+    """When this process began."""
+    phase: str = ""
+    """What is waited for."""
+    phase_began: float = 0.0
+    """Since when."""
+    first: int = 0
+    """Rollouts done before this process began."""
+    curves: dict[str, Series] = field(default_factory=dict)
+    """Every metric shown, by name."""
+    first_values: dict[str, float] = field(default_factory=dict)
+    """Where each curve began."""
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Append the metrics that are shown to their curves."""
+        datasets = map(names.eval_reward, names.eval_datasets(metrics))
+        for name in (names.REWARD, names.RESPONSE_LENGTH, names.THROUGHPUT, names.STEP_TIME, *datasets):
+            if name in metrics:
+                self.curves.setdefault(name, Series()).add(metrics[name])
+                self.first_values.setdefault(name, metrics[name])
+
+    def elapsed(self) -> float:
+        """Seconds of this process."""
+        return time.monotonic() - self.began
+
+    def remaining(self) -> float | None:
+        """Seconds to go at this process's mean pace; None before its first rollout is done."""
+        done = self.done - self.first
+        return self.elapsed() / done * (self.total - self.done) if done else None
+
+
+class Display(ABC):
+    """Shows progress. Every call is cheap and safe from any thread; nothing but `start` must come first."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+        self.lock = threading.RLock()
+
+    def start(self, total_rollouts: int, title: str, first_rollout: int = 0) -> None:
+        """Begin; `first_rollout` is how many rollouts a resumed run has behind it."""
+        now = time.monotonic()
+        self.progress = Progress(
+            one_line(title), total_rollouts, first_rollout, now, phase_began=now, first=first_rollout
+        )
+        self._started(self.progress)
+
+    def phase(self, text: str) -> None:
+        """Say what is being waited for, from now on."""
+        if self.progress is not None:
+            with self.lock:
+                self.progress.phase, self.progress.phase_began = one_line(text), time.monotonic()
+
+    def row(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        """Show a row of metrics; one that holds a training reward ends its rollout."""
+        if self.progress is None:
+            return
+        with self.lock:
+            self.progress.add(metrics)
+            if names.REWARD in metrics:
+                self.progress.done = rollout_id + 1
+            self._row(self.progress, rollout_id, metrics)
+
+    @abstractmethod
+    def message(self, text: str) -> None:
+        """Show a line of text, such as a warning or the path of a checkpoint."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End; what is on the screen stays. May be called twice."""
+
+    @abstractmethod
+    def _started(self, progress: Progress) -> None: ...
+
+    @abstractmethod
+    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+class PlainDisplay(Display):
+    """One short line per rollout and evaluation; after `silence` seconds without one, what is being waited for."""
+
+    def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
+        super().__init__()
+        self.stream = stream if stream is not None else sys.stdout
+        self.silence = silence
+        self._last_line = time.monotonic()
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def message(self, text: str) -> None:
+        with self.lock:
+            self._write(one_line(text))
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
+
+    def _started(self, progress: Progress) -> None:
+        self._write(f"{progress.title}: {progress.total} rollouts{_resumed(progress)}")
+        self._watcher = threading.Thread(target=self._watch, args=(progress,), name="slime-display", daemon=True)
+        self._watcher.start()
+
+    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        evals = [f"{name} {metrics[names.eval_reward(name)]:.3f}" for name in names.eval_datasets(metrics)]
+        if names.REWARD in metrics:
+            self._write(_rollout_line(progress, metrics))
+        if evals:
+            self._write(f"eval at {progress.done}/{progress.total}  {'  '.join(evals)}")
+
+    def _watch(self, progress: Progress) -> None:
+        while not self._stopped.wait(max(0.01, self._last_line + self.silence - time.monotonic())):
+            with self.lock:
+                if time.monotonic() - self._last_line >= self.silence:
+                    waited = time.monotonic() - progress.phase_began
+                    self._write(f"waiting for: {progress.phase or 'the run to begin'} ({seconds(waited)})")
+
+    def _write(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        try:
+            self.stream.write(line + "\n")
+            self.stream.flush()
+        except (BrokenPipeError, ValueError):
+            # The reader left, or the stream is closed: the run outlives whoever watches it.
+            self._stopped.set()
+
+
+def make_display(progress: bool = True, console: Console | None = None) -> Display:
+    """The dashboard where `progress` is wanted and standard output is a terminal that can show it; else plain lines."""
+    console = console or Console()
+    unicode_ok = console.encoding.lower().replace("-", "").startswith("utf")
+    if progress and console.is_terminal and not console.is_dumb_terminal and unicode_ok:
+        from slime_core.telemetry.dashboard import Dashboard  # a log file needs no layout code
+
+        return Dashboard(console)
+    return PlainDisplay()
+
+
+def one_line(text: str) -> str:
+    """Text from anywhere, safe for a terminal: what is not printable, line ends too, becomes a space."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+def seconds(value: float) -> str:
+    """A duration for people: 4.2 s, 1:05, 2:01:05."""
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _resumed(progress: Progress) -> str:
+    return f", resumed after {progress.first}" if progress.first else ""
+
+
+def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
+    parts = [
+        ("reward {:.3f}", names.REWARD),
+        ("length {:.1f}", names.RESPONSE_LENGTH),
+        ("{:.0f} tokens/s", names.THROUGHPUT),
+        ("{:.2f} s", names.STEP_TIME),
+    ]
+    shown = [form.format(metrics[name]) for form, name in parts if name in metrics]
+    remaining = progress.remaining()
+    if remaining is not None and progress.done < progress.total:
+        shown.append(f"{seconds(remaining)} to go")
+    width = len(str(progress.total))
+    return "  ".join([f"rollout {progress.done:{width}d}/{progress.total}", *shown])

@@ -1,0 +1,166 @@
+"""metrics.jsonl: one row per rollout, evaluation or step, appended and never rewritten.
+
+A checkpoint keeps `position()`; a resume cuts what came after it, and those rows are written again.
+
+    log = MetricsLog(run_dir / "metrics.jsonl")
+    log.append(MetricsRow(rollout_id=0, step=0, time=time.time(), metrics={"rollout/raw_reward": 0.12}))
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from slime_core.errors import NonFiniteError, RunFolderError
+from slime_core.sample import Json
+from slime_core.telemetry._errors import run_folder_errors
+from slime_core.telemetry.names import TIMING_PREFIX
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRow:
+    """One line of metrics.jsonl.
+
+    Raises:
+        NonFiniteError: a value is NaN or infinite; the message names its key.
+    """
+
+    rollout_id: int
+    """Number of the rollout, from 0; for an evaluation, rollouts done before it."""
+    step: int
+    """Optimizer steps done before it."""
+    time: float
+    """Seconds since 1970, UTC."""
+    metrics: Mapping[str, float]
+    """Finite numbers by name."""
+
+    def __post_init__(self) -> None:
+        for name, value in self.metrics.items():
+            if not math.isfinite(value):
+                raise NonFiniteError(
+                    f"metric {name} of rollout {self.rollout_id} is {value}: only finite numbers are kept"
+                )
+
+    def to_dict(self) -> dict[str, Json]:
+        """The line as plain JSON."""
+        metrics: dict[str, Json] = {name: float(value) for name, value in self.metrics.items()}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "rollout_id": self.rollout_id,
+            "step": self.step,
+            "time": self.time,
+            "metrics": metrics,
+        }
+
+
+class MetricsLog:
+    """Appends rows to a file. Opening it cuts a torn last line, the mark of a kill in the middle of a write.
+
+    Raises:
+        RunFolderError: the file cannot be opened or written (read-only folder, full disk).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with run_folder_errors(path, "open"):
+            self._file = path.open("ab", buffering=0)
+            self._size = _end_of_last_line(path)
+            self._file.truncate(self._size)
+
+    def append(self, row: MetricsRow) -> None:
+        """Write one row through to the operating system; after a failure the file is as before."""
+        data = json.dumps(row.to_dict(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        with run_folder_errors(self.path, "write"):
+            try:
+                written = 0
+                while written < len(data):
+                    written += self._file.write(data[written:])
+            except OSError:
+                self._file.truncate(self._size)
+                raise
+        self._size += len(data)
+
+    def position(self) -> int:
+        """Bytes written so far, all of them on disk: what a checkpoint keeps."""
+        with run_folder_errors(self.path, "write"):
+            os.fsync(self._file.fileno())
+        return self._size
+
+    def truncate(self, position: int) -> None:
+        """Cut the rows after `position`.
+
+        Raises:
+            RunFolderError: the file is shorter, or no row ends there.
+        """
+        if position > self._size or position != _end_of_last_line(self.path, position):
+            raise RunFolderError(
+                f"{self.path}: the checkpoint expects a row to end at byte {position}, but the file has {self._size} "
+                "bytes and none ends there. It was changed since; restore it, or resume in a copy of the run folder."
+            )
+        with run_folder_errors(self.path, "truncate"):
+            self._file.truncate(position)
+        self._size = position
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @staticmethod
+    def read(path: Path) -> list[MetricsRow]:
+        """Every complete row of a file, oldest first; none if there is no file. A torn last line is left out.
+
+        Raises:
+            RunFolderError: a complete line is no metrics row; the message names it.
+        """
+        rows = []
+        for number, line in enumerate(read_lines(path), start=1):
+            try:
+                value = json.loads(line)
+                if value["schema_version"] != SCHEMA_VERSION:
+                    raise ValueError(
+                        f"schema_version {value['schema_version']}, this slime-core reads {SCHEMA_VERSION}"
+                    )
+                rows.append(MetricsRow(value["rollout_id"], value["step"], value["time"], value["metrics"]))
+            except (ValueError, KeyError, TypeError, AttributeError, NonFiniteError) as error:
+                raise RunFolderError(f"{path}, line {number} is no metrics row: {error}") from None
+        return rows
+
+
+def strip_timing(row: MetricsRow) -> dict[str, Json]:
+    """The row without `time` and `perf/`: what two runs of one seed have in common."""
+    kept: dict[str, Json] = {name: each for name, each in row.metrics.items() if not name.startswith(TIMING_PREFIX)}
+    return {"rollout_id": row.rollout_id, "step": row.step, "metrics": kept}
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Complete lines of a file, without their ends; none if there is no file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return data.split(b"\n")[:-1]
+
+
+def _end_of_last_line(path: Path, limit: int | None = None, chunk: int = 1 << 16) -> int:
+    """Offset just after the last line end among the first `limit` bytes, 0 if there is none; reads backwards."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END) if limit is None else limit
+        while end > 0:
+            start = max(0, end - chunk)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

@@ -1,0 +1,51 @@
+"""Names of the metrics that the display and the report read; slime's own where slime has one.
+
+`rollout/` and `train/` and `eval/` are a function of the run's seed; `perf/` is time, speed and memory, and differs
+from run to run.
+
+    metrics = {names.REWARD: 0.61, names.RESPONSE_LENGTH: 41.2, names.eval_reward("chain"): 0.82}
+"""
+
+from collections.abc import Mapping
+
+REWARD = "rollout/raw_reward"
+"""Mean raw reward of the rollout's samples."""
+RESPONSE_LENGTH = "rollout/response_len/mean"
+"""Mean response tokens a sample."""
+RESPONSE_TOKENS = "rollout/response_tokens"
+"""Response tokens generated in the rollout, dropped samples included."""
+TRUNCATED = "rollout/truncated_ratio"
+"""Share of samples that the token budget ended."""
+THROUGHPUT = "perf/tokens_per_sec"
+"""Response tokens per second of the whole rollout, training included."""
+STEP_TIME = "perf/step_time"
+"""Seconds of the whole rollout, training included."""
+ROLLOUT_TIME = "perf/rollout_time"
+"""Seconds spent generating and scoring."""
+TRAIN_TIME = "perf/train_time"
+"""Seconds spent training."""
+
+MEMORY_PREFIX = "perf/memory_mib/"
+EVAL_PREFIX = "eval/"
+TIMING_PREFIX = "perf/"
+
+
+def memory(process: str) -> str:
+    """Peak resident memory of a kind of process ("driver", "trainer", "engine"), in MiB."""
+    return MEMORY_PREFIX + process
+
+
+def eval_reward(dataset: str) -> str:
+    """Mean reward of one evaluation data set."""
+    return EVAL_PREFIX + dataset
+
+
+def eval_detail(dataset: str, measure: str) -> str:
+    """A further measure of one evaluation data set: "truncated_ratio", "response_len", "pass@4"."""
+    return f"{EVAL_PREFIX}{dataset}-{measure}"
+
+
+def eval_datasets(metrics: Mapping[str, float]) -> list[str]:
+    """Data sets with a mean reward among `metrics`; a name that another one begins with, before '-', is its detail."""
+    found = sorted(name.removeprefix(EVAL_PREFIX) for name in metrics if name.startswith(EVAL_PREFIX))
+    return [name for name in found if "/" not in name and not any(name.startswith(f"{other}-") for other in found)]

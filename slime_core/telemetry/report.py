@@ -1,0 +1,133 @@
+"""The report of a run, made from its folder alone: figures, the reward curve, transcripts before and after.
+
+paths = write_report(run_dir)
+paths.report        # run_dir/report/report.md
+paths.curve         # run_dir/report/reward.png; None without matplotlib
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.errors import RunFolderError
+from slime_core.telemetry import names
+from slime_core.telemetry._errors import run_folder_errors
+from slime_core.telemetry.display import seconds
+from slime_core.telemetry.metrics import MetricsLog, MetricsRow
+from slime_core.telemetry.plots import curve, draw_reward
+from slime_core.telemetry.transcripts import before_and_after, inline, transcripts_markdown
+
+AVERAGED = 5
+"""Rollouts whose mean counts as the first and as the last training reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPaths:
+    """What was written."""
+
+    report: Path
+    """report.md."""
+    curve: Path | None
+    """reward.png; None without matplotlib or without a training reward."""
+    transcripts: Path | None
+    """transcripts.md; None with fewer than two evaluations."""
+
+
+def write_report(run_dir: Path) -> ReportPaths:
+    """Write run_dir/report/ anew.
+
+    Raises:
+        RunFolderError: there are no metrics yet, or the folder cannot be written.
+    """
+    rows = MetricsLog.read(run_dir / "metrics.jsonl")
+    if not rows:
+        raise RunFolderError(f"{run_dir} has no metrics to report on: metrics.jsonl is missing or empty")
+    folder = run_dir / "report"
+    title = run_dir.resolve().name
+    with run_folder_errors(folder, "make"):
+        folder.mkdir(parents=True, exist_ok=True)
+    picture, note = _picture(rows, title, folder / "reward.png")
+    transcripts = _transcripts(run_dir / "samples", folder / "transcripts.md")
+    lines = [f"# Report of {inline(title)}", "", note, "", "| | |", "|---|---|"]
+    lines += [f"| {label} | {value} |" for label, value in figures(rows)]
+    if transcripts is None:
+        lines += ["", "No transcripts: comparing before and after takes two evaluations of the same prompts."]
+    else:
+        lines += ["", f"[Transcripts before and after]({transcripts.name})"]
+    report = folder / "report.md"
+    _write(report, "\n".join(lines) + "\n")
+    return ReportPaths(report, picture, transcripts)
+
+
+def figures(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
+    """The report's table: label and value; what was not measured is left out."""
+    table = []
+    rewards = [value for _, value in curve(rows, names.REWARD)]
+    if rewards:
+        count = min(AVERAGED, len(rewards))
+        table.append(("rollouts", f"{len(rewards)}"))
+        first, last = sum(rewards[:count]) / count, sum(rewards[-count:]) / count
+        label = f"training reward, first and last {count} rollouts" if count > 1 else "training reward"
+        table.append((label, f"{first:.3f} → {last:.3f}"))
+    for dataset in sorted({name for row in rows for name in names.eval_datasets(row.metrics)}):
+        points = curve(rows, names.eval_reward(dataset))
+        where = f"after {points[0][0]} and {points[-1][0]} rollouts"
+        table.append((f"evaluation {dataset.replace('|', '/')}, {where}", f"{points[0][1]:.3f} → {points[-1][1]:.3f}"))
+    lengths = [value for _, value in curve(rows, names.RESPONSE_LENGTH)]
+    if lengths:
+        table.append(("response length, first and last rollout", f"{lengths[0]:.1f} → {lengths[-1]:.1f} tokens"))
+    return [*table, *_costs(rows)]
+
+
+def _costs(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
+    """Tokens, time, throughput and memory."""
+    table = []
+    tokens, spent = _sum(rows, names.RESPONSE_TOKENS), _sum(rows, names.STEP_TIME)
+    if tokens:
+        table.append(("response tokens", f"{tokens:,.0f}"))
+    if spent:
+        parts = [("generating", names.ROLLOUT_TIME), ("training", names.TRAIN_TIME)]
+        split = ", ".join(f"{what} {seconds(_sum(rows, name))}" for what, name in parts if _sum(rows, name))
+        table.append(("time of all rollouts", seconds(spent) + (f" ({split})" if split else "")))
+    if tokens and spent:
+        table.append(("throughput", f"{tokens / spent:,.0f} response tokens/s, training included"))
+    peaks: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.metrics.items():
+            if name.startswith(names.MEMORY_PREFIX):
+                process = name.removeprefix(names.MEMORY_PREFIX)
+                peaks[process] = max(peaks.get(process, 0.0), value)
+    if peaks:
+        table.append(("peak memory", ", ".join(f"{process} {mib:,.0f} MiB" for process, mib in sorted(peaks.items()))))
+    return table
+
+
+def _sum(rows: Sequence[MetricsRow], name: str) -> float:
+    return sum(value for _, value in curve(rows, name))
+
+
+def _picture(rows: Sequence[MetricsRow], title: str, png: Path) -> tuple[Path | None, str]:
+    """The picture's path, and the Markdown that shows it or says why there is none."""
+    if not curve(rows, names.REWARD):
+        return None, "No reward curve: no rollout is done yet."
+    try:
+        draw_reward(rows, title, png)
+    except ModuleNotFoundError as error:
+        return None, (
+            f"No reward curve: it needs the package {error.name}, which is not installed. "
+            "Type `pip install 'matplotlib>=3.9'`, then `slime report` on this folder."
+        )
+    return png, f"![Reward curve]({png.name})"
+
+
+def _transcripts(samples: Path, path: Path) -> Path | None:
+    pairs = before_and_after(samples)
+    if not pairs:
+        return None
+    _write(path, transcripts_markdown(pairs))
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    with run_folder_errors(path, "write"):
+        path.write_text(text, "utf-8", errors="backslashreplace", newline="\n")
