@@ -1,10 +1,12 @@
-"""Inert keys: a key that was given and can change nothing is refused, because its author believes it does.
+"""Inert keys: a key that was set and can change nothing is refused, because its author believes it does.
 
-`eval_interval = 5` without `eval_prompt_data` is the classic.
+`eval_interval = 5` without `eval_prompt_data` is the classic. A key at its default says nothing, so the resolved run
+file, which writes defaults out, reads back.
 """
 
 from typing import TYPE_CHECKING
 
+from slime_core.config.families import FAMILIES
 from slime_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,13 +25,14 @@ _EVAL_KEYS = (
 )
 
 
-def refuse_inert(config: "RunConfig", given: frozenset[str]) -> None:
-    """Refuse keys that were given and have no effect, and combinations that contradict each other.
+def refuse_inert(config: "RunConfig") -> None:
+    """Refuse keys that were set and have no effect, and combinations that contradict each other.
 
     Raises:
         ConfigError: naming each key and what would give it effect.
     """
     problems: list[str] = []
+    given = _set_keys(config)
 
     def needs(key: str, condition: bool, remedy: str) -> None:
         if key in given and not condition:
@@ -63,3 +66,13 @@ def refuse_inert(config: "RunConfig", given: frozenset[str]) -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _set_keys(config: "RunConfig") -> frozenset[str]:
+    """Keys whose value is not their default."""
+    return frozenset(
+        key
+        for name, family in FAMILIES.items()
+        for key, info in family.model_fields.items()
+        if getattr(getattr(config, name), key) != info.get_default(call_default_factory=True)
+    )

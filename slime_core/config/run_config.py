@@ -118,7 +118,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
     if problems:
         raise ConfigError("\n".join(problems))
     config = RunConfig(**parsed, roles=roles)  # type: ignore[arg-type]
-    refuse_inert(config, given=frozenset(flat))
+    refuse_inert(config)
     return config
 
 
