@@ -80,7 +80,7 @@ def _bar(progress: Progress, now: float) -> RenderableType:
     row.add_column(no_wrap=True)
     row.add_column(ratio=1)
     row.add_column(no_wrap=True, style="dim")
-    row.add_row(f"rollout {count}", ProgressBar(total=max(1, progress.total), completed=progress.done), times)
+    row.add_row(f"{progress.unit} {count}", ProgressBar(total=max(1, progress.total), completed=progress.done), times)
     return row
 
 
@@ -93,6 +93,7 @@ def _curves(progress: Progress, width: int) -> RenderableType:
     table.add_column(no_wrap=True)
     shown = [
         ("reward", names.REWARD, "{:.3f}", "green"),
+        ("loss", names.LOSS, "{:.4f}", "red"),
         ("length", names.RESPONSE_LENGTH, "{:.1f}", "blue"),
         ("tokens/s", names.THROUGHPUT, "{:,.0f}", "magenta"),
     ]

@@ -19,6 +19,9 @@ from rich.console import Console
 from slime_core.telemetry import names
 from slime_core.telemetry.series import Series
 
+WARM_UP_INTERVAL = 2.0
+"""Least seconds between two lines about steps without a reward."""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -36,6 +39,8 @@ class Progress:
     """What is waited for."""
     phase_began: float = 0.0
     """Since when."""
+    unit: str = "rollout"
+    """What is counted."""
     first: int = 0
     """Rollouts done before this process began."""
     curves: dict[str, Series] = field(default_factory=dict)
@@ -46,7 +51,7 @@ class Progress:
     def add(self, metrics: Mapping[str, float]) -> None:
         """Append the metrics that are shown to their curves."""
         datasets = map(names.eval_reward, names.eval_datasets(metrics))
-        for name in (names.REWARD, names.RESPONSE_LENGTH, names.THROUGHPUT, names.STEP_TIME, *datasets):
+        for name in (names.REWARD, names.LOSS, names.RESPONSE_LENGTH, names.THROUGHPUT, *datasets):
             if name in metrics:
                 self.curves.setdefault(name, Series()).add(metrics[name])
                 self.first_values.setdefault(name, metrics[name])
@@ -68,12 +73,11 @@ class Display(ABC):
         self.progress: Progress | None = None
         self.lock = threading.RLock()
 
-    def start(self, total_rollouts: int, title: str, first_rollout: int = 0) -> None:
-        """Begin; `first_rollout` is how many rollouts a resumed run has behind it."""
+    def start(self, total_rollouts: int, title: str, first_rollout: int = 0, unit: str = "rollout") -> None:
+        """Begin; `first_rollout` is how many rollouts a resumed run has behind it, `unit` what they are called."""
         now = time.monotonic()
-        self.progress = Progress(
-            one_line(title), total_rollouts, first_rollout, now, phase_began=now, first=first_rollout
-        )
+        self.progress = Progress(one_line(title), total_rollouts, first_rollout, now)
+        self.progress.phase_began, self.progress.first, self.progress.unit = now, first_rollout, unit
         self._started(self.progress)
 
     def phase(self, text: str) -> None:
@@ -83,12 +87,12 @@ class Display(ABC):
                 self.progress.phase, self.progress.phase_began = one_line(text), time.monotonic()
 
     def row(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """Show a row of metrics; one that holds a training reward ends its rollout."""
+        """Show a row of metrics; one that holds more than an evaluation ends its rollout."""
         if self.progress is None:
             return
         with self.lock:
             self.progress.add(metrics)
-            if names.REWARD in metrics:
+            if not is_evaluation(metrics):
                 self.progress.done = rollout_id + 1
             self._row(self.progress, rollout_id, metrics)
 
@@ -114,7 +118,10 @@ class Display(ABC):
 
 
 class PlainDisplay(Display):
-    """One short line per rollout and evaluation; after `silence` seconds without one, what is being waited for."""
+    """One short line per rollout and evaluation; after `silence` seconds without one, what is being waited for.
+
+    Steps without a reward, those of a warm start, are many and short: a line every two seconds, and the last.
+    """
 
     def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
         super().__init__()
@@ -134,13 +141,14 @@ class PlainDisplay(Display):
             self._watcher.join()
 
     def _started(self, progress: Progress) -> None:
-        self._write(f"{progress.title}: {progress.total} rollouts{_resumed(progress)}")
+        self._write(f"{progress.title}: {progress.total} {progress.unit}s{_resumed(progress)}")
         self._watcher = threading.Thread(target=self._watch, args=(progress,), name="slime-display", daemon=True)
         self._watcher.start()
 
     def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
         evals = [f"{name} {metrics[names.eval_reward(name)]:.3f}" for name in names.eval_datasets(metrics)]
-        if names.REWARD in metrics:
+        recent = time.monotonic() - self._last_line < WARM_UP_INTERVAL and progress.done < progress.total
+        if not is_evaluation(metrics) and (names.REWARD in metrics or not recent):
             self._write(_rollout_line(progress, metrics))
         if evals:
             self._write(f"eval at {progress.done}/{progress.total}  {'  '.join(evals)}")
@@ -173,6 +181,11 @@ def make_display(progress: bool = True, console: Console | None = None) -> Displ
     return PlainDisplay()
 
 
+def is_evaluation(metrics: Mapping[str, float]) -> bool:
+    """Whether a row holds an evaluation and nothing else."""
+    return all(name.startswith(names.EVAL_PREFIX) for name in metrics)
+
+
 def one_line(text: str) -> str:
     """Text from anywhere, safe for a terminal: what is not printable, line ends too, becomes a space."""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
@@ -194,6 +207,7 @@ def _resumed(progress: Progress) -> str:
 def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
     parts = [
         ("reward {:.3f}", names.REWARD),
+        ("loss {:.4f}", names.LOSS),
         ("length {:.1f}", names.RESPONSE_LENGTH),
         ("{:.0f} tokens/s", names.THROUGHPUT),
         ("{:.2f} s", names.STEP_TIME),
@@ -203,4 +217,4 @@ def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
     if remaining is not None and progress.done < progress.total:
         shown.append(f"{seconds(remaining)} to go")
     width = len(str(progress.total))
-    return "  ".join([f"rollout {progress.done:{width}d}/{progress.total}", *shown])
+    return "  ".join([f"{progress.unit} {progress.done:{width}d}/{progress.total}", *shown])

@@ -33,7 +33,7 @@ class MetricsRow:
     rollout_id: int
     """Number of the rollout, from 0; for an evaluation, rollouts done before it."""
     step: int
-    """Optimizer steps done before it."""
+    """Optimizer steps done when it was written."""
     time: float
     """Seconds since 1970, UTC."""
     metrics: Mapping[str, float]

@@ -6,18 +6,17 @@ from run to run.
     metrics = {names.REWARD: 0.61, names.RESPONSE_LENGTH: 41.2, names.eval_reward("chain"): 0.82}
 """
 
+import re
 from collections.abc import Mapping
 
 REWARD = "rollout/raw_reward"
 """Mean raw reward of the rollout's samples."""
 RESPONSE_LENGTH = "rollout/response_len/mean"
 """Mean response tokens a sample."""
-RESPONSE_TOKENS = "rollout/response_tokens"
-"""Response tokens generated in the rollout, dropped samples included."""
-TRUNCATED = "rollout/truncated_ratio"
-"""Share of samples that the token budget ended."""
+LOSS = "train/loss"
+"""The loss that was descended."""
 THROUGHPUT = "perf/tokens_per_sec"
-"""Response tokens per second of the whole rollout, training included."""
+"""Response tokens per second of `perf/step_time`."""
 STEP_TIME = "perf/step_time"
 """Seconds of the whole rollout, training included."""
 ROLLOUT_TIME = "perf/rollout_time"
@@ -28,6 +27,8 @@ TRAIN_TIME = "perf/train_time"
 MEMORY_PREFIX = "perf/memory_mib/"
 EVAL_PREFIX = "eval/"
 TIMING_PREFIX = "perf/"
+
+_DETAIL = re.compile(r"-(truncated_ratio|pass@[0-9]+)$")
 
 
 def memory(process: str) -> str:
@@ -40,12 +41,7 @@ def eval_reward(dataset: str) -> str:
     return EVAL_PREFIX + dataset
 
 
-def eval_detail(dataset: str, measure: str) -> str:
-    """A further measure of one evaluation data set: "truncated_ratio", "response_len", "pass@4"."""
-    return f"{EVAL_PREFIX}{dataset}-{measure}"
-
-
 def eval_datasets(metrics: Mapping[str, float]) -> list[str]:
-    """Data sets with a mean reward among `metrics`; a name that another one begins with, before '-', is its detail."""
-    found = sorted(name.removeprefix(EVAL_PREFIX) for name in metrics if name.startswith(EVAL_PREFIX))
-    return [name for name in found if "/" not in name and not any(name.startswith(f"{other}-") for other in found)]
+    """Data sets whose mean reward is among `metrics`, sorted: `eval/NAME`, but not `eval/NAME-pass@4` and the like."""
+    found = (name.removeprefix(EVAL_PREFIX) for name in metrics if name.startswith(EVAL_PREFIX))
+    return sorted(name for name in found if "/" not in name and not _DETAIL.search(name))

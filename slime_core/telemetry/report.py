@@ -37,11 +37,12 @@ def write_report(run_dir: Path) -> ReportPaths:
     """Write run_dir/report/ anew.
 
     Raises:
-        RunFolderError: there are no metrics yet, or the folder cannot be written.
+        RunFolderError: it is no run folder, or it cannot be written.
     """
-    rows = MetricsLog.read(run_dir / "metrics.jsonl")
-    if not rows:
-        raise RunFolderError(f"{run_dir} has no metrics to report on: metrics.jsonl is missing or empty")
+    metrics = run_dir / "metrics.jsonl"
+    if not metrics.exists():
+        raise RunFolderError(f"{run_dir} is no run folder: it has no metrics.jsonl. Give the folder named by --save.")
+    rows = MetricsLog.read(metrics)
     folder = run_dir / "report"
     title = run_dir.resolve().name
     with run_folder_errors(folder, "make"):
@@ -82,7 +83,8 @@ def figures(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
 def _costs(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
     """Tokens, time, throughput and memory."""
     table = []
-    tokens, spent = _sum(rows, names.RESPONSE_TOKENS), _sum(rows, names.STEP_TIME)
+    spent = _sum(rows, names.STEP_TIME)
+    tokens = sum(row.metrics.get(names.THROUGHPUT, 0.0) * row.metrics.get(names.STEP_TIME, 0.0) for row in rows)
     if tokens:
         table.append(("response tokens", f"{tokens:,.0f}"))
     if spent:
@@ -115,7 +117,7 @@ def _picture(rows: Sequence[MetricsRow], title: str, png: Path) -> tuple[Path | 
     except ModuleNotFoundError as error:
         return None, (
             f"No reward curve: it needs the package {error.name}, which is not installed. "
-            "Type `pip install 'matplotlib>=3.9'`, then `slime report` on this folder."
+            "Type `pip install 'matplotlib>=3.9'`; `slime resume` on the run folder then writes this report anew."
         )
     return png, f"![Reward curve]({png.name})"
 

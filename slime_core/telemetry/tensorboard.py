@@ -8,11 +8,15 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from slime_core.errors import PluginError
 from slime_core.roles import Settings, TrackerSetup
 from slime_core.telemetry._errors import run_folder_errors
-from slime_core.telemetry.metrics import MetricsLog
+
+
+class _Event(Protocol):
+    def SerializeToString(self) -> bytes: ...  # noqa: N802  # protobuf's name
 
 
 def tensorboard_tracker(settings: Settings, setup: TrackerSetup) -> "TensorBoardTracker":
@@ -42,7 +46,6 @@ class TensorBoardTracker:
 
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
-        self._metrics = run_dir / "metrics.jsonl"
         directory = run_dir / "tensorboard"
         with run_folder_errors(directory, "make"):
             directory.mkdir(parents=True, exist_ok=True)
@@ -51,13 +54,13 @@ class TensorBoardTracker:
             name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}"
             self._file = (directory / name).open("wb")
         self._records = RecordWriter(self._file)
-        self._write(self._event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
         self._first = True
 
     async def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one scalar per metric."""
         if self._first and self._continues:
-            self._forget_from(step, already=metrics)
+            self._forget_from(step)
         self._first = False
         self._scalars(step, metrics)
         self._file.flush()
@@ -66,19 +69,14 @@ class TensorBoardTracker:
         """Flush and close the event file."""
         self._file.close()
 
-    def _forget_from(self, step: int, already: Mapping[str, float]) -> None:
-        """Forget `step` and later ones, then log again what the kept rows of `step` say besides `already`."""
+    def _forget_from(self, step: int) -> None:
         restart = self._session(status=self._session.START)
-        self._write(self._event(wall_time=time.time(), step=step, session_log=restart).SerializeToString())
-        for row in MetricsLog.read(self._metrics):
-            if row.step == step:
-                self._scalars(step, {name: each for name, each in row.metrics.items() if name not in already})
+        self._write(self._event(wall_time=time.time(), step=step, session_log=restart))
 
     def _scalars(self, step: int, metrics: Mapping[str, float]) -> None:
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         if values:
-            event = self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
-            self._write(event.SerializeToString())
+            self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
 
-    def _write(self, record: bytes) -> None:
-        self._records.write(record)
+    def _write(self, event: "_Event") -> None:
+        self._records.write(event.SerializeToString())
