@@ -1,0 +1,231 @@
+"""PromptSource: exact draws for any pattern of requests, and state that continues them exactly at every cut."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slime_core.data import HfTokenizer, PromptSource
+from slime_core.errors import CheckpointError, ConfigError, DataError
+from slime_core.roles import DataSource, DataSourceSetup
+from slime_core.sample import Group, Json, Status
+
+MakeSource = Callable[..., PromptSource]
+ROWS = [{"input": f"What is {n}+1?", "label": n + 1, "metadata": {"n": n}} for n in range(7)]
+reusing_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+
+
+def draw(source: PromptSource, count: int) -> list[dict[str, Json]]:
+    return [group.to_dict() for group in asyncio.run(source.draw(count))]
+
+
+def load(group: dict[str, Json]) -> Group:
+    return Group.from_dict(group)
+
+
+@st.composite
+def scripts(draw_: st.DrawFn) -> list[tuple[str, int]]:
+    """Draws of any size, with groups given back and cuts in between."""
+    steps = st.tuples(st.sampled_from(["draw", "give back", "cut"]), st.integers(0, 17))
+    return draw_(st.lists(steps, min_size=1, max_size=8))
+
+
+@reusing_the_fixture
+@given(script=scripts(), shuffle=st.booleans())
+def test_a_cut_at_any_point_changes_nothing(
+    make_source: MakeSource, script: list[tuple[str, int]], shuffle: bool
+) -> None:
+    whole, cut = (make_source(ROWS, label_key="label", shuffle=shuffle) for _ in range(2))
+    last: list[dict[str, Json]] = []
+    for action, count in script:
+        if action == "draw":
+            last = draw(whole, count)
+            assert draw(cut, count) == last
+        elif action == "give back":
+            for source in (whole, cut):
+                source.add([load(group) for group in last[:count]])
+            last = []
+        else:
+            state = json.loads(json.dumps(cut.state_dict()))
+            cut = make_source(ROWS, label_key="label", shuffle=shuffle)
+            cut.load_state_dict(state)
+    assert draw(cut, 20) == draw(whole, 20)
+    assert cut.state_dict() == whole.state_dict()
+
+
+@reusing_the_fixture
+@given(requests=st.lists(st.integers(0, 25), max_size=6), shuffle=st.booleans())
+def test_the_size_of_requests_does_not_matter(make_source: MakeSource, requests: list[int], shuffle: bool) -> None:
+    in_parts, at_once = (make_source(ROWS, shuffle=shuffle) for _ in range(2))
+    parts = [draw(in_parts, count) for count in requests]
+    assert [len(part) for part in parts] == requests
+    assert [group for part in parts for group in part] == draw(at_once, sum(requests))
+
+
+@reusing_the_fixture
+@given(seed=st.integers(0, 2**40), epochs=st.integers(1, 4))
+def test_every_epoch_has_every_prompt_once(make_source: MakeSource, seed: int, epochs: int) -> None:
+    source = make_source(ROWS, shuffle=True, seed=seed)
+    ids = [group.id for group in asyncio.run(source.draw(epochs * len(ROWS)))]
+    assert Counter((each.epoch, each.row) for each in ids) == Counter(
+        (epoch, row) for epoch in range(epochs) for row in range(len(ROWS))
+    )
+    assert [each.draw for each in ids] == list(range(epochs * len(ROWS)))
+
+
+def test_shuffled_epochs_have_orders_of_their_own(make_source: MakeSource) -> None:
+    rows = [{"input": str(n)} for n in range(50)]
+    source = make_source(rows, shuffle=True)
+    first, second = ([group.id.row for group in asyncio.run(source.draw(50))] for _ in range(2))
+    other = [group.id.row for group in asyncio.run(make_source(rows, shuffle=True, seed=1).draw(50))]
+    assert len({tuple(first), tuple(second), tuple(other), tuple(range(50))}) == 4
+
+
+def test_a_group_carries_its_identity_and_its_row(make_source: MakeSource) -> None:
+    source = make_source(ROWS, label_key="label", n=3)
+    group = asyncio.run(source.draw(9))[8]
+    assert str(group.id) == "rows:e1:r1:d8"
+    assert [sample.group_index for sample in group.samples] == [8, 8, 8]
+    assert [sample.index for sample in group.samples] == [0, 1, 2]
+    assert [sample.rollout_id for sample in group.samples] == [24, 25, 26]
+    assert {sample.status for sample in group.samples} == {Status.PENDING}
+    first, second = group.samples[:2]
+    assert (first.prompt, first.label, first.metadata, first.source) == ("What is 1+1?", 2, {"n": 1}, "rows")
+    first.metadata["n"] = "changed"
+    assert second.metadata == {"n": 1}
+
+
+def test_requeued_groups_come_first_with_the_same_identity(make_source: MakeSource) -> None:
+    source = make_source(ROWS)
+    groups = asyncio.run(source.draw(4))
+    source.add(groups[1:3])
+    again = asyncio.run(source.draw(3))
+    assert [group.id for group in again[:2]] == [group.id for group in groups[1:3]]
+    assert again[2].id.draw == 4
+
+
+def test_long_prompts_are_left_out_and_counted(make_source: MakeSource, tokenizer: HfTokenizer) -> None:
+    rows = [{"input": "x" * length} for length in (3, 40, 5, 41)]
+    limit = len(tokenizer.encode("x" * 5))
+    source = make_source(rows, max_prompt_len=limit)
+    assert (len(source), source.left_out) == (2, 2)
+    assert [group.id.row for group in asyncio.run(source.draw(3))] == [0, 2, 0]
+
+
+def test_prompts_that_are_all_too_long_say_how_short_the_shortest_is(make_source: MakeSource) -> None:
+    with pytest.raises(DataError, match=r"all 2 prompts are longer than 2 tokens, the shortest has \d+"):
+        make_source([{"input": "123456789"}, {"input": "1234567890"}], max_prompt_len=2)
+
+
+def test_prompts_go_through_the_chat_template(make_source: MakeSource) -> None:
+    messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": "2+3"}]
+    source = make_source([{"input": "hi"}, {"input": messages}], apply_chat_template=True)
+    texts = [group.samples[0].prompt for group in asyncio.run(source.draw(2))]
+    assert texts[0] == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert str(texts[1]).startswith("<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\n2+3")
+
+
+def test_messages_stay_messages_without_the_template(make_source: MakeSource) -> None:
+    messages = [{"role": "user", "content": "2+3"}]
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    source = make_source([{"input": messages, "tools": json.dumps(tools)}], apply_chat_template_kwargs={"think": False})
+    sample = asyncio.run(source.draw(1))[0].samples[0]
+    assert (sample.prompt, sample.metadata["tools"]) == (messages, tools)
+    assert sample.apply_chat_template_kwargs == {"think": False}
+
+
+def test_every_prompt_is_in_file_order_and_moves_nothing(make_source: MakeSource) -> None:
+    source = make_source(ROWS, shuffle=True)
+    before = source.state_dict()
+    assert [group.id.row for group in source.every_prompt()] == list(range(7))
+    assert source.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "says"),
+    [
+        ({"question": "?", "answer": 1}, {}, r"no key 'input'; the row has question, answer: give --input-key"),
+        ({"input": "?"}, {"label_key": "label"}, r"no key 'label'; the row has input: give --label-key"),
+        ({}, {}, "the row has no keys at all"),
+        ({"input": 5}, {}, "must be a text or a list of chat messages, got int"),
+        ({"input": ""}, {}, "got nothing"),
+        ({"input": [{"content": "no role"}]}, {}, "not of messages"),
+        ({"input": "?", "metadata": "text"}, {}, "'metadata' must be an object, got str"),
+        ({"input": "?", "tools": "{"}, {}, "'tools' is a text, but not JSON"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line(
+    make_source: MakeSource, row: dict[str, object], fields: dict[str, object], says: str
+) -> None:
+    with pytest.raises(DataError, match=rf"\.jsonl:2: .*{says}"):
+        make_source([{"input": "fine", "label": 0}, row], **fields)
+
+
+def test_values_that_a_checkpoint_cannot_keep_are_refused(tmp_path: Path, make_source: MakeSource) -> None:
+    import datetime as dt
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "dates.parquet"
+    pq.write_table(pa.table({"input": ["a"], "label": [dt.date(2026, 1, 1)]}), path)
+    with pytest.raises(DataError, match=r"dates\.parquet, row 0: .*plain JSON"):
+        make_source([], path=path, label_key="label")
+
+
+def test_an_empty_file_is_refused(make_source: MakeSource) -> None:
+    with pytest.raises(DataError, match="holds no rows"):
+        make_source([])
+
+
+def test_no_file_at_all_says_which_flag(tokenizer: HfTokenizer) -> None:
+    setup = DataSourceSetup(
+        make=lambda role, name, **settings: None,
+        seed=0,
+        prompts=None,
+        tokenizer=tokenizer,
+        n_samples_per_prompt=1,
+        shuffle=False,
+    )
+    with pytest.raises(ConfigError, match="--prompt-data"):
+        PromptSource(setup)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "says"),
+    [
+        (ROWS[:-1], {}, "prompts: 7 -> 6"),
+        ([*ROWS[:-1], {"input": "another"}], {}, "digest"),
+        (ROWS, {"seed": 1}, "seed: 0 -> 1"),
+        (ROWS, {"shuffle": True}, "shuffle: False -> True"),
+        (ROWS, {"n": 4}, "n_samples_per_prompt: 2 -> 4"),
+        (ROWS, {"name": "other"}, "name: rows -> other"),
+    ],
+)
+def test_a_position_in_other_data_is_refused(
+    make_source: MakeSource, rows: list[dict[str, object]], fields: dict[str, object], says: str
+) -> None:
+    state = make_source(ROWS).state_dict()
+    with pytest.raises(CheckpointError, match=says):
+        make_source(rows, **fields).load_state_dict(state)
+
+
+def test_a_file_that_moved_is_the_same_data(make_source: MakeSource) -> None:
+    first, moved = make_source(ROWS), make_source(ROWS)
+    draw(first, 5)
+    moved.load_state_dict(first.state_dict())
+    assert draw(moved, 5) == draw(first, 5)
+
+
+def test_the_state_of_another_source_is_refused(make_source: MakeSource) -> None:
+    with pytest.raises(CheckpointError, match="name: None -> rows"):
+        make_source(ROWS).load_state_dict({"position": 3})
+
+
+def test_it_is_a_data_source(make_source: MakeSource) -> None:
+    assert isinstance(make_source(ROWS), DataSource)

@@ -1,0 +1,122 @@
+"""read_rows: every row of a file or a slice of it, and an error with file and line for a bad one."""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.data import read_rows
+from slime_core.errors import DataError
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ROWS = st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=8)
+
+
+def values(path: Path) -> list[object]:
+    return [row.values for row in read_rows(path)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rows")
+
+
+@pytest.fixture(scope="module", params=["jsonl", "parquet"])
+def ten(folder: Path, request: pytest.FixtureRequest) -> Path:
+    """Ten rows {"n": 0..9} in either format."""
+    path = folder / f"ten.{request.param}"
+    if request.param == "jsonl":
+        path.write_text("\n\n".join(json.dumps({"n": n}) for n in range(10)))
+    else:
+        pq.write_table(pa.table({"n": list(range(10))}), path, row_group_size=3)
+    return path
+
+
+@given(rows=ROWS)
+def test_what_was_written_is_read(folder: Path, rows: list[dict[str, object]]) -> None:
+    path = folder / "round.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8", newline="")
+    assert values(path) == rows
+
+
+@given(start=st.none() | st.integers(-12, 12), stop=st.none() | st.integers(-12, 12))
+def test_a_slice_is_pythons_slice(ten: Path, start: int | None, stop: int | None) -> None:
+    bounds = f"{'' if start is None else start}:{'' if stop is None else stop}"
+    assert values(Path(f"{ten}@[{bounds}]")) == [{"n": n} for n in range(10)[start:stop]]
+
+
+def test_rows_outside_a_slice_are_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('not json\n{"n": 1}\nnot json\n')
+    assert values(Path(f"{path}@[1:2]")) == [{"n": 1}]
+
+
+def test_a_byte_order_mark_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"n": 1}\r\n\r\n   \n{"n": 2}')
+    assert values(path) == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"n": 1', "not JSON"),
+        (b"[1, 2]", "expected a JSON object"),
+        (b'{"n": NaN}', "NaN is no JSON number"),
+        (b'{"n": "\xff"}', "not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, line: bytes, says: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"n": 0}\n\n' + line + b"\n")
+    with pytest.raises(DataError, match=rf"rows\.jsonl:3: .*{says}"):
+        values(path)
+
+
+def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").touch()
+    with pytest.raises(DataError, match=r"no prompt file .*trian\.jsonl; .* holds train\.jsonl"):
+        values(tmp_path / "trian.jsonl")
+    with pytest.raises(DataError, match="not even the directory"):
+        values(tmp_path / "nowhere" / "train.jsonl")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows"])
+def test_an_unknown_ending_says_which_are_known(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"end in \.jsonl or \.parquet"):
+        values(tmp_path / name)
+
+
+def test_a_directory_is_no_prompt_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a directory"):
+        values(tmp_path)
+
+
+def test_nested_parquet_columns_become_json(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "hi"}], "label": None, "metadata": {"level": 3}}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rows.parquet")
+    assert values(tmp_path / "rows.parquet") == [row]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(DataError, match=r"rows\.parquet: no readable parquet file"):
+        values(tmp_path / "rows.parquet")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"slime-core\[data\]"):
+        values(tmp_path / "rows.parquet")

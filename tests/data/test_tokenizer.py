@@ -1,0 +1,189 @@
+"""HfTokenizer: ids, text, ends and chat templates as Hugging Face has them, and errors that say what to type."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.data import HfTokenizer
+from slime_core.errors import DataError, ModelError
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2+3? <é> & 'x'"}]
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "a < b & c"}}]
+
+
+@pytest.fixture
+def copy(model_dir: Path, tmp_path: Path) -> Path:
+    """A copy of the model directory to spoil."""
+    return Path(shutil.copytree(model_dir, tmp_path / "copy"))
+
+
+def change(directory: Path, name: str, **values: object) -> None:
+    path = directory / name
+    old = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**old, **values}))
+
+
+@given(text=st.text())
+def test_text_survives_encoding(tokenizer: HfTokenizer, text: str) -> None:
+    plain = "".join(character for character in text if not 0xD800 <= ord(character) <= 0xDFFF).replace("<|", "")
+    assert tokenizer.decode(tokenizer.encode(plain)) == plain
+
+
+def test_special_tokens_encode_to_one_id_and_are_left_out_of_text(tokenizer: HfTokenizer) -> None:
+    ids = tokenizer.encode("5<|im_end|>")
+    assert ids[-1] == 2
+    assert tokenizer.decode(ids) == "5"
+
+
+def test_ids_are_those_of_transformers(tokenizer: HfTokenizer, model_dir: Path) -> None:
+    from transformers import AutoTokenizer
+
+    reference = AutoTokenizer.from_pretrained(model_dir)
+    for text in ("What is 2+3?", " leading", "<|im_start|>user\nhi<|im_end|>\n", "naïve – ☃"):
+        assert tokenizer.encode(text) == reference.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{%- for m in messages %}\n  {{- m.role + ': ' + m.content }}\n{% endfor %}\n{{ bos_token }}|{{ eos_token }}",
+        "{% if tools %}{{ tools | tojson(indent=2) }}{% endif %}{{ messages | tojson }}",
+        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m['content'] | trim }}{% endfor %}",
+        "{% for m in messages %}{% generation %}{{ m['content'] }}{% endgeneration %}{% endfor %}",
+        "{{ flavour if flavour is defined else 'plain' }}{% set ns = namespace(n=0) %}{% set ns.n = 3 %}{{ ns.n }}",
+    ],
+)
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_templates_render_as_in_transformers(copy: Path, template: str, tools: object) -> None:
+    from transformers import AutoTokenizer
+
+    change(copy, "tokenizer_config.json", chat_template=template, bos_token="<|im_start|>")
+    reference = AutoTokenizer.from_pretrained(copy)
+    expected = reference.apply_chat_template(CHAT, tools=tools, tokenize=False, add_generation_prompt=True, flavour="x")
+    assert HfTokenizer.load(copy).apply_chat_template(CHAT, tools, {"flavour": "x"}) == expected  # type: ignore[arg-type]
+
+
+def test_the_generation_prompt_is_added(tokenizer: HfTokenizer) -> None:
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}])
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_jinja_file_precedes_the_config(copy: Path) -> None:
+    (copy / "chat_template.jinja").write_text("from the file")
+    assert HfTokenizer.load(copy).apply_chat_template(CHAT) == "from the file"  # type: ignore[arg-type]
+
+
+def test_prompts_with_tools_take_the_template_for_tools(copy: Path) -> None:
+    named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    change(copy, "tokenizer_config.json", chat_template=named)
+    tokenizer = HfTokenizer.load(copy)
+    assert tokenizer.apply_chat_template(CHAT) == "plain"  # type: ignore[arg-type]
+    assert tokenizer.apply_chat_template(CHAT, TOOLS) == "tools"  # type: ignore[arg-type]
+
+
+def test_a_template_can_refuse_messages(copy: Path) -> None:
+    change(copy, "tokenizer_config.json", chat_template="{{ raise_exception('no system role') }}")
+    with pytest.raises(DataError, match="no system role"):
+        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
+
+
+def test_a_template_cannot_reach_out_of_its_sandbox(copy: Path) -> None:
+    change(copy, "tokenizer_config.json", chat_template="{{ messages.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(DataError, match="unsafe"):
+        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
+
+
+def test_a_template_cannot_change_the_messages(copy: Path) -> None:
+    change(copy, "tokenizer_config.json", chat_template="{{ messages.append(1) }}")
+    with pytest.raises(DataError):
+        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
+
+
+def test_a_broken_template_is_found_when_the_model_is_loaded(copy: Path) -> None:
+    change(copy, "tokenizer_config.json", chat_template="one\n{% if %}")
+    with pytest.raises(ModelError, match="line 2"):
+        HfTokenizer.load(copy)
+
+
+def test_a_model_without_template_says_so_when_one_is_wanted(copy: Path) -> None:
+    change(copy, "tokenizer_config.json", chat_template=None)
+    with pytest.raises(ModelError, match=r"chat_template\.jinja"):
+        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ends"),
+    [("generation_config.json", 1, {1, 2}), ("generation_config.json", [0, 3], {0, 2, 3}), ("config.json", 3, {2, 3})],
+)
+def test_every_file_may_name_ends(copy: Path, name: str, value: object, ends: set[int]) -> None:
+    (copy / "generation_config.json").unlink()
+    change(copy, name, eos_token_id=value)
+    assert HfTokenizer.load(copy).eos_token_ids == ends
+
+
+def test_a_multimodal_config_keeps_its_end_with_the_text_model(copy: Path) -> None:
+    (copy / "generation_config.json").unlink()
+    change(copy, "config.json", text_config={"eos_token_id": 1})
+    assert HfTokenizer.load(copy).eos_token_ids == {1, 2}
+
+
+def test_a_model_without_end_is_refused(copy: Path) -> None:
+    (copy / "generation_config.json").unlink()
+    change(copy, "tokenizer_config.json", eos_token=None)
+    with pytest.raises(ModelError, match="eos_token_id"):
+        HfTokenizer.load(copy)
+
+
+def test_a_truncating_tokenizer_is_read_whole(copy: Path) -> None:
+    truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    change(copy, "tokenizer.json", truncation=truncation)
+    text = "What is 2+3? " * 20
+    tokenizer = HfTokenizer.load(copy)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"no model directory {tmp_path / 'none'}"):
+        HfTokenizer.load(tmp_path / "none")
+
+
+def test_a_directory_without_tokenizer_says_what_to_copy(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ModelError, match=r"(?s)it holds model\.safetensors.*cp .*tokenizer"):
+        HfTokenizer.load(tmp_path)
+
+
+def test_the_advice_for_a_slow_tokenizer_works(tmp_path: Path) -> None:
+    """A WordPiece vocabulary alone: the printed command makes the tokenizer.json that is missing."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", "is", "2"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "eos_token": "[SEP]"}')
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match=r"vocab\.txt but no tokenizer\.json") as caught:
+        HfTokenizer.load(tmp_path)
+    command = str(caught.value).splitlines()[-1].strip().replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    assert HfTokenizer.load(tmp_path).encode("what is 2") == [5, 6, 7]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+def test_a_damaged_file_is_named(copy: Path, name: str) -> None:
+    (copy / name).write_text("{")
+    with pytest.raises(ModelError, match=f"cannot read .*{name}"):
+        HfTokenizer.load(copy)
+
+
+def test_a_tokenizer_needs_no_torch(model_dir: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from slime_core.data import HfTokenizer;"
+        f"HfTokenizer.load(Path({str(model_dir)!r})).encode('hi');"
+        "print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
