@@ -34,6 +34,30 @@ from slime_core.roles import (
 )
 from slime_core.sample import Group, GroupId, Sample
 
+__all__ = [
+    "API_VERSION",
+    "HOOK_OF_EVENT",
+    "PROJECT",
+    "PROVIDER_OF_ROLE",
+    "CheckpointLoaded",
+    "CheckpointSaved",
+    "EvalEnd",
+    "Event",
+    "GroupsDone",
+    "ProviderHooks",
+    "RolloutEnd",
+    "RolloutStart",
+    "RunEnd",
+    "RunFailed",
+    "RunHooks",
+    "RunStart",
+    "SamplesDone",
+    "TrainStepEnd",
+    "WeightsPublished",
+    "hookimpl",
+    "hookspec",
+]
+
 PROJECT = "slime"
 API_VERSION = "1"
 """What a plugin declares as `SLIME_API`."""
