@@ -111,7 +111,7 @@ class LocalEngine:
 
 
 def deal(waiting: Sequence[_Asked], workers: int) -> list[list[_Asked]]:
-    """Split requests over workers: prompts in order of first appearance, each to the worker with the least tokens to make."""
+    """Split requests over workers: prompts in order of appearance, each to the worker with the least tokens to make."""
     by_prompt: dict[tuple[int, ...], list[_Asked]] = {}
     for asked in waiting:
         by_prompt.setdefault(tuple(asked.request.prompt), []).append(asked)

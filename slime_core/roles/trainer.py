@@ -84,8 +84,8 @@ class RankSetup:
 class TrainBatch:
     """One rank's share of one optimizer step, ragged columns flat.
 
-    Shape legend: P distinct prompts, S samples, T response tokens of all samples. Samples with one prompt are neighbours,
-    and a group is never split over ranks.
+    Shape legend: P distinct prompts, S samples, T response tokens of all samples. Samples with one prompt are
+    neighbours, and a group is never split over ranks.
     """
 
     prompts_P: tuple[Sequence[int], ...]

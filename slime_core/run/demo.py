@@ -44,11 +44,14 @@ SIZES = {"word": DemoSize(64, 60, 4e-4), "chain": DemoSize(32, 40, 2e-4)}
 """Task -> size."""
 
 
-def demo_values(task: str, seed: int, base: Path, save: Path) -> dict[str, Json]:
-    """The demo's run file, prompts written beside it."""
+def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None) -> dict[str, Json]:
+    """The demo's run file, prompts written beside it; `num_rollout` is the task's own unless given."""
     size = SIZES[task]
+    rollouts = num_rollout or size.num_rollout
     save.mkdir(parents=True, exist_ok=True)
-    train = problems(task, TRAIN_SEED + seed, size.rollout_batch_size * size.num_rollout, "train")
+    # A shorter run gets all the same prompts, so that it can be made longer.
+    count = size.rollout_batch_size * max(rollouts, size.num_rollout)
+    train = problems(task, TRAIN_SEED + seed, count, "train")
     evaluation = problems(task, EVAL_SEED, EVAL_PROBLEMS, "eval")
     prompts = {
         "train": _write_prompts(save / "train.jsonl", train),
@@ -64,7 +67,7 @@ def demo_values(task: str, seed: int, base: Path, save: Path) -> dict[str, Json]
         "apply_chat_template": True,
         "rollout_batch_size": size.rollout_batch_size,
         "n_samples_per_prompt": 8,
-        "num_rollout": size.num_rollout,
+        "num_rollout": rollouts,
         "rollout_max_response_len": MAX_RESPONSE,
         "eval_prompt_data": {"heldout": str(prompts["eval"])},
         "eval_interval": 10,
@@ -179,6 +182,6 @@ def _write_prompts(path: Path, made: Sequence[Problem]) -> Path:
     return path
 
 
-def demo_plan(task: str, seed: int, base: Path, save: Path) -> Plan:
+def demo_plan(task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None) -> Plan:
     """The demo's reinforcement learning as a plan."""
-    return resolve(parse_config(demo_values(task, seed, base, save)), Catalog.discover())
+    return resolve(parse_config(demo_values(task, seed, base, save, num_rollout)), Catalog.discover())

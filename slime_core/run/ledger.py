@@ -119,7 +119,9 @@ class Ledger:
             LedgerError: the file is shorter than the commit point.
         """
         offset, live, ended = state["offset"], state["live"], state["ended"]
-        assert isinstance(offset, int) and isinstance(live, dict) and isinstance(ended, dict)
+        assert isinstance(offset, int)
+        assert isinstance(live, dict)
+        assert isinstance(ended, dict)
         size = self._file.seek(0, 2)
         if size < offset:
             raise LedgerError(f"the ledger has {size} bytes, and the checkpoint was made at {offset}")

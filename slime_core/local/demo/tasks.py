@@ -15,8 +15,8 @@ from dataclasses import dataclass
 TASKS = ("chain", "word")
 TERMS = (3, 5)
 LARGEST = 9
-NAMES = "Tom Ana Sam Mia Leo Eva Ben Zoe".split()
-ITEMS = "apples books coins cards pens eggs cups stamps".split()
+NAMES = ["Tom", "Ana", "Sam", "Mia", "Leo", "Eva", "Ben", "Zoe"]
+ITEMS = ["apples", "books", "coins", "cards", "pens", "eggs", "cups", "stamps"]
 GAINS = ("{name} buys {n} more.", "{name} finds {n} more.", "A friend gives {name} {n}.", "{name} wins {n}.")
 LOSSES = ("{name} loses {n}.", "{name} gives away {n}.", "{name} sells {n}.", "{n} of them break.")
 
