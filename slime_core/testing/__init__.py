@@ -12,11 +12,39 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slime_core.testing.buffer import BufferContract
+    from slime_core.testing.buffer_filter import BufferFilterContract
+    from slime_core.testing.contract import CheckResult, Contract, ContractViolation
+    from slime_core.testing.distribution import write_distribution
+    from slime_core.testing.package import PluginPackageContract
+    from slime_core.testing.reward import RewardContract
     from slime_core.testing.samples import make_group, make_sample
 
-_HOMES = {"make_group": "samples", "make_sample": "samples"}
+_HOMES = {
+    "BufferContract": "buffer",
+    "BufferFilterContract": "buffer_filter",
+    "CheckResult": "contract",
+    "Contract": "contract",
+    "ContractViolation": "contract",
+    "PluginPackageContract": "package",
+    "RewardContract": "reward",
+    "make_group": "samples",
+    "make_sample": "samples",
+    "write_distribution": "distribution",
+}
 
-__all__ = ["make_group", "make_sample"]
+__all__ = [
+    "BufferContract",
+    "BufferFilterContract",
+    "CheckResult",
+    "Contract",
+    "ContractViolation",
+    "PluginPackageContract",
+    "RewardContract",
+    "make_group",
+    "make_sample",
+    "write_distribution",
+]
 
 
 def __getattr__(name: str) -> object:

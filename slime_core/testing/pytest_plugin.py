@@ -1,6 +1,9 @@
 """What pytest gets from slime-core: fixtures for tests of plugins. Loaded in every session, so it imports late."""
 
-from collections.abc import Callable
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,3 +26,21 @@ def make_group() -> "Callable[..., Group]":
     from slime_core.testing.samples import make_group
 
     return make_group
+
+
+@pytest.fixture
+def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """`slime_core.testing.write_distribution` into a folder on the import path, for this test alone.
+
+    install_plugin("slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
+    """
+    from slime_core.testing.distribution import write_distribution
+
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    loaded = set(sys.modules)
+    yield functools.partial(write_distribution, folder)
+    for name in set(sys.modules) - loaded:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
+            del sys.modules[name]

@@ -1,0 +1,100 @@
+"""BufferFilterContract: what every buffer filter must keep, BFL-001 to BFL-005.
+
+    class TestNewestFirst(BufferFilterContract):
+        choice = "slime-buffer-newest/newest"
+
+The filter is asked with held groups of many numbers, ages and rewards.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from slime_core.catalog import check_selection
+from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection, Setup
+from slime_core.sample import Group
+from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.samples import make_group
+
+VERSION = 9
+"""Weight version at which the filter is asked."""
+HELD = (0, 1, 2, 7, 64)
+WANT = (0, 1, 3, 64, 1_000)
+
+
+class BufferFilterContract(Contract):
+    """Inherit and name the buffer filter."""
+
+    choice: ClassVar[str | BufferFilterSpec]
+    """The buffer filter: a name for the catalog, or a spec."""
+    settings: ClassVar[Mapping[str, object]] = {}
+    """Its settings."""
+
+    @check("BFL-001")
+    def test_the_factory_builds_a_buffer_filter(self) -> None:
+        """The core calls `buffer_filter.select(groups, want, ctx)`, a plain `def`."""
+        built: object = self._build()
+        require(isinstance(built, BufferFilter), f"the factory returned {built!r}, which has no method `select`")
+
+    @check("BFL-002")
+    def test_a_selection_is_within_what_is_held_and_wanted(self) -> None:
+        """Take at most `want` positions of the given sequence, each once, and drop none that is taken."""
+        for groups, want in _situations():
+            returned = self._select(groups, want)
+            check_selection(returned, plugin=type(self).__name__, held=len(groups), want=want)
+
+    @check("BFL-003")
+    def test_the_held_groups_stay_as_they_were(self) -> None:
+        """A filter chooses and the buffer removes: do not sort, pop or change what is given."""
+        for groups, want in _situations():
+            given, before = list(groups), _snapshot(groups)
+            self._select(given, want)
+            require(given == groups, "select changed the sequence of groups that it was given")
+            require(_snapshot(given) == before, "select changed a group")
+
+    @check("BFL-004")
+    def test_the_same_question_gets_the_same_answer(self) -> None:
+        """A resumed run asks again and must get the same: keep no memory, and draw from `setup.seed`."""
+        for groups, want in _situations():
+            asked = self._build()
+            first, second = (asked.select(groups, want, _context()) for _ in range(2))
+            fresh = self._select(groups, want)
+            same = _positions(first) == _positions(second) == _positions(fresh)
+            require(same, f"asked for {want} of {len(groups)} groups: {first}, then {second}, a new one {fresh}")
+
+    @check("BFL-005")
+    def test_something_fresh_is_taken(self) -> None:
+        """With 64 groups of the current weights and 8 wanted, taking none would stop the training."""
+        groups = [make_group(draw, weight_version=VERSION) for draw in range(64)]
+        require(len(self._select(groups, 8).take) > 0, "64 fresh groups are held, 8 are wanted, none is taken")
+
+    @cached_property
+    def _spec(self) -> BufferFilterSpec:
+        return find_spec(BufferFilterSpec, self.choice)
+
+    def _build(self) -> BufferFilter:
+        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), Setup(make, seed=1))
+
+    def _select(self, groups: Sequence[Group], want: int) -> Selection:
+        return self._build().select(groups, want, _context())
+
+
+def _context() -> BufferContext:
+    return BufferContext(rollout_id=VERSION, weight_version=VERSION)
+
+
+def _situations() -> Iterator[tuple[list[Group], int]]:
+    """Held groups and how many of them are wanted: none, few, more than there are; of all ages, some alike."""
+    for held, want in itertools.product(HELD, WANT):
+        yield [make_group(draw, weight_version=draw % (VERSION + 1)) for draw in range(held)], want
+        yield [make_group(draw, rewards=(draw % 3, 1.0, 0.0), weight_version=VERSION) for draw in range(held)], want
+
+
+def _positions(selection: Selection) -> tuple[list[int], list[int]]:
+    return list(selection.take), list(selection.drop)
+
+
+def _snapshot(groups: Sequence[Group]) -> str:
+    return json.dumps([group.to_dict() for group in groups])
