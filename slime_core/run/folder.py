@@ -41,6 +41,9 @@ class RunFolder:
     def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
         """Make or reopen a run folder for a configuration, and lock it.
 
+        A folder without a checkpoint holds nothing to continue, so its configuration may change: a run that was
+        refused because of a bad prompt file is mended by naming another.
+
         Raises:
             RunFolderError: it cannot be written, another process runs in it, or it holds a run of another config.
         """
@@ -51,12 +54,11 @@ class RunFolder:
             folder._acquire()
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
-            if folder.config_file.exists():
+            if folder.config_file.exists() and any(folder.checkpoints.glob("rollout_*")):
                 folder._refuse_other_config(config)
-            else:
-                beside = folder.config_file.with_suffix(".tmp")
-                beside.write_text(write_toml(config), encoding="utf-8")
-                beside.rename(folder.config_file)
+            beside = folder.config_file.with_suffix(".tmp")
+            beside.write_text(write_toml(config), encoding="utf-8")
+            beside.rename(folder.config_file)
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
