@@ -25,9 +25,10 @@ from slime_core.telemetry import make_display
     show_default=True,
     help="Seed of the reinforcement learning.",
 )
+@click.option("--num-rollout", type=click.IntRange(min=1), help="Rollouts of the run.  [default: word 60, chain 40]")
 @click.option("--save", type=click.Path(path_type=Path), help="Run folder.  [default: runs/demo-TASK-SEED]")
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
-def demo(task: str, seed: int, save: Path | None, no_progress: bool) -> int:
+def demo(task: str, seed: int, num_rollout: int | None, save: Path | None, no_progress: bool) -> int:
     """Train a tiny model from nothing and watch its reward rise.
 
     Builds a model of 380,672 weights and warms it up on generated solutions (kept in runs/demo-base-TASK), then
@@ -36,4 +37,4 @@ def demo(task: str, seed: int, save: Path | None, no_progress: bool) -> int:
     root = save or Path("runs") / f"demo-{task}-{seed}"
     with make_display(progress=not no_progress) as display:
         base = asyncio.run(warm_start(task, root.parent / f"demo-base-{task}", display))
-    return execute(demo_plan(task, seed, base, root), no_progress)
+    return execute(demo_plan(task, seed, base, root, num_rollout), no_progress)
