@@ -100,7 +100,7 @@ def _curves(progress: Progress, width: int) -> RenderableType:
     evals = sorted(name for name in progress.curves if name.startswith(names.EVAL_PREFIX))
     shown[1:1] = [(f"eval {one_line(name.removeprefix(names.EVAL_PREFIX))}", name, "{:.3f}", "cyan") for name in evals]
     for label, name, form, color in shown:
-        if name not in progress.curves:
+        if name not in progress.curves or (name == names.LOSS and names.REWARD in progress.curves):
             continue
         series = progress.curves[name]
         first = f"from {form.format(progress.first_values[name])}" if series.count > 1 else ""

@@ -212,7 +212,8 @@ def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
         ("{:.0f} tokens/s", names.THROUGHPUT),
         ("{:.2f} s", names.STEP_TIME),
     ]
-    shown = [form.format(metrics[name]) for form, name in parts if name in metrics]
+    hidden = names.LOSS if names.REWARD in metrics else None  # a policy's loss tells nothing beside its reward
+    shown = [form.format(metrics[name]) for form, name in parts if name in metrics and name != hidden]
     remaining = progress.remaining()
     if remaining is not None and progress.done < progress.total:
         shown.append(f"{seconds(remaining)} to go")

@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -81,7 +82,8 @@ class MetricsLog:
                 while written < len(data):
                     written += self._file.write(data[written:])
             except OSError:
-                self._file.truncate(self._size)
+                with suppress(OSError):  # opening the file again cuts a torn line too
+                    self._file.truncate(self._size)
                 raise
         self._size += len(data)
 

@@ -1,0 +1,97 @@
+"""Every file a run writes is what docs/formats.md says: real writers, validated against the committed schemas."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from slime_core.run.checkpoint import write_checkpoint
+from slime_core.run.ledger import GroupState, Ledger
+from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SCHEMAS = DOCS / "schemas"
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def lines(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_metrics(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "metrics.jsonl") as log:
+        log.append(MetricsRow(0, 1, 1767225600.5, {"rollout/raw_reward": 0.5, "rollout/errors/time-out": 1}))
+        log.append(MetricsRow(1, 1, 1767225601.5, {}))
+    for line in lines(tmp_path / "metrics.jsonl"):
+        validator("metrics_row").validate(line)
+
+
+@pytest.mark.parametrize("reward", [1.0, {"score": 1.0, "format": 0.5}, None])
+def test_samples(tmp_path: Path, reward: float | dict[str, float] | None) -> None:
+    text = Sample(prompt="What is 2+3?", response="5", response_length=2, label=5, reward=reward)
+    text.status = Status.FAILED if reward is None else Status.COMPLETED
+    chat = Sample(prompt=[{"role": "user", "content": "Hi"}], status=Status.TRUNCATED, weight_versions=["3", "4"])
+    log = SampleLog(tmp_path)
+    training = log.write(0, [Group(GroupId("a:b", 0, 17, 17), [text, chat])])
+    for path in (training, log.write_eval(2, {"held out": [text, chat]})):
+        assert len(lines(path)) == 2
+        for line in lines(path):
+            validator("samples_row").validate(line)
+
+
+def test_the_ledger(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    trained, dropped = GroupId("train", 0, 0, 0), GroupId("train", 0, 1, 1)
+    ledger.record(GroupState.DRAWN, [trained, dropped], 0)
+    for state in (GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED):
+        ledger.record(state, [trained], 0)
+    ledger.drop({dropped: "all rewards are alike"}, 0)
+    ledger.close()
+    found = lines(tmp_path / "ledger.jsonl")
+    assert len(found) == 6
+    for line in found:
+        validator("ledger_line").validate(line)
+
+
+def test_a_checkpoint_manifest(tmp_path: Path) -> None:
+    async def save_model(directory: Path) -> None:
+        (directory / "hf").mkdir()
+        (directory / "hf" / "config.json").write_text("{}")
+
+    checkpoint = asyncio.run(write_checkpoint(tmp_path, 20, {"step": 20}, save_model, keep=1))
+    manifest = json.loads((checkpoint.path / "manifest.json").read_text("utf-8"))
+    validator("checkpoint_manifest").validate(manifest)
+    assert set(manifest["files"]) == {"state.json", "hf/config.json"}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("metrics_row", {"schema_version": 2, "rollout_id": 0, "step": 0, "time": 0, "metrics": {}}),
+        ("metrics_row", {"schema_version": 1, "rollout_id": 0, "step": 0, "time": 0, "metrics": {"loss": "high"}}),
+        ("ledger_line", {"id": "train:e0:r0:d0", "state": "dropped", "rollout_id": 0}),
+        ("ledger_line", {"id": "train:e0:r0:d0", "state": "trained", "rollout_id": 0, "reason": "late"}),
+        ("checkpoint_manifest", {"schema_version": 1, "rollout_id": 0, "files": {}}),
+        ("samples_row", {"schema_version": 1, "rollout_id": 0}),
+    ],
+)
+def test_schemas_refuse_what_is_wrong(name: str, wrong: Json) -> None:
+    assert not validator(name).is_valid(wrong)
+
+
+def test_every_example_in_the_page_fits_the_schema_it_is_shown_under() -> None:
+    page = (DOCS / "formats.md").read_text("utf-8")
+    sections = re.findall(r"\(schemas/(\w+)\.json\).*?```json\n(.*?)```", page, re.DOTALL)
+    assert {name for name, _ in sections} == {path.stem for path in SCHEMAS.glob("*.json")}
+    for name, examples in sections:
+        for example in examples.splitlines():
+            validator(name).validate(json.loads(example))

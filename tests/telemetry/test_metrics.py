@@ -1,0 +1,146 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.errors import NonFiniteError, RunFolderError
+from slime_core.telemetry import MetricsLog, MetricsRow, strip_timing
+
+
+def row(rollout_id: int, **metrics: float) -> MetricsRow:
+    return MetricsRow(rollout_id, rollout_id, 1000.0 + rollout_id, metrics)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def test_rows_come_back_as_they_were(path: Path) -> None:
+    rows = [MetricsRow(0, 1, 5.25, {"rollout/raw_reward": 0.1, "été/µ": -3e-9}), row(1)]
+    with MetricsLog(path) as log:
+        for each in rows:
+            log.append(each)
+        assert MetricsLog.read(path) == rows, "each row is in the file at once"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_not_finite_is_refused_by_name(value: float) -> None:
+    with pytest.raises(NonFiniteError, match="metric train/loss of rollout 7"):
+        MetricsRow(7, 7, 0.0, {"train/grad_norm": 1.0, "train/loss": value})
+
+
+def test_a_resume_cuts_later_rows_and_writes_them_again(path: Path) -> None:
+    with MetricsLog(path) as log:
+        log.append(row(0, a=1.0))
+        position = log.position()
+        log.append(row(1, a=2.0))
+        log.append(row(2, a=3.0))
+    with MetricsLog(path) as log:
+        log.truncate(position)
+        log.append(row(1, a=2.5))
+    assert MetricsLog.read(path) == [row(0, a=1.0), row(1, a=2.5)]
+
+
+def test_truncating_to_zero_begins_anew(path: Path) -> None:
+    with MetricsLog(path) as log:
+        log.append(row(0))
+        log.truncate(0)
+        assert log.position() == 0
+    assert path.read_bytes() == b""
+
+
+@given(st.data())
+def test_a_write_torn_at_any_byte_costs_that_row_alone(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("torn") / "metrics.jsonl"
+    with MetricsLog(path) as log:
+        log.append(row(0, a=1.0))
+        whole = log.position()
+        log.append(row(1, a=2.0))
+        end = log.position()
+    os.truncate(path, data.draw(st.integers(whole, end - 1)))
+    assert MetricsLog.read(path) == [row(0, a=1.0)]
+    with MetricsLog(path) as log:
+        assert log.position() == whole
+        log.append(row(1, a=3.0))
+    assert MetricsLog.read(path) == [row(0, a=1.0), row(1, a=3.0)]
+
+
+def test_a_torn_line_longer_than_any_read_ahead_is_cut_too(path: Path) -> None:
+    with MetricsLog(path) as log:
+        log.append(row(0))
+    with path.open("ab") as file:
+        file.write(b'{"metrics":' + b" " * 300_000)
+    with MetricsLog(path) as log:
+        log.append(row(1))
+    assert MetricsLog.read(path) == [row(0), row(1)]
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 10_000])
+def test_a_position_where_no_row_ends_is_refused(path: Path, offset: int) -> None:
+    with MetricsLog(path) as log:
+        log.append(row(0))
+        position = log.position()
+        log.append(row(1))
+        with pytest.raises(RunFolderError, match="expects a row to end at byte"):
+            log.truncate(position + offset)
+    assert len(MetricsLog.read(path)) == 2
+
+
+def test_a_missing_file_has_no_rows(path: Path) -> None:
+    assert MetricsLog.read(path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[]", "nonsense", '{"schema_version":1}', '{"schema_version":9,"rollout_id":0,"step":0,"time":0,"metrics":{}}'],
+)
+def test_a_line_that_is_no_row_is_named(path: Path, line: str) -> None:
+    good = json.dumps(row(0).to_dict())
+    path.write_text(f"{good}\n{line}\n", "utf-8")
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl, line 2 is no metrics row"):
+        MetricsLog.read(path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"cannot open .*nowhere/metrics\.jsonl: No such file"):
+        MetricsLog(tmp_path / "nowhere" / "metrics.jsonl")
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from slime_core.errors import RunFolderError
+from slime_core.telemetry import MetricsLog, MetricsRow
+
+log = MetricsLog(Path(sys.argv[1]))
+log.append(MetricsRow(0, 0, 0.0, {}))
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (log.position() + 10, hard))
+try:
+    log.append(MetricsRow(1, 1, 0.0, {}))
+except RunFolderError as error:
+    print(error)
+"""
+
+
+def test_without_room_the_error_says_so_and_the_rows_before_are_whole(path: Path) -> None:
+    """The process may write ten more bytes only, so that the row is torn as on a disk that fills up."""
+    result = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=True)
+    assert f"cannot write {path}: File too large. The run folder must be writable and have room" in result.stdout
+    assert path.read_bytes().endswith(b"\n")
+    assert MetricsLog.read(path) == [MetricsRow(0, 0, 0.0, {})]
+
+
+def test_comparisons_leave_time_and_speed_out() -> None:
+    one = MetricsRow(3, 4, 1.0, {"rollout/raw_reward": 0.5, "perf/step_time": 1.0})
+    other = MetricsRow(3, 4, 2.0, {"rollout/raw_reward": 0.5, "perf/step_time": 9.0, "perf/memory_mib/driver": 3.0})
+    assert strip_timing(one) == strip_timing(other)
+    assert strip_timing(one) == {"rollout_id": 3, "step": 4, "metrics": {"rollout/raw_reward": 0.5}}
