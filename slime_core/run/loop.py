@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from slime_core.config import Plan
-from slime_core.errors import CheckpointError, StopRun
+from slime_core.errors import CheckpointError
 from slime_core.hookspecs import (
     CheckpointLoaded,
     CheckpointSaved,
@@ -28,7 +28,7 @@ from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_check
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState
 from slime_core.run.session import Session
-from slime_core.run.stop import StopRequest, on_signals
+from slime_core.run.stop import on_signals
 from slime_core.sample import Json
 from slime_core.telemetry import Display, MetricsLog, MetricsRow, SampleLog
 
@@ -48,30 +48,28 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     Raises:
         SlimeError: whatever ends the run; the newest checkpoint stays usable.
     """
-    session = Session(plan, folder, display.phase)
-    stop = StopRequest()
+    session = Session(plan, folder, display)
     checkpoint = newest_checkpoint(folder.checkpoints, display.message)
     done = checkpoint.rollout_id if checkpoint else 0
     display.start(session.num_rollout, folder.root.name, first_rollout=done)
-    with on_signals(stop, display.message):
+    with on_signals(session.stop, display.message):
         try:
             async with session:
-                outcome = await Loop(session, display, stop).run(checkpoint)
-                await session.hooks.emit(RunEnd(folder.root, session.num_rollout))
+                outcome = await Loop(session, display).run(checkpoint)
+                await session.emit(RunEnd(folder.root, session.num_rollout))
                 return outcome
         except BaseException as error:
-            await session.hooks.emit(RunFailed(folder.root, error))
+            await session.emit(RunFailed(folder.root, error))
             raise
 
 
 class Loop:
     """One run in progress."""
 
-    def __init__(self, session: Session, display: Display, stop: StopRequest) -> None:
+    def __init__(self, session: Session, display: Display) -> None:
         """Take over a started session."""
         self._session = session
         self._display = display
-        self._stop = stop
         self._config = session.plan.config
         self._metrics = MetricsLog(session.folder.metrics)
         self._samples = SampleLog(session.folder.samples)
@@ -84,25 +82,21 @@ class Loop:
         session = self._session
         await self._resume(checkpoint)
         await session.publish(self._rollout_id)
-        await session.hooks.emit(RunStart(session.folder.root, self._rollout_id, session.num_rollout))
+        await session.emit(RunStart(session.folder.root, self._rollout_id, session.num_rollout))
         if checkpoint is None:
             if self._evaluates() and not self._config.evaluation.skip_eval_before_train:
                 await self._evaluate()
             await self._save()
-        try:
-            while self._rollout_id < session.num_rollout and not self._stop.asked:
-                await self._one_rollout()
-        except StopRun as reason:
-            self._display.message(f"stopped by a run hook: {reason}")
-            await self._save()
-            return Outcome.DONE
+        while self._rollout_id < session.num_rollout and not session.stop.asked:
+            await self._one_rollout()
         if self._saved_at != self._rollout_id:
             await self._save()
-        return Outcome.DONE if self._rollout_id >= session.num_rollout else Outcome.STOPPED
+        complete = self._rollout_id >= session.num_rollout or session.stop.enough
+        return Outcome.DONE if complete else Outcome.STOPPED
 
     async def _one_rollout(self) -> None:
         session, started = self._session, time.monotonic()
-        await session.hooks.emit(RolloutStart(self._rollout_id, self._rollout_id))
+        await session.emit(RolloutStart(self._rollout_id, self._rollout_id))
         result = await self._collect()
         rolled_out = time.monotonic()
         draw = self._take(result)
@@ -143,9 +137,9 @@ class Loop:
     ) -> None:
         session = self._session
         metrics = {**result.metrics, **_mean(steps), **timing, "rollout/step": float(self._rollout_id)}
-        await session.hooks.emit(RolloutEnd(self._rollout_id, result.kept, result.dropped, metrics))
+        await session.emit(RolloutEnd(self._rollout_id, result.kept, result.dropped, metrics))
         for step_metrics in steps:
-            await session.hooks.emit(TrainStepEnd(self._rollout_id, self._step, step_metrics))
+            await session.emit(TrainStepEnd(self._rollout_id, self._step, step_metrics))
             self._step += 1
         self._samples.write(self._rollout_id, result.kept)
         await self._log(self._rollout_id, metrics)
@@ -169,7 +163,7 @@ class Loop:
         self._display.phase(f"evaluation: {', '.join(each.name for each in session.eval_sets)}")
         result = await session.evaluate(self._rollout_id)
         self._samples.write_eval(self._rollout_id, result.samples)
-        await session.hooks.emit(EvalEnd(self._rollout_id, result.samples, result.metrics))
+        await session.emit(EvalEnd(self._rollout_id, result.samples, result.metrics))
         await self._log(self._rollout_id, result.metrics)
 
     async def _save(self) -> None:
@@ -181,7 +175,7 @@ class Loop:
             session.folder.checkpoints, rollout_id, self._state(), session.trainer.save, run_args.save_keep
         )
         self._saved_at = rollout_id
-        await session.hooks.emit(CheckpointSaved(checkpoint.path, rollout_id))
+        await session.emit(CheckpointSaved(checkpoint.path, rollout_id))
 
     def _state(self) -> dict[str, Json]:
         session = self._session
@@ -212,7 +206,7 @@ class Loop:
         session.ledger.load_state_dict(_table(state, "ledger"))
         self._metrics.truncate(_count(state, "metrics_position"))
         self._display.message(f"continuing after rollout {self._rollout_id} of {session.num_rollout}")
-        await session.hooks.emit(CheckpointLoaded(checkpoint.path, self._rollout_id))
+        await session.emit(CheckpointLoaded(checkpoint.path, self._rollout_id))
 
     def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
         saved, now = _table(state, "plugins"), self._session.plan.catalog.lock()

@@ -8,13 +8,12 @@ Example:
         await session.publish(version=1)
 """
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import cast
 
 from slime_core.catalog import RunHooks
 from slime_core.config import Plan
-from slime_core.errors import ConfigError
+from slime_core.errors import ConfigError, StopRun
 from slime_core.hookspecs import Event, GroupsDone, WeightsPublished
 from slime_core.roles import RewardSpec
 from slime_core.rollout import EvalResult, RewardOnError, RewardUse, RolloutPolicy, Scheduler, evaluate
@@ -22,14 +21,16 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.setup import Builder
+from slime_core.run.stop import StopRequest
 from slime_core.run.trainer import Trainer
+from slime_core.telemetry import Display
 
 
 class Session:
     """The parts. Building one reads the prompts; entering it starts processes."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, phase: Callable[[str], None] = lambda text: None) -> None:
-        """Build everything that needs no process.
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
+        """Build everything that needs no process; what it waits for is shown on the display.
 
         Raises:
             DataError: the prompts cannot be read.
@@ -39,6 +40,7 @@ class Session:
         self.folder = folder
         self.build = Builder(plan)
         self.hooks = RunHooks(plan.catalog)
+        self.stop = StopRequest()
         self.tokenizer = self.build.tokenizer()
         self.ledger = Ledger(folder.ledger)
         self.source = LedgeredSource(self.build.data_source(self.tokenizer), self.ledger)
@@ -49,7 +51,8 @@ class Session:
         self.trackers = self.build.trackers(folder)
         self.num_rollout = self._count_rollouts()
         self.scheduler = self._scheduler()
-        self._phase = phase
+        self._phase = display.phase if display else _ignore
+        self._message = display.message if display else _ignore
 
     async def __aenter__(self) -> "Session":
         """Start trainer and engine and serve the starting weights as version 0.
@@ -86,18 +89,22 @@ class Session:
         """Make the trainer's current weights the engine's, as a version."""
         await self.trainer.publish(version)
         await self.engine.load_weights(self.trainer.channel, version)
-        await self.hooks.emit(WeightsPublished(version))
+        await self.emit(WeightsPublished(version))
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
         """Evaluate the engine's current weights on the run's evaluation sets."""
         return await evaluate(self.scheduler, self.eval_sets, rollout_id=rollout_id)
 
     async def emit(self, event: Event) -> None:
-        """Keep the accounts, then tell the run hooks."""
+        """Keep the accounts, then tell the run hooks; one that raises `StopRun` ends the run after this step."""
         if isinstance(event, GroupsDone):
             self.ledger.record(GroupState.FINISHED, [group.id for group in event.kept], event.rollout_id)
             self.ledger.drop(event.dropped, event.rollout_id)
-        await self.hooks.emit(event)
+        try:
+            await self.hooks.emit(event)
+        except StopRun as reason:
+            self.stop.ask(enough=True)
+            self._message(f"a run hook ends the run after this step: {reason}")
 
     def _count_rollouts(self) -> int:
         rollout = self.plan.config.rollout
@@ -145,3 +152,7 @@ class Session:
             filter_plugin=filtering.registered.plugin if (filtering := self.plan.maybe("group_filter")) else "",
             emit=self.emit,
         )
+
+
+def _ignore(text: str) -> None:
+    """Without a display, nobody is told."""

@@ -7,15 +7,19 @@ from contextlib import contextmanager
 
 
 class StopRequest:
-    """Whether somebody asked the run to end early."""
+    """Whether somebody asked the run to end early, and who."""
 
     def __init__(self) -> None:
         """Nobody did."""
         self.asked = False
+        """End after the current step."""
+        self.enough = False
+        """A run hook said that the run is complete as it is."""
 
-    def ask(self) -> None:
+    def ask(self, enough: bool = False) -> None:
         """End after the current step."""
         self.asked = True
+        self.enough = self.enough or enough
 
 
 @contextmanager
