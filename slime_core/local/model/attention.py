@@ -1,41 +1,31 @@
-"""Causal attention over flat tokens: segments of any length, each seeing a shared prefix and its own past.
+"""Causal attention over the branches of a prefix tree: each node sees its path from the root.
 
-A plan sorts segments by size and cuts them into chunks padded to their longest, small enough that the scores of a
+A plan sorts branches by size and cuts them into chunks padded to their longest, small enough that the scores of a
 chunk stay in cache. Probabilities are not kept; the backward pass computes them again from q and k.
 
-    plan = plan_attention([Segment(queries=range(0, 3), keys=range(0, 3))], heads=4, kv_heads=2)
+    plan = plan_attention(prefix_tree(texts).branches, heads=4, kv_heads=2)
     out = attend(qkv, plan)                                       # qkv [N, H + 2 KV, D] -> [Q, H D]
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import embedding
 
 from slime_core.local.model.function import Context, call
+from slime_core.local.model.tree import Branch, Indices
 
 _SCORES = 1 << 18
-"""Score elements of a chunk (1 MB), unless one segment alone has more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The last `len(queries)` of `keys`, by flat token index, attend to the keys up to themselves."""
-
-    prefix: range
-    """Flat tokens seen by every query: the shared prompt, or nothing."""
-    own: range
-    """Flat tokens that follow the prefix."""
-    queries: range
-    """The trailing part of `prefix + own` that asks."""
+"""Score elements of a chunk (1 MB), unless one branch alone has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Gather indices of b padded segments; head vectors are rows of qkv.view(N (H + 2 KV), D)."""
+    """Gather indices of b padded branches; head vectors are rows of qkv.view(N (H + 2 KV), D)."""
 
     q: Tensor
     """[b, KV, rep, Q] rows of the queries."""
@@ -49,7 +39,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """How to attend; a function of the segments' lengths, shared by all layers."""
+    """How to attend; a function of the branches, shared by all layers."""
 
     chunks: tuple[_Chunk, ...]
     queries: int
@@ -57,43 +47,39 @@ class AttentionPlan:
     kv_heads: int
 
 
-def plan_attention(segments: Sequence[Segment], heads: int, kv_heads: int) -> AttentionPlan:
-    """Chunk the segments; the outputs are numbered in the order of the segments' queries as given."""
-    starts, total = [], 0
-    for segment in segments:
-        starts.append(total)
-        total += len(segment.queries)
-    order = sorted(range(len(segments)), key=lambda i: _size_class(segments[i]))
-    chunks, batch, width, depth = [], list[int](), 0, 0
-    for index in order:
-        segment = segments[index]
-        wider = max(width, len(segment.queries))
-        deeper = max(depth, len(segment.prefix) + len(segment.own))
+def plan_attention(branches: Sequence[Branch], heads: int, kv_heads: int) -> AttentionPlan:
+    """Plan for the new nodes of branches, which ask; outputs are numbered in the order of the branches as given."""
+    starts = np.cumsum([0, *(branch.new for branch in branches)])
+    chunks, batch = list[_Chunk](), list[int]()
+    width = depth = 0
+    for index in sorted(range(len(branches)), key=lambda i: _size_class(branches[i])):
+        wider, deeper = max(width, branches[index].new), max(depth, len(branches[index].path))
         if batch and (len(batch) + 1) * heads * wider * deeper > _SCORES:
-            chunks.append(_plan_chunk([segments[i] for i in batch], [starts[i] for i in batch], total, heads, kv_heads))
-            batch, wider, deeper = [], len(segment.queries), len(segment.prefix) + len(segment.own)
+            chunks.append(_plan_chunk(branches, batch, starts, heads, kv_heads))
+            batch, wider, deeper = [], branches[index].new, len(branches[index].path)
         batch.append(index)
         width, depth = wider, deeper
-    chunks.append(_plan_chunk([segments[i] for i in batch], [starts[i] for i in batch], total, heads, kv_heads))
-    return AttentionPlan(tuple(chunks), total, heads, kv_heads)
+    chunks.append(_plan_chunk(branches, batch, starts, heads, kv_heads))
+    return AttentionPlan(tuple(chunks), int(starts[-1]), heads, kv_heads)
 
 
-def _size_class(segment: Segment) -> tuple[int, int]:
+def _size_class(branch: Branch) -> tuple[int, int]:
     """Sorts by number of queries in steps of 4, then by number of keys: little padding in both."""
-    return (len(segment.queries) + 3) // 4, len(segment.prefix) + len(segment.own)
+    return (branch.new + 3) // 4, len(branch.path)
 
 
-def _plan_chunk(segments: Sequence[Segment], starts: Sequence[int], total: int, heads: int, kv_heads: int) -> _Chunk:
-    widths = torch.tensor([len(s.queries) for s in segments])
-    prefixes = torch.tensor([len(s.prefix) for s in segments])
-    depths = prefixes + torch.tensor([len(s.own) for s in segments])
+def _plan_chunk(branches: Sequence[Branch], batch: Sequence[int], starts: Indices, heads: int, kv_heads: int) -> _Chunk:
+    widths = torch.tensor([branches[i].new for i in batch])
+    depths = torch.tensor([len(branches[i].path) for i in batch])
+    total = int(starts[-1])
     q_at, k_at = torch.arange(int(widths.max())), torch.arange(int(depths.max()))
-    asks, seen = q_at < widths[:, None], k_at < depths[:, None]
-    first = torch.tensor([[s.queries.start, s.prefix.start, s.own.start] for s in segments])
-    q_token = torch.where(asks, first[:, :1] + q_at, first[:, :1])
-    k_token = torch.where(k_at < prefixes[:, None], first[:, 1:2] + k_at, first[:, 2:] + k_at - prefixes[:, None])
-    k_token = torch.where(seen, k_token, q_token[:, :1])
-    out_token = torch.where(asks, torch.tensor(starts)[:, None] + q_at, total)
+    asks = q_at < widths[:, None]
+    paths = np.zeros((len(batch), len(k_at)), dtype=np.int64)  # a padded key is some node, which nobody sees
+    for row, index in enumerate(batch):
+        paths[row, : len(branches[index].path)] = branches[index].path
+    k_token = torch.from_numpy(paths)
+    q_token = k_token.gather(1, ((depths - widths)[:, None] + q_at).clamp_(max=len(k_at) - 1))
+    out_token = torch.where(asks, torch.from_numpy(starts[batch])[:, None] + q_at, total)
 
     rep, total_heads = heads // kv_heads, heads + 2 * kv_heads
     head = torch.arange(heads).view(1, kv_heads, rep, 1)

@@ -1,4 +1,4 @@
-"""The fast path: Llama, Mistral, Qwen2 and Qwen3 decoders on flat tokens, each prompt computed once a group."""
+"""The fast path: Llama, Mistral, Qwen2 and Qwen3 decoders on flat tokens, every shared prefix computed once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from slime_core.local.model.attention import attend
 from slime_core.local.model.attention_input import attention_input
 from slime_core.local.model.base import LocalModel, check_log_probs_call
 from slime_core.local.model.fast_decode import FastDecode
-from slime_core.local.model.head import token_log_probs
+from slime_core.local.model.head import Pairs, token_log_probs
 from slime_core.local.model.layout import Slot
 from slime_core.local.model.mlp import gated_mlp
 from slime_core.local.model.pack import pack_groups
@@ -96,8 +96,9 @@ class FastModel(LocalModel):
             mixed = attend(qkv, packed.last_plan if last else packed.plan)
             x = torch.addmm(x.index_select(0, packed.kept) if last else x, mixed, w.o.t())
             x = gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
-        x = x.index_select(0, packed.source)
-        return TokenLogProbs(*token_log_probs(x, weights.norm, weights.head, packed.targets, temperature, shape.eps))
+        pairs = Pairs.of(packed.source, packed.targets, len(x))
+        log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, shape.eps)
+        return TokenLogProbs(log_probs, entropy[packed.source])
 
     def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> FastDecode:
         """Prefill each prompt once and open the rows; see `LocalModel.start_decode`."""

@@ -1,5 +1,7 @@
 """From the last hidden state to one log-prob a token, without keeping logits."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -11,7 +13,34 @@ RECOMPUTE_OVER = 1 << 26
 """Probabilities [N, V] above this many elements (256 MB) are computed again in the backward pass, not kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """T (row, target) pairs to read, sorted by row so that a chunk of rows finds its own."""
+
+    order: Tensor
+    """[T] the pairs by ascending row."""
+    rows: Tensor
+    """[T] row of each pair, in that order."""
+    targets: Tensor
+    """[T] target of each pair, in that order."""
+    starts: list[int]
+    """For each chunk of rows, and past the last, its first pair in that order."""
+
+    @classmethod
+    def of(cls, source: Tensor, targets: Tensor, rows: int) -> "Pairs":
+        """Pairs (source[t], targets[t]) of so many rows."""
+        by_row, order = source.sort(stable=True)
+        starts = torch.searchsorted(by_row, torch.arange(0, rows + CHUNK, CHUNK)).tolist()
+        return cls(order, by_row, targets[order], starts)
+
+    def chunk(self, index: int, vocab: int) -> tuple[slice, Tensor]:
+        """The pairs of one chunk of rows: a slice, and their places in the chunk's flattened [rows, V]."""
+        part = slice(self.starts[index], self.starts[index + 1])
+        return part, (self.rows[part] - index * CHUNK) * vocab + self.targets[part]
+
+
 class _HeadContext(Context):
+    pairs: Pairs
     temperature: float
     eps: float
 
@@ -19,36 +48,41 @@ class _HeadContext(Context):
 class _TokenLogProbs(Function):
     @staticmethod
     def forward(
-        ctx: _HeadContext, x: Tensor, norm: Tensor, head: Tensor, targets: Tensor, temperature: float, eps: float
+        ctx: _HeadContext, x: Tensor, norm: Tensor, head: Tensor, pairs: Pairs, temperature: float, eps: float
     ) -> tuple[Tensor, Tensor]:
         n, vocab = x.shape[0], head.shape[0]
-        log_probs, entropy = x.new_empty(n), x.new_empty(n)
+        log_probs, entropy = x.new_empty(len(pairs.order)), x.new_empty(n)
         keep = n * vocab <= RECOMPUTE_OVER
         probs = x.new_empty(n if keep else 0, vocab)
-        for s in range(0, n, CHUNK):
+        for index, s in enumerate(range(0, n, CHUNK)):
             xc = x[s : s + CHUNK]
             m = xc.shape[0]
             lp = _tempered(xc * rms_scale(xc, eps) * norm, head, temperature)
             p = torch.exp(lp, out=probs[s : s + m]) if keep else lp.exp()
-            log_probs[s : s + m] = lp.gather(1, targets[s : s + m, None])[:, 0]
+            part, places = pairs.chunk(index, vocab)
+            log_probs[pairs.order[part]] = lp.view(-1)[places]
             entropy[s : s + m] = torch.linalg.vecdot(lp, p).neg_()
-        ctx.save_for_backward(x, norm, head, targets, probs)
-        ctx.temperature, ctx.eps = temperature, eps
+        ctx.save_for_backward(x, norm, head, probs)
+        ctx.pairs, ctx.temperature, ctx.eps = pairs, temperature, eps
         ctx.mark_non_differentiable(entropy)
         return log_probs, entropy
 
     @staticmethod
     def backward(ctx: _HeadContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, norm, head, targets, probs = ctx.saved_tensors
-        d_log_probs = grads[0] / ctx.temperature
+        x, norm, head, probs = ctx.saved_tensors
+        pairs, vocab = ctx.pairs, head.shape[0]
+        d_pairs = (grads[0] / ctx.temperature)[pairs.order]
+        d_rows = x.new_zeros(x.shape[0]).index_add_(0, pairs.rows, d_pairs)
         dx, d_norm, d_head = torch.empty_like(x), torch.zeros_like(norm), torch.zeros_like(head)
-        for s in range(0, x.shape[0], CHUNK):
-            xc, g = x[s : s + CHUNK], d_log_probs[s : s + CHUNK, None]
+        for index, s in enumerate(range(0, x.shape[0], CHUNK)):
+            xc = x[s : s + CHUNK]
             m = xc.shape[0]
             scale = rms_scale(xc, ctx.eps)
             x_hat = xc * scale
             p = probs[s : s + m] if probs.shape[0] else _tempered(x_hat * norm, head, ctx.temperature).exp_()
-            d_logits = torch.mul(p, -g).scatter_add_(1, targets[s : s + m, None], g)
+            d_logits = torch.mul(p, -d_rows[s : s + m, None])
+            part, places = pairs.chunk(index, vocab)
+            d_logits.view(-1).index_add_(0, places, d_pairs[part])
             d_head.addmm_(d_logits.t(), x_hat)
             dx[s : s + m], extra = norm_backward(d_logits.mm(head), x_hat, norm, scale)
             d_norm.add_(extra)
@@ -64,20 +98,21 @@ def _tempered(h: Tensor, head: Tensor, temperature: float) -> Tensor:
 
 
 def token_log_probs(
-    x: Tensor, norm: Tensor, head: Tensor, targets: Tensor, temperature: float, eps: float
+    x: Tensor, norm: Tensor, head: Tensor, pairs: Pairs, temperature: float, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Final norm, vocabulary product and log-softmax, read at one target a row.
+    """Final norm, vocabulary product and log-softmax, read at some targets of each row.
 
     Args:
-        x: [T, d] hidden states that predict the targets.
+        x: [M, d] hidden states that predict.
         norm: [d], the final norm.
         head: [V, d].
-        targets: [T] token ids.
+        pairs: the T (row, target id) pairs to read.
         temperature: divides the logits.
         eps: of the norm.
 
     Returns:
-        Log-probs [T] and, without a gradient, the entropies [T] of the tempered distributions.
+        Log-probs [T] in the pairs' original order and, without a gradient, the entropy of each row's tempered
+        distribution [M].
     """
-    both: tuple[Tensor, Tensor] = _TokenLogProbs.apply(x, norm, head, targets, temperature, eps)  # type: ignore[no-untyped-call]
-    return both
+    out: tuple[Tensor, Tensor] = _TokenLogProbs.apply(x, norm, head, pairs, temperature, eps)  # type: ignore[no-untyped-call]
+    return out
