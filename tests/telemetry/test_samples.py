@@ -62,5 +62,5 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "samples").touch()
-    with pytest.raises(RunFolderError, match="cannot make .*samples"):
+    with pytest.raises(RunFolderError, match=r"cannot make .*samples"):
         SampleLog(tmp_path / "samples")

@@ -1,0 +1,148 @@
+import io
+import os
+import pty
+import re
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from slime_core.telemetry import PlainDisplay, make_display
+from slime_core.telemetry.dashboard import Dashboard
+
+ROW = {"rollout/raw_reward": 0.25, "rollout/response_len/mean": 41.25, "perf/tokens_per_sec": 3412.4}
+
+
+class Screen(io.StringIO):
+    """What a terminal is sent, and a signal when a text has been on it."""
+
+    awaited = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = threading.Event()
+
+    def write(self, text: str) -> int:
+        if self.awaited and self.awaited in plain(text):
+            self.seen.set()
+        return super().write(text)
+
+    def last_frame(self) -> list[str]:
+        text = plain(self.getvalue())
+        return text[text.rindex("╭") :].splitlines()
+
+
+def plain(text: str) -> str:
+    """Text without the terminal's control sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def terminal(screen: Screen, width: int = 100) -> Console:
+    return Console(
+        file=screen, force_terminal=True, width=width, height=40, color_system="truecolor", legacy_windows=False
+    )
+
+
+@pytest.fixture
+def screen() -> Screen:
+    return Screen()
+
+
+def test_progress_curves_evaluation_and_messages_are_on_the_screen_at_the_end(screen: Screen) -> None:
+    with Dashboard(terminal(screen)) as display:
+        display.start(40, "demo, task chain")
+        display.row(0, {"eval/heldout": 0.125})
+        for rollout in range(20):
+            display.row(rollout, {**ROW, "rollout/raw_reward": rollout / 20})
+        display.row(20, {"eval/heldout": 0.75})
+        display.message("checkpoint saved: [bold]x[/bold]\x1b[31m")
+    frame = "\n".join(screen.last_frame())
+    assert "─ demo, task chain ─" in frame
+    assert "rollout 20/40" in frame
+    assert re.search(r"reward +0\.950 +from 0\.000 +▁.*█", frame)
+    assert re.search(r"eval heldout +0\.750 +from 0\.125 +▁█", frame)
+    assert re.search(r"length +41\.2", frame)
+    assert re.search(r"tokens/s +3,412", frame)
+    assert "checkpoint saved: [bold]x[/bold] [31m" in frame
+
+
+@pytest.mark.parametrize("width", [12, 40, 60, 200])
+def test_every_line_fits_the_terminal(screen: Screen, width: int) -> None:
+    with Dashboard(terminal(screen, width)) as display:
+        display.start(1000, "a title that is longer than the narrowest of these terminals")
+        display.phase("a long text about what is being waited for, longer than a narrow terminal")
+        for rollout in range(100):
+            display.row(rollout, {**ROW, "eval/a-data-set-with-a-long-name": 0.5})
+        display.message("m" * 300)
+    assert max(map(len, screen.last_frame())) <= width
+
+
+def test_the_screen_moves_while_the_loop_is_busy(screen: Screen) -> None:
+    screen.awaited = "waiting for: generation of 64 samples"
+    with Dashboard(terminal(screen)) as display:
+        display.start(40, "demo")
+        display.phase("generation of 64 samples")
+        assert screen.seen.wait(30), "the refresh thread draws without a call from here"
+
+
+def test_a_warm_start_shows_its_loss_and_a_run_its_reward(screen: Screen) -> None:
+    with Dashboard(terminal(screen)) as display:
+        display.start(300, "warm start", unit="step")
+        display.row(0, {"train/loss": 2.5})
+    assert "step 1/300" in "\n".join(screen.last_frame())
+    assert re.search(r"loss +2\.5000", "\n".join(screen.last_frame()))
+    with Dashboard(terminal(screen)) as display:
+        display.start(40, "demo")
+        display.row(0, {**ROW, "train/loss": 2.5})
+    assert "loss" not in "\n".join(screen.last_frame())
+
+
+def test_an_error_in_the_run_leaves_the_screen_in_order(screen: Screen) -> None:
+    display = Dashboard(terminal(screen))
+    display.start(40, "demo")
+    with pytest.raises(KeyError, match="lost"), display:
+        raise KeyError("lost")
+    assert screen.getvalue().rstrip().endswith("\x1b[?25h"), "the cursor is shown again"
+
+
+def test_messages_before_the_start_are_printed(screen: Screen) -> None:
+    Dashboard(terminal(screen)).message("[red]no markup[/red]")
+    assert plain(screen.getvalue()) == "[red]no markup[/red]\n"
+
+
+def test_a_terminal_that_cannot_show_it_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    assert isinstance(make_display(console=terminal(screen)), Dashboard)
+    assert isinstance(make_display(progress=False, console=terminal(screen)), PlainDisplay)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_display(console=terminal(screen)), PlainDisplay)
+
+
+def test_on_a_real_terminal(tmp_path: Path) -> None:
+    """A pseudo-terminal, from start to stop."""
+    code = (
+        "from slime_core.telemetry import make_display\n"
+        "with make_display() as d:\n"
+        "    d.start(2, 'demo')\n"
+        "    d.row(0, {'rollout/raw_reward': 0.5})\n"
+        "    d.row(1, {'rollout/raw_reward': 0.75})\n"
+    )
+    child, terminal_end = pty.fork()
+    if child == 0:
+        os.execve(
+            sys.executable, [sys.executable, "-c", code], {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+        )
+    received = b""
+    try:
+        while chunk := os.read(terminal_end, 65536):
+            received += chunk
+    except OSError:
+        pass  # Linux says EIO when the other end is closed
+    os.close(terminal_end)
+    _, status = os.waitpid(child, 0)
+    shown = plain(received.decode())
+    assert os.waitstatus_to_exitcode(status) == 0, shown
+    assert "rollout 2/2" in shown
+    assert re.search(r"reward +0\.750 +from 0\.500", shown)

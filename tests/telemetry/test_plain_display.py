@@ -1,0 +1,121 @@
+import io
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from slime_core.telemetry import PlainDisplay, make_display
+from slime_core.telemetry.display import seconds
+
+ROW = {
+    "rollout/raw_reward": 0.25,
+    "rollout/response_len/mean": 41.25,
+    "perf/tokens_per_sec": 3412.4,
+    "perf/step_time": 1.5,
+    "train/loss": 0.01,
+}
+
+
+class Lines(io.StringIO):
+    """A stream that tells when a text has been written to it."""
+
+    def __init__(self, awaited: str) -> None:
+        super().__init__()
+        self.awaited, self.seen = awaited, threading.Event()
+
+    def write(self, text: str) -> int:
+        if self.awaited in text:
+            self.seen.set()
+        return super().write(text)
+
+
+def test_one_line_a_rollout_and_one_an_evaluation() -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream) as display:
+        display.start(10, "demo")
+        display.row(0, {"eval/heldout": 0.125, "eval/heldout-truncated_ratio": 0.5})
+        display.row(0, ROW)
+        display.row(9, ROW)
+    first, evaluation, rollout, last = stream.getvalue().splitlines()
+    assert first == "demo: 10 rollouts"
+    assert evaluation == "eval at 0/10  heldout 0.125"
+    assert rollout.startswith("rollout  1/10  reward 0.250  length 41.2  3412 tokens/s  1.50 s  ")
+    assert rollout.endswith(" to go")
+    assert last == "rollout 10/10  reward 0.250  length 41.2  3412 tokens/s  1.50 s"
+
+
+def test_a_resumed_run_says_where_it_goes_on() -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream) as display:
+        display.start(10, "demo", first_rollout=5)
+        display.row(5, ROW)
+    assert stream.getvalue().startswith("demo: 10 rollouts, resumed after 5\nrollout  6/10  ")
+
+
+def test_many_short_steps_without_a_reward_share_lines() -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream) as display:
+        display.start(300, "warm start", unit="step")
+        for step in range(300):
+            display.row(step, {"train/loss": 2.5})
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "warm start: 300 steps"
+    assert lines[-1] == "step 300/300  loss 2.5000"
+    assert len(lines) < 300
+
+
+def test_silence_is_broken_with_what_is_waited_for() -> None:
+    stream = Lines("waiting for: generation of 64 samples (")
+    with PlainDisplay(stream, silence=0.02) as display:
+        display.start(10, "demo")
+        display.phase("generation of 64 samples")
+        assert stream.seen.wait(30)
+
+
+def test_messages_cannot_break_lines_or_steer_the_terminal() -> None:
+    stream = io.StringIO()
+    PlainDisplay(stream).message("a\x1b[31m\nb\r\x07c")
+    assert stream.getvalue() == "a [31m b  c\n"
+
+
+def test_a_run_outlives_its_reader() -> None:
+    stream = io.StringIO()
+    display = PlainDisplay(stream)
+    display.start(2, "demo")
+    stream.close()
+    display.row(0, ROW)
+    display.message("still here")
+    display.stop()
+
+
+def test_rows_before_the_start_are_no_error() -> None:
+    display = PlainDisplay(io.StringIO())
+    display.row(0, ROW)
+    display.phase("nothing yet")
+    display.stop()
+    display.stop()
+
+
+def test_output_that_is_no_terminal_gets_plain_lines() -> None:
+    code = (
+        "from slime_core.telemetry import make_display\n"
+        "with make_display() as d:\n"
+        "    d.start(1, 'demo')\n"
+        "    d.row(0, {'rollout/raw_reward': 0.5})\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "demo: 1 rollouts\nrollout 1/1  reward 0.500\n"
+    assert result.stderr == ""
+
+
+def test_no_progress_means_plain_lines() -> None:
+    assert isinstance(make_display(progress=False), PlainDisplay)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0 s"), (4.24, "4.2 s"), (59.99, "60.0 s"), (65.0, "1:05"), (3599.7, "1:00:00"), (7265.0, "2:01:05")],
+)
+def test_durations_for_people(value: float, text: str) -> None:
+    assert seconds(value) == text

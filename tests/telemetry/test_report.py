@@ -1,0 +1,185 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import RunFolderError
+from slime_core.sample import Sample, Status
+from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog, overlay, write_report
+from slime_core.telemetry.plots import smooth
+from slime_core.telemetry.report import figures
+from slime_core.telemetry.transcripts import Pair, before_and_after, fenced, inline, transcripts_markdown
+
+
+def answer(row: int, reward: float) -> Sample:
+    prompt = f"What is {row}+4?"
+    return Sample(
+        prompt=prompt, response=f"{row}", response_length=3, label=row + 4, reward=reward, status=Status.COMPLETED
+    )
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run of 20 rollouts with three evaluations of ten prompts; every third prompt is learnt."""
+    run = tmp_path / "first"
+    run.mkdir()
+    with MetricsLog(run / "metrics.jsonl") as log:
+        for rollout in range(20):
+            if rollout % 10 == 0:
+                log.append(MetricsRow(rollout, rollout, 0.0, {"eval/sums": 0.1 + rollout / 40}))
+            reward = rollout / 20
+            metrics = {"rollout/raw_reward": reward, "rollout/response_len/mean": 7.0 + rollout}
+            perf = {
+                "perf/step_time": 2.0,
+                "perf/rollout_time": 0.5,
+                "perf/train_time": 1.5,
+                "perf/tokens_per_sec": 1000.0,
+            }
+            memory = {"perf/memory_mib/driver": 40.0 + rollout}
+            log.append(MetricsRow(rollout, rollout + 1, 0.0, metrics | perf | memory))
+        log.append(MetricsRow(20, 20, 0.0, {"eval/sums": 0.9}))
+    samples = SampleLog(run / "samples")
+    for rollout in (0, 10, 20):
+        learnt = [float(rollout == 20 and row % 3 == 0) for row in range(10)]
+        samples.write_eval(rollout, {"sums": [answer(row, reward) for row, reward in enumerate(learnt)]})
+    return run
+
+
+def test_the_report_has_figures_a_picture_and_transcripts(run_dir: Path) -> None:
+    paths = write_report(run_dir)
+    assert (paths.report, paths.curve, paths.transcripts) == tuple(
+        run_dir / "report" / name for name in ("report.md", "reward.png", "transcripts.md")
+    )
+    report = paths.report.read_text("utf-8")
+    for line in (
+        "![Reward curve](reward.png)",
+        "| rollouts | 20 |",
+        "| training reward, first and last 5 rollouts | 0.100 → 0.850 |",
+        "| evaluation sums, after 0 and 20 rollouts | 0.100 → 0.900 |",
+        "| response length, first and last rollout | 7.0 → 26.0 tokens |",
+        "| response tokens | 40,000 |",
+        "| time of all rollouts | 40.0 s (generating 10.0 s, training 30.0 s) |",
+        "| throughput | 1,000 response tokens/s, training included |",
+        "| peak memory | driver 59 MiB |",
+    ):
+        assert line in report.splitlines()
+    assert sorted(path.name for path in paths.report.parent.iterdir()) == ["report.md", "reward.png", "transcripts.md"]
+
+
+def test_equal_runs_have_equal_pictures(run_dir: Path) -> None:
+    first = write_report(run_dir).curve
+    assert first is not None
+    before = first.read_bytes()
+    assert before.startswith(b"\x89PNG")
+    write_report(run_dir)
+    assert first.read_bytes() == before
+
+
+def test_the_picture_uses_the_whole_canvas_and_the_reward_climbs(run_dir: Path) -> None:
+    from matplotlib.image import imread
+
+    curve = write_report(run_dir).curve
+    assert curve is not None
+    pixels = imread(curve)
+    assert pixels.shape[:2] == (735, 1290)
+    teal = (abs(pixels[..., 0] - 0x0B / 255) < 0.02) & (abs(pixels[..., 1] - 0x7A / 255) < 0.02)
+    rows, columns = teal[:640].nonzero()
+    left, right = rows[columns < 300].mean(), rows[columns > 1100].mean()
+    assert left - right > 300, "low on the left, high on the right"
+
+
+def test_nothing_is_written_outside_the_run_folder(run_dir: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    settings = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "MPL"))}
+    code = (
+        f"from pathlib import Path; from slime_core.telemetry import write_report; write_report(Path({str(run_dir)!r}))"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**settings, "HOME": str(home)}, check=True)
+    assert list(home.iterdir()) == []
+    assert {path.name for path in (run_dir / "report").iterdir()} == {"report.md", "reward.png", "transcripts.md"}
+
+
+def test_without_matplotlib_the_report_says_what_is_missing(run_dir: Path) -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from pathlib import Path; from slime_core.telemetry import write_report\n"
+        f"assert write_report(Path({str(run_dir)!r})).curve is None"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    report = (run_dir / "report" / "report.md").read_text("utf-8")
+    assert "No reward curve: it needs the package matplotlib" in report
+    assert "0.100 → 0.850" in report
+
+
+def test_a_run_stopped_before_its_first_rollout_has_a_report(tmp_path: Path) -> None:
+    MetricsLog(tmp_path / "metrics.jsonl").close()
+    paths = write_report(tmp_path)
+    assert (paths.curve, paths.transcripts) == (None, None)
+    assert "no rollout is done yet" in paths.report.read_text("utf-8")
+
+
+def test_one_rollout_without_evaluation_is_drawn_too(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path / "metrics.jsonl") as log:
+        log.append(MetricsRow(0, 1, 0.0, {"rollout/raw_reward": -2.5}))
+    paths = write_report(tmp_path)
+    assert paths.curve is not None
+    assert paths.curve.exists()
+    assert "two evaluations" in paths.report.read_text("utf-8")
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"is no run folder: it has no metrics\.jsonl"):
+        write_report(tmp_path)
+    with pytest.raises(RunFolderError, match=r"has no rollout/raw_reward: is .* a run folder"):
+        overlay({"seed 0": tmp_path}, tmp_path / "seeds.png")
+
+
+def test_several_runs_in_one_picture(run_dir: Path, tmp_path: Path) -> None:
+    png = tmp_path / "docs" / "seeds.png"
+    overlay({f"seed {seed}": run_dir for seed in range(10)}, png, "three seeds, $5 each")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in png.parent.iterdir()] == ["seeds.png"]
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    assert figures([MetricsRow(0, 1, 0.0, {"rollout/raw_reward": 0.5})]) == [
+        ("rollouts", "1"),
+        ("training reward", "0.500 → 0.500"),
+    ]
+    assert figures([]) == []
+
+
+def test_smoothing_keeps_length_and_constants_and_follows_steps() -> None:
+    assert smooth([]) == []
+    assert smooth([2.0] * 7) == [2.0] * 7
+    assert smooth([0.0, 3.0, 0.0, 3.0]) == [0.0, 1.0, 2.0, 1.5]
+
+
+def test_transcripts_compare_the_same_prompts_and_prefer_changes(run_dir: Path) -> None:
+    pairs = before_and_after(run_dir / "samples", count=6)
+    assert all(pair.before.prompt == pair.after.prompt for pair in pairs)
+    assert [(pair.before.rollout_id, pair.after.rollout_id) for pair in pairs] == [(0, 20)] * 6
+    assert [pair.before.prompt for pair in pairs] == [f"What is {row}+4?" for row in (0, 3, 6, 1, 2, 4)]
+
+
+def test_one_evaluation_is_no_comparison(tmp_path: Path) -> None:
+    SampleLog(tmp_path).write_eval(0, {"sums": [answer(1, 0.0)]})
+    assert before_and_after(tmp_path) == []
+
+
+def test_no_answer_can_break_out_of_its_block(tmp_path: Path) -> None:
+    assert fenced("a ``` b").splitlines()[0] == "````text"
+    assert inline("`x`\ny") == "`` `x` y ``"
+    log = SampleLog(tmp_path)
+    trick = Sample(prompt=[{"role": "user", "content": "Hi"}], response="```\n# Not a heading\n`````", label="`")
+    for rollout in (0, 1):
+        log.write_eval(rollout, {"e": [trick]})
+    (pair,) = before_and_after(tmp_path)
+    assert isinstance(pair, Pair)
+    text = transcripts_markdown([pair])
+    assert "``````text\n```\n# Not a heading\n`````\n``````" in text
+    assert "user: Hi" in text
+    assert "After 1 rollouts, not scored, 0 tokens, pending:" in text
