@@ -55,9 +55,9 @@ def find_in_project(role: str, name: str) -> Registered:
             f"{role} {name!r} names code of the project, which is possible for {roles}. "
             f"For this role write a plugin, and list its module under `plugins`."
         )
-    place, _, attribute = name.partition(":") if ":" in name else name.rpartition(".")
-    if name.endswith(".py") or not attribute or not place:
-        raise UnknownName(f"{role} {name!r} does not say which object: write {place or name}:NAME")
+    place, _, attribute = name.partition(":") if ":" in name or name.endswith(".py") else name.rpartition(".")
+    if not attribute or not place:
+        raise UnknownName(f"{role} {name!r} does not say which object: write {place or 'MODULE'}:NAME")
     offered = _lookup(role, name, place, attribute)
     try:
         spec = offered if isinstance(offered, Spec) else _spec(role, attribute, offered)
@@ -89,7 +89,9 @@ def _spec(role: str, name: str, offered: object) -> Spec[object]:
     shape = _SHAPES[role]
     settings = Settings
     if isinstance(offered, type):
-        _check_callable(role, shape, getattr(offered, shape.method, None), f"{name}.{shape.method}", bound=False)
+        # Not getattr: every class can be called, by its metaclass.
+        method = next((vars(each)[shape.method] for each in offered.__mro__ if shape.method in vars(each)), None)
+        _check_callable(role, shape, method, f"{name}.{shape.method}", bound=False)
         factory, settings = _class_factory(offered)
     elif inspect.isfunction(offered):
         _check_callable(role, shape, offered, name, bound=True)

@@ -11,11 +11,14 @@ from collections.abc import Iterable
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """A sentence to append, " Did you mean 'math'?", or "" when nothing is near."""
-    spellings: dict[str, str] = {}
+    spellings: dict[str, list[str]] = {}
     for choice in sorted(choices):
-        spellings.setdefault(_plain(choice), choice)
+        spellings.setdefault(_plain(choice), []).append(choice)
     near = difflib.get_close_matches(_plain(word), spellings, n=1)
-    return f" Did you mean {spellings[near[0]]!r}?" if near else ""
+    if not near:
+        return ""
+    best = max(spellings[near[0]], key=lambda choice: difflib.SequenceMatcher(None, word, choice).ratio())
+    return f" Did you mean {best!r}?"
 
 
 def _plain(word: str) -> str:

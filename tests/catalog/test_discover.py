@@ -1,0 +1,256 @@
+"""Discovery among really installed distributions: what loads, what does not, and what is said about it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.catalog import Catalog, PluginPhase, PluginState, PluginStatus, PluginWarning
+from slime_core.errors import PluginError
+
+Install = Callable[..., None]
+
+HEADER = """
+from slime_core import RewardSpec, Score, hookimpl
+
+SLIME_API = "1"
+
+
+async def reward(sample, ctx):
+    return Score(1.0)
+
+"""
+GOOD = (
+    HEADER
+    + """
+@hookimpl
+def slime_rewards():
+    yield RewardSpec.from_function("one", reward)
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))  # files of the project are added to it
+    monkeypatch.delenv("SLIME_PLUGINS_STRICT", raising=False)
+
+
+def install(install_plugin: Install, source: str, name: str = "slime-reward-other", **metadata: object) -> None:
+    module = name.replace("-", "_")
+    arguments = {"entry_points": {name.removeprefix("slime-"): module}, **metadata}
+    install_plugin(name, {f"{module}.py": source}, **arguments)
+
+
+def status_of(catalog: Catalog, dist: str = "slime-reward-other") -> PluginStatus:
+    (status,) = (status for status in catalog.statuses if status.dist == dist)
+    return status
+
+
+def failure(expected: str) -> PluginStatus:
+    """Discover with one broken plugin, which must be warned of with the expected text."""
+    with pytest.warns(PluginWarning, match=expected):
+        catalog = Catalog.discover()
+    assert "slime-reward-other/one" not in catalog.choices("reward")
+    assert all("slime-reward-other" not in text for text in (*catalog.lock(), *catalog.requirements))
+    return status_of(catalog)
+
+
+def test_an_installed_plugin_offers_its_choices(install_plugin: Install) -> None:
+    install(install_plugin, GOOD)
+    catalog = Catalog.discover()
+    found = catalog.choices("reward")["slime-reward-other/one"]
+    assert (found.plugin, found.dist, found.version) == ("slime-reward-other", "slime-reward-other", "1.0")
+    assert found.origin.endswith("slime_reward_other.py:7")
+    assert status_of(catalog).state is PluginState.LOADED
+    assert "slime-reward-other==1.0" in catalog.requirements
+    assert catalog.lock()["slime-reward-other"] == {"dist": "slime-reward-other", "version": "1.0"}
+
+
+def test_the_core_is_a_plugin_like_any_other() -> None:
+    status = status_of(Catalog.discover(), "slime-core")
+    assert (status.name, status.origin, status.state) == ("builtin", "slime_core.builtin", PluginState.LOADED)
+
+
+def test_plugins_come_by_distribution_and_entry_point(install_plugin: Install) -> None:
+    for name, module in (("slime-zebra", "zebra"), ("Slime_Middle", "middle"), ("slime-a", "a")):
+        install_plugin(name, {f"{module}.py": GOOD}, entry_points={module: module})
+    names = [status.dist for status in Catalog.discover().statuses]
+    assert names == sorted(names)
+    assert {"slime-a", "slime-middle", "slime-zebra"} < set(names)
+
+
+@pytest.mark.parametrize("statement", ["import no_such_module", "1 / 0", "raise SystemExit(3)"])
+def test_an_import_that_fails_is_a_status_and_a_warning(install_plugin: Install, statement: str) -> None:
+    install(install_plugin, f"{statement}\n{GOOD}")
+    status = failure(r"plugin slime-reward-other 1\.0 \(slime_reward_other\): broken \(import\)")
+    assert (status.state, status.phase) == (PluginState.BROKEN, PluginPhase.IMPORT)
+    assert "slime_reward_other.py:1" in status.detail
+
+
+def test_an_entry_point_without_a_module_is_a_status_and_a_warning(install_plugin: Install) -> None:
+    install(install_plugin, GOOD, entry_points={"reward-other": "slime_reward_othr"})
+    assert failure("No module named 'slime_reward_othr'").phase is PluginPhase.IMPORT
+
+
+def test_the_others_load_beside_a_broken_one(install_plugin: Install) -> None:
+    install(install_plugin, "import no_such_module")
+    install(install_plugin, GOOD, "slime-reward-third")
+    with pytest.warns(PluginWarning):
+        catalog = Catalog.discover()
+    assert status_of(catalog, "slime-reward-third").state is PluginState.LOADED
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ('SLIME_API = "2"', r"is written for plugin API 2; .* pip install 'slime-reward-other<1\.0'$"),
+        ('SLIME_API = "0"', r"is written for plugin API 0; .* pip install --upgrade slime-reward-other$"),
+        ("", 'declares no SLIME_API; write SLIME_API = "1"'),
+        ("SLIME_API = 1", 'declares SLIME_API = 1; write SLIME_API = "1"'),
+    ],
+)
+def test_another_api_is_refused_with_the_line_that_fixes_it(
+    install_plugin: Install, declared: str, expected: str
+) -> None:
+    install(install_plugin, GOOD.replace('SLIME_API = "1"', declared))
+    status = failure(expected)
+    assert (status.state, status.phase) == (PluginState.REFUSED, PluginPhase.API)
+
+
+def test_an_entry_point_to_the_wrong_module_is_refused(install_plugin: Install) -> None:
+    install(install_plugin, "VALUE = 1")
+    assert failure("does the entry point name the right module").phase is PluginPhase.API
+
+
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [
+        ("@hookimpl\ndef slime_reward(): yield", "there is no hook 'slime_reward'. Did you mean 'slime_rewards'?"),
+        ("def slime_losses(): yield", "slime_losses is not marked: put @hookimpl above it"),
+        ("@hookimpl\ndef slime_run_end(evnt): pass", "no argument 'evnt': it may take event. Did you mean 'event'?"),
+        ("@hookimpl\ndef slime_losses(ctx): yield", "slime_losses has no argument 'ctx': it takes none"),
+        ("@hookimpl\ndef slime_run_end(event=None): pass", "'event' has a default, so it would never be passed"),
+        ("@hookimpl\ndef slime_run_end(**kwargs): pass", r"takes **kwargs, which is always empty"),
+        ("@hookimpl\nasync def slime_losses(): return []", "slime_losses is `async def`"),
+        ("@hookimpl\ndef slime_run_end(event): yield", "slime_run_end holds a `yield`"),
+        ("@hookimpl(wrapper=True)\ndef slime_run_end(event): yield", "slime_run_end is a wrapper"),
+        (
+            "@hookimpl(specname='slime_runend')\ndef end(event): pass",
+            "no hook 'slime_runend'. Did you mean 'slime_run_end'?",
+        ),
+    ],
+)
+def test_a_hook_that_would_never_work_is_refused(install_plugin: Install, hook: str, expected: str) -> None:
+    import re
+
+    install(install_plugin, f"{GOOD}\n{hook}\n")
+    status = failure(re.escape(expected))
+    assert (status.state, status.phase) == (PluginState.REFUSED, PluginPhase.HOOKS)
+
+
+def test_nothing_of_a_refused_plugin_stays(install_plugin: Install) -> None:
+    source = f"{GOOD}\n@hookimpl\ndef slime_run_end(): pass\n\n@hookimpl\ndef slime_losses(): return None\n"
+    install(install_plugin, source)
+    with pytest.warns(PluginWarning, match="slime_losses returned NoneType; yield specs"):
+        catalog = Catalog.discover()
+    assert all(registered.dist != "slime-reward-other" for registered in catalog.choices("reward").values())
+    assert catalog.listeners("slime_run_end") == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "state", "expected"),
+    [
+        ("    1 / 0", PluginState.BROKEN, r"slime_losses raised ZeroDivisionError: division by zero \(.*\.py:\d+\)"),
+        ("    return 7", PluginState.REFUSED, "slime_losses returned int; yield specs"),
+        ("    yield reward", PluginState.REFUSED, "slime_losses offers a function; expected a LossSpec"),
+        (
+            "    yield RewardSpec.from_function('two', reward)",
+            PluginState.REFUSED,
+            "slime_losses offers RewardSpec 'two'; yield it from slime_rewards",
+        ),
+        (
+            "    yield RewardSpec('no spaces', reward)",
+            PluginState.BROKEN,
+            "raised ValueError: RewardSpec name 'no spaces'",
+        ),
+    ],
+)
+def test_what_is_no_spec_is_refused(install_plugin: Install, body: str, state: PluginState, expected: str) -> None:
+    install(install_plugin, f"{GOOD}\n@hookimpl\ndef slime_losses():\n{body}\n")
+    status = failure(expected)
+    assert (status.state, status.phase) == (state, PluginPhase.SPECS)
+
+
+def test_the_same_name_twice_in_a_plugin_is_refused(install_plugin: Install) -> None:
+    install(
+        install_plugin,
+        GOOD
+        + GOOD.replace("def slime_rewards", "def more").replace("@hookimpl", "@hookimpl(specname='slime_rewards')"),
+    )
+    assert failure("slime_rewards offers 'one' twice; rename one").phase is PluginPhase.SPECS
+
+
+def test_two_distributions_with_one_module_are_told_apart(install_plugin: Install) -> None:
+    install(install_plugin, GOOD)
+    install_plugin("slime-reward-zzz", {}, entry_points={"reward-zzz": "slime_reward_other"})
+    with pytest.warns(PluginWarning, match="plugin slime-reward-other names the same module; uninstall one of them"):
+        catalog = Catalog.discover()
+    assert status_of(catalog).state is PluginState.LOADED
+    assert status_of(catalog, "slime-reward-zzz").state is PluginState.REFUSED
+
+
+def test_two_entry_points_of_one_distribution_are_two_plugins(install_plugin: Install) -> None:
+    files = {"first.py": GOOD, "second.py": GOOD.replace('"one"', '"two"')}
+    install_plugin("slime-pair", files, entry_points={"a": "first", "b": "second"})
+    names = {name for name in Catalog.discover().choices("reward") if name.startswith("slime-pair/")}
+    assert names == {"slime-pair/one", "slime-pair/two"}
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_strict_raises_at_once(install_plugin: Install, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    install(install_plugin, "import no_such_module")
+    monkeypatch.setenv("SLIME_PLUGINS_STRICT", "1" if how == "environment" else "0")
+    with pytest.raises(PluginError, match=r"plugin slime-reward-other 1\.0 .* No module named 'no_such_module'"):
+        Catalog.discover(strict=True if how == "argument" else None)
+
+
+def test_a_module_of_the_project_is_a_plugin_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(GOOD)
+    catalog = Catalog.discover(plugins=[f"{tmp_path}/mine.py"])
+    found = catalog.find("reward", "one")
+    assert (found.dist, found.plugin) == ("", f"{tmp_path}/mine.py")
+    assert catalog.find("reward", found.qualified) is found
+    assert catalog.statuses[-1].state is PluginState.LOADED
+
+
+def test_a_module_that_was_asked_for_and_is_broken_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module")
+    with pytest.raises(PluginError, match=r"broken.py\): broken \(import\): .*No module named 'no_such_module'"):
+        Catalog.discover(plugins=[f"{tmp_path}/broken.py"])
+
+
+def test_a_plugin_can_be_loaded_twice(install_plugin: Install) -> None:
+    install(install_plugin, GOOD)
+    first, second = (set(Catalog.discover().choices("reward")) for _ in range(2))
+    assert first == second
+
+
+def test_discovery_is_the_same_in_another_process_and_imports_nothing_heavy(
+    install_plugin: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(install_plugin, GOOD)
+    code = """
+        import sys
+        from slime_core.catalog import Catalog
+        print(*Catalog.discover().choices("reward"))
+        print({"numpy", "ray", "torch", "transformers"} & set(sys.modules))
+    """
+    environment = {**os.environ, "PYTHONPATH": sys.path[0]}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert printed == f"{' '.join(Catalog.discover().choices('reward'))}\nset()\n"

@@ -1,0 +1,122 @@
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.catalog import Catalog, RunHooks
+from slime_core.errors import StopRun
+from slime_core.hookspecs import HOOK_OF_EVENT, RolloutStart, RunEnd, RunStart, WeightsPublished
+
+Install = Callable[..., None]
+
+HEADER = """
+import asyncio
+
+from slime_core import StopRun, hookimpl
+
+SLIME_API = "1"
+told = []
+
+"""
+
+
+@pytest.fixture
+def hooks(install_plugin: Install) -> Callable[..., RunHooks]:
+    """Run hooks of plugins made of the given function bodies, in order."""
+
+    def made(*bodies: str) -> RunHooks:
+        for number, body in enumerate(bodies):
+            files = {f"watch{number}.py": HEADER + body}
+            install_plugin(f"slime-watch-{number}", files, entry_points={f"watch-{number}": f"watch{number}"})
+        return RunHooks(Catalog.discover(strict=True))
+
+    return made
+
+
+def told(number: int) -> list[object]:
+    import importlib
+
+    module = importlib.import_module(f"watch{number}")
+    return list(module.told)
+
+
+def test_watchers_are_told_of_the_event_they_ask_for(hooks: Callable[..., RunHooks]) -> None:
+    plain = "@hookimpl\ndef slime_rollout_start(event): told.append(event)\n"
+    waiting = "@hookimpl\nasync def slime_rollout_start(event):\n    await asyncio.sleep(0)\n    told.append(event)\n"
+    silent = "@hookimpl\ndef slime_rollout_start(): told.append('called')\n"
+    made = hooks(plain, waiting, silent)
+    event = RolloutStart(rollout_id=3, weight_version=2)
+    asyncio.run(made.emit(event))
+    asyncio.run(made.emit(WeightsPublished(version=1)))
+    assert (told(0), told(1), told(2)) == ([event], [event], ["called"])
+    assert made.errors == {}
+
+
+def test_watchers_are_awaited_one_after_another_in_the_order_of_statuses(hooks: Callable[..., RunHooks]) -> None:
+    body = (
+        "import watch0\n"
+        "@hookimpl{}\n"
+        "async def slime_rollout_start(event):\n"
+        "    watch0.told.append('{} begins')\n"
+        "    await asyncio.sleep(0.001)\n"
+        "    watch0.told.append('{} ends')\n"
+    )
+    orders = ("", "(trylast=True)", "(tryfirst=True)", "")
+    made = hooks(*(body.format(order, number, number) for number, order in enumerate(orders)))
+    asyncio.run(made.emit(RolloutStart(0, 0)))
+    assert told(0) == [f"{number} {what}" for number in (2, 0, 3, 1) for what in ("begins", "ends")]
+
+
+def test_a_watcher_that_raises_is_logged_once_and_counted(
+    hooks: Callable[..., RunHooks], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = hooks(
+        "@hookimpl\ndef slime_run_end(event): raise OSError('disk full') if event.rollout_id else KeyError('x')\n",
+        "@hookimpl\ndef slime_run_end(event): told.append(event)\n",
+    )
+    with caplog.at_level(logging.ERROR):
+        for rollout_id in (1, 1, 0, 1):
+            asyncio.run(made.emit(RunEnd(Path("run"), rollout_id)))
+    assert made.errors == {"slime-watch-0/slime_run_end/OSError": 3, "slime-watch-0/slime_run_end/KeyError": 1}
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == list(made.errors)
+    assert "disk full" in caplog.text
+    assert len(told(1)) == 4
+
+
+def test_stop_run_ends_the_run_after_all_have_been_told(hooks: Callable[..., RunHooks]) -> None:
+    made = hooks(
+        "@hookimpl\ndef slime_run_end(event): raise StopRun('good enough')\n",
+        "@hookimpl\nasync def slime_run_end(event): told.append(event)\n",
+    )
+    with pytest.raises(StopRun, match="good enough"):
+        asyncio.run(made.emit(RunEnd(Path("run"), 1)))
+    assert len(told(1)) == 1
+    assert made.errors == {}
+
+
+def test_a_cancelled_run_is_not_held_up_by_its_watchers(hooks: Callable[..., RunHooks]) -> None:
+    made = hooks("@hookimpl\nasync def slime_run_end(event): await asyncio.sleep(60)\n")
+
+    async def cancelled() -> bool:
+        task = asyncio.create_task(made.emit(RunEnd(Path("run"), 1)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task}, timeout=10)
+        return task.cancelled()
+
+    assert asyncio.run(cancelled())
+
+
+def test_an_event_without_watchers_is_nothing(hooks: Callable[..., RunHooks]) -> None:
+    asyncio.run(hooks().emit(RunStart(Path("run"), 0, 1)))
+
+
+@pytest.mark.parametrize("hook", HOOK_OF_EVENT.values())
+def test_every_run_hook_reaches_a_plugin(hooks: Callable[..., RunHooks], hook: str) -> None:
+    made = hooks(f"@hookimpl\ndef {hook}(event): told.append(event)\n")
+    (kind,) = (kind for kind, name in HOOK_OF_EVENT.items() if name == hook)
+    event = object.__new__(kind)
+    asyncio.run(made.emit(event))
+    assert told(0) == [event] if kind.__eq__ is object.__eq__ else len(told(0)) == 1
