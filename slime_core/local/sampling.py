@@ -33,44 +33,44 @@ def uniform(seeds: NDArray[np.uint64], index: int) -> NDArray[np.float32]:
 
 
 class Sampler:
-    """The sampling settings of some rows, as tensors.
+    """The sampling settings of rows, as tensors; several requests may draw from one row.
 
     Temperature 0 takes the likeliest token, and its log-probs are those of temperature 1.
     """
 
-    def __init__(self, requests: "Sequence[DecodeRequest]") -> None:
-        self._seeds = np.array([request.seed % 2**64 for request in requests], dtype=np.uint64)
-        temperature = torch.tensor([[request.temperature] for request in requests])
+    def __init__(self, rows: "Sequence[DecodeRequest]") -> None:
+        temperature = torch.tensor([[request.temperature] for request in rows])
         self._greedy = temperature[:, 0] == 0
         self._temperature = torch.where(temperature == 0, 1.0, temperature)
-        self._top_p = torch.tensor([[request.top_p] for request in requests])
-        self._top_k = torch.tensor([[request.top_k] for request in requests])
+        self._top_p = torch.tensor([[request.top_p] for request in rows])
+        self._top_k = torch.tensor([[request.top_k] for request in rows])
 
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
-        self._seeds = self._seeds[rows.numpy()]
-        self._greedy, self._temperature = self._greedy[rows], self._temperature[rows]
-        self._top_p, self._top_k = self._top_p[rows], self._top_k[rows]
+    def select(self, sources: Tensor) -> None:
+        """Row i goes on with the settings of row `sources[i]`."""
+        self._greedy, self._temperature = self._greedy[sources], self._temperature[sources]
+        self._top_p, self._top_k = self._top_p[sources], self._top_k[sources]
 
-    def draw(self, logits: Tensor, index: int) -> tuple[Tensor, Tensor]:
-        """Token number `index` of each row.
+    def draw(self, logits: Tensor, row_of: Tensor, seeds: NDArray[np.uint64], index: int) -> tuple[Tensor, Tensor]:
+        """Token number `index` of each request.
 
         Args:
             logits: [rows, V].
-            index: how many tokens each row has drawn.
+            row_of: [requests] the row each request draws from.
+            seeds: [requests].
+            index: how many tokens each request has drawn.
 
         Returns:
-            Token ids [rows] and their log-probs [rows] under the full tempered distribution, before top-p and top-k.
+            Token ids [requests] and their log-probs [requests] under the full tempered distribution, before top-p
+            and top-k.
         """
         log_probs = torch.log_softmax(logits / self._temperature, -1)
-        probs = self._truncate(log_probs.exp())
-        mass = probs.cumsum(-1)
-        point = torch.from_numpy(uniform(self._seeds, index))[:, None] * mass[:, -1:]
+        mass = self._truncate(log_probs.exp()).cumsum(-1)[row_of]
+        point = torch.from_numpy(uniform(seeds, index))[:, None] * mass[:, -1:]
         # The first token whose mass lies beyond the point; one of probability 0 never is.
         tokens = torch.searchsorted(mass, point, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
         if bool(self._greedy.any()):
-            tokens = torch.where(self._greedy, logits.argmax(-1), tokens)
-        return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
+            tokens = torch.where(self._greedy[row_of], logits.argmax(-1)[row_of], tokens)
+        return tokens, log_probs[row_of, tokens]
 
     def _truncate(self, probs: Tensor) -> Tensor:
         """Zero what lies outside top-k and top-p; where neither is asked for, nothing is sorted."""

@@ -33,17 +33,17 @@ class UnusableModelError(ValueError):
 
 
 class DecodeState(Protocol):
-    """Sequences being extended in lockstep: every live row has drawn the same number of tokens."""
+    """Rows of tokens being extended in lockstep: all have drawn the same number."""
 
     @property
     def logits(self) -> Tensor:
-        """[rows, V] fp32, of the next token of each live row."""
+        """[rows, V] fp32, of the next token of each row, after the prefill or the last `step`."""
+
+    def select(self, sources: Tensor) -> None:
+        """Row i goes on from where row `sources[i]` is: rows are dropped, moved or forked."""
 
     def step(self, tokens: Tensor) -> None:
-        """Append one token [rows] to each live row and refresh `logits`."""
-
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these live rows alone (ascending indices); `logits` follows."""
+        """Append one token [rows] to each row and refresh `logits`."""
 
 
 class LocalModel(ABC):
@@ -112,8 +112,10 @@ class LocalModel(ABC):
         """
 
     @abstractmethod
-    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> DecodeState:
-        """Prefill each prompt once and open one row for each entry of `prompt_of_row` (ascending indices)."""
+    def start_decode(
+        self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
+    ) -> DecodeState:
+        """Prefill the prompts and open a row for each entry of `prompt_of_row`; forks make at most `max_rows`."""
 
     def save_hf(self, directory: Path, flat: Tensor) -> None:
         """Write the weights of `flat` as a Hugging Face directory, with the tokenizer files of the source.

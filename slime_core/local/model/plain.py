@@ -67,8 +67,10 @@ class PlainModel(LocalModel):
             entropy = torch.linalg.vecdot(log_probs.exp(), log_probs).neg_()
         return TokenLogProbs(chosen, entropy)
 
-    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> "PlainDecode":
-        """Prefill each prompt once and open the rows; see `LocalModel.start_decode`."""
+    def start_decode(
+        self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
+    ) -> "PlainDecode":
+        """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""
         return PlainDecode(self, prompts, prompt_of_row)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
@@ -93,18 +95,20 @@ class PlainDecode:
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             self._mask[row, width - len(prompt) :] = 1
         self.logits = self._forward(ids, (self._mask.cumsum(1) - 1).clamp_(min=0))
-        self.keep(torch.tensor(prompt_of_row))
+        rows = torch.tensor(prompt_of_row)
+        self.select(rows)
+        self.logits = self.logits[rows]
+
+    def select(self, sources: Tensor) -> None:
+        """Drop, move or fork rows."""
+        self._cache.batch_select_indices(sources)
+        self._mask = self._mask[sources]
 
     def step(self, tokens: Tensor) -> None:
         """Append one token to each row."""
         positions = self._mask.sum(1, keepdim=True)
         self._mask = torch.cat([self._mask, torch.ones_like(positions)], 1)
         self.logits = self._forward(tokens[:, None], positions)
-
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone; a row may be named several times."""
-        self._cache.batch_select_indices(rows)
-        self._mask, self.logits = self._mask[rows], self.logits[rows]
 
     @torch.no_grad()
     def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """Prompts through the fast path at once: their keys and values, padded, and where each ends.
 
-The layers run on flat tokens without padding; only attention sees prompts padded to a common length.
+The layers run on the prompts' prefix tree, without padding; only attention sees prompts padded to a common length.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
@@ -18,6 +19,7 @@ from slime_core.local.model.inference import (
     queries_keys_values,
     weigh_blocks,
 )
+from slime_core.local.model.tree import prefix_tree
 
 if TYPE_CHECKING:
     from slime_core.local.model.fast import FastModel
@@ -36,16 +38,18 @@ class Prefilled:
 
 
 def prefill(model: "FastModel", prompts: Sequence[Sequence[int]]) -> Prefilled:
-    """Compute each prompt once; call it without gradients."""
+    """Compute each shared prefix once; call it without gradients."""
     shape, heads = model.shape, (model.shape.heads, model.shape.kv_heads)
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     slots = -(-int(lengths.max()) // PROMPT_BLOCK) * PROMPT_BLOCK
     at = torch.arange(slots)
     seen = at < lengths[:, None]
-    starts = lengths.cumsum(0) - lengths
-    token_of_slot = torch.where(seen, starts[:, None] + at, 0)  # padding repeats a token
-    slot_of_token = seen.flatten().nonzero()[:, 0]
-    tokens = torch.tensor([token for prompt in prompts for token in prompt])
+    tree = prefix_tree(prompts)
+    token_of_slot = torch.zeros(seen.shape, dtype=torch.long)  # padding repeats some token
+    token_of_slot[seen] = torch.from_numpy(np.concatenate(tree.paths))
+    tokens = torch.from_numpy(tree.tokens)
+    slot_of_token = torch.empty_like(tokens)
+    slot_of_token[token_of_slot[seen]] = seen.flatten().nonzero()[:, 0]  # of equal prefixes, any
     lacking = max(0, MIN_ROWS - len(tokens))
     tokens, slot_of_token = (torch.cat([t, t[-1:].expand(lacking)]) for t in (tokens, slot_of_token))
     cos, sin = model.rope(slot_of_token % slots, slots)
@@ -58,8 +62,9 @@ def prefill(model: "FastModel", prompts: Sequence[Sequence[int]]) -> Prefilled:
         k, v = (t.reshape(-1, slots, qkv.shape[2]) for t in (k, v))
         caches.append((k, v))
         x = output_and_mlp(x, _attend(q, k, v).index_select(0, slot_of_token), w, shape.eps)
+    ends = torch.tensor([int(path[-1]) for path in tree.paths])
     bias = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
-    return Prefilled(tuple(caches), bias, x.index_select(0, starts + lengths - 1))
+    return Prefilled(tuple(caches), bias, x.index_select(0, ends))
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
