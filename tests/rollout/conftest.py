@@ -1,0 +1,202 @@
+"""A scripted engine, a small data source and a scheduler over them: the rollout's own code is what runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from slime_core.hookspecs import Event
+from slime_core.roles import (
+    FinishReason,
+    GenerateOutput,
+    GenerateRequest,
+    Generator,
+    GroupFilter,
+    Reward,
+    RewardContext,
+    SamplingParams,
+    WeightChannel,
+)
+from slime_core.rollout import RewardUse, RolloutPolicy, Scheduler, SingleTurn
+from slime_core.sample import Group, GroupId, Json, Message, Sample
+from slime_core.score import Score, Verdict
+
+Answer = Callable[[GenerateRequest], Awaitable[GenerateOutput]]
+PROMPT_IDS = 1000
+"""The id of prompt "7" is 1007."""
+
+
+class Numbers:
+    """A tokenizer of numbers: prompt "7" is one id; a response is printed as its ids."""
+
+    eos_token_ids = frozenset({2})
+
+    def __init__(self) -> None:
+        self.encoded = 0
+
+    def encode(self, text: str) -> list[int]:
+        self.encoded += 1
+        return [PROMPT_IDS + int(text)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return " ".join(map(str, tokens))
+
+    def apply_chat_template(
+        self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None
+    ) -> str:
+        return str(messages[-1]["content"])
+
+
+class ScriptedEngine:
+    """Answers as the test says; by default two tokens that depend on the seed, after a delay that does too."""
+
+    def __init__(self, answer: Answer | None = None, jitter: int = 0) -> None:
+        self.requests: list[GenerateRequest] = []
+        self.running = 0
+        self.most_at_once = 0
+        self._answer = answer
+        self._jitter = jitter
+
+    async def start(self) -> None: ...
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None: ...
+
+    async def abort(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        self.requests.append(request)
+        self.running += 1
+        self.most_at_once = max(self.running, self.most_at_once)
+        try:
+            if self._answer is not None:
+                return await self._answer(request)
+            for _ in range((request.seed ^ self._jitter) % 7):
+                await asyncio.sleep(0)
+            return output_of(request)
+        finally:
+            self.running -= 1
+
+
+def output_of(request: GenerateRequest, finish: FinishReason = FinishReason.STOP) -> GenerateOutput:
+    """Two tokens and their log-probs, a function of the seed."""
+    first = 3 + request.seed % 90
+    return GenerateOutput([first, 2], [-(first / 100), -0.5], finish, weight_version=4)
+
+
+class Countdown:
+    """A data source whose n-th group has the prompt str(n)."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.drawn, self.back = size, 0, list[Group]()
+
+    async def draw(self, count: int) -> list[Group]:
+        taken, self.back = self.back[:count], self.back[count:]
+        return taken + [self._next() for _ in range(count - len(taken))]
+
+    def _next(self) -> Group:
+        number = self.drawn
+        self.drawn += 1
+        samples = [
+            Sample(
+                group_index=number,
+                index=index,
+                rollout_id=number * self.size + index,
+                prompt=str(number),
+                metadata={"notes": []},
+                source="numbers",
+            )
+            for index in range(self.size)
+        ]
+        return Group(GroupId("numbers", 0, number, number), samples)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        self.back.extend(groups)
+
+    def state_dict(self) -> dict[str, Json]:
+        return {"drawn": self.drawn, "back": [group.to_dict() for group in self.back]}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return 1000
+
+
+async def by_index(sample: Sample, ctx: RewardContext) -> Verdict:
+    """Even samples 1, odd ones 0."""
+    return Score(float((sample.index or 0) % 2 == 0))
+
+
+@dataclass
+class Bench:
+    """A scheduler and all that is around it."""
+
+    scheduler: Scheduler
+    engine: ScriptedEngine
+    source: Countdown
+    tokenizer: Numbers
+    events: list[Event] = field(default_factory=list)
+
+
+def reward_use(reward: Reward, name: str = "r", weight: float = 1.0, timeout_s: float = 5.0) -> RewardUse:
+    return RewardUse(name, "tests", weight, reward, timeout_s)
+
+
+@pytest.fixture
+def use() -> Callable[..., RewardUse]:
+    """`use(reward, name="r", weight=1.0, timeout_s=5.0)`: a reward as a run would use it."""
+    return reward_use
+
+
+@pytest.fixture
+def output() -> Callable[..., GenerateOutput]:
+    """`output(request, finish)`: two tokens that are a function of the seed."""
+    return output_of
+
+
+@pytest.fixture
+def make_engine() -> Callable[..., ScriptedEngine]:
+    """`make_engine(answer, jitter=0)`: an engine that answers as the test says."""
+    return ScriptedEngine
+
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def make_bench() -> MakeBench:
+    """`make_bench(engine=..., rewards=[...], generator=..., group_filter=..., n=2, **policy_fields)`."""
+
+    def build(
+        *,
+        engine: ScriptedEngine | None = None,
+        rewards: Sequence[RewardUse] | None = None,
+        generator: Generator | None = None,
+        group_filter: GroupFilter | None = None,
+        n: int = 2,
+        **policy: object,
+    ) -> Bench:
+        engine = engine or ScriptedEngine()
+        source, tokenizer, events = Countdown(n), Numbers(), list[Event]()
+
+        async def emit(event: Event) -> None:
+            events.append(event)
+
+        scheduler = Scheduler(
+            policy=replace(RolloutPolicy(seed=5, sampling=SamplingParams(8), max_error_rate=1.0), **policy),  # type: ignore[arg-type]
+            source=source,
+            engine=engine,
+            tokenizer=tokenizer,
+            generator=generator or SingleTurn(),
+            generator_plugin="tests",
+            rewards=[reward_use(by_index)] if rewards is None else rewards,
+            group_filter=group_filter,
+            filter_plugin="tests",
+            emit=emit,
+        )
+        return Bench(scheduler, engine, source, tokenizer, events)
+
+    return build

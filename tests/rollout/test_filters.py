@@ -1,0 +1,31 @@
+"""nonzero_std: slime's rule, checked against NumPy's unbiased deviation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.roles import Drop, FilterContext, GroupFilter, Keep, KeepIfShort
+from slime_core.rollout import NonzeroStd, NonzeroStdWithFallback
+from slime_core.testing.samples import make_group
+
+NOW = FilterContext(rollout_id=0)
+
+
+@given(rewards=st.lists(st.floats(-10, 10), min_size=2, max_size=8))
+def test_a_group_is_kept_when_its_rewards_deviate(rewards: list[float]) -> None:
+    deviates = bool(np.std(rewards, ddof=1) > 1e-6)
+    assert isinstance(NonzeroStd()(make_group(rewards=rewards), NOW), Keep) == deviates
+    assert isinstance(NonzeroStdWithFallback()(make_group(rewards=rewards), NOW), Keep) == deviates
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reason"), [((1, 1), "zero_std_1.0"), ((0.25,), "zero_std_0.2"), ((0.1,) * 3, "zero_std_0.1")]
+)
+def test_the_reason_names_the_reward(rewards: tuple[float, ...], reason: str) -> None:
+    assert NonzeroStd()(make_group(rewards=rewards), NOW) == Drop(reason)
+    assert NonzeroStdWithFallback()(make_group(rewards=rewards), NOW) == KeepIfShort(reason)
+
+
+def test_the_role_is_met() -> None:
+    assert isinstance(NonzeroStd(), GroupFilter)

@@ -1,0 +1,47 @@
+"""Metrics of a rollout, under slime's names, over the kept groups."""
+
+import asyncio
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, RewardContext
+from slime_core.rollout import NonzeroStd
+from slime_core.sample import Sample
+from slime_core.score import Score, Verdict
+
+Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+
+
+async def lengthy(request: GenerateRequest) -> GenerateOutput:
+    """A response whose length grows with the prompt; truncated from 5 on."""
+    length = request.prompt[-1] - 999
+    finish = FinishReason.LENGTH if length >= 5 else FinishReason.STOP
+    return GenerateOutput([7] * length, [-0.1] * length, finish, 0)
+
+
+async def uneven(sample: Sample, ctx: RewardContext) -> Verdict:
+    """Groups 0 and 1 have equal rewards, 1.0 each; the others differ."""
+    return Score(1.0 if (sample.group_index or 0) < 2 or sample.index == 0 else 0.0)
+
+
+def test_lengths_rewards_and_truncation(make_bench: Make, make_engine: Make, use: Make) -> None:
+    bench = make_bench(engine=make_engine(lengthy), rewards=[use(uneven)], n=2)
+    metrics = asyncio.run(bench.scheduler.collect(0, 6)).metrics
+    lengths = [length for length in range(1, 7) for _ in range(2)]
+    assert metrics["rollout/response_len/mean"] == statistics.mean(lengths)
+    assert metrics["rollout/response_len/median"] == statistics.median(lengths)
+    assert (metrics["rollout/response_len/min"], metrics["rollout/response_len/max"]) == (1.0, 6.0)
+    assert metrics["rollout/truncated_ratio"] == pytest.approx(2 / 6)
+    assert metrics["rollout/raw_reward"] == metrics["rollout/rewards"] == pytest.approx(8 / 12)
+    assert metrics["rollout/zero_std/count_1.0"] == 2.0
+
+
+def test_dropped_groups_count_by_reason_and_not_in_the_means(make_bench: Make, make_engine: Make, use: Make) -> None:
+    bench = make_bench(engine=make_engine(lengthy), rewards=[use(uneven)], n=2, group_filter=NonzeroStd())
+    metrics = asyncio.run(bench.scheduler.collect(0, 2)).metrics
+    assert metrics["rollout/dynamic_filter/drop_zero_std_1.0"] == 2.0
+    assert metrics["rollout/raw_reward"] == 0.5
+    assert metrics["rollout/reward/r"] == pytest.approx(6 / 8)
+    assert "rollout/zero_std/count_1.0" not in metrics

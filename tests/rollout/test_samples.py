@@ -1,0 +1,315 @@
+"""One sample's way from prompt to reward: whatever a plugin does costs that sample alone, and is counted."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from slime_core.errors import RolloutError
+from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GenerateRequest, RewardContext
+from slime_core.rollout import RewardOnError, SingleTurn
+from slime_core.sample import Message, Sample, Status
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
+from slime_core.seeds import derive_seed
+
+Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+
+
+async def one(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(1.0, {"length": 2.0})
+
+
+async def abstain(sample: Sample, ctx: RewardContext) -> Verdict:
+    return NotApplicable()
+
+
+async def unscored(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Unscored("no gold answer")
+
+
+async def crash(sample: Sample, ctx: RewardContext) -> Verdict:
+    raise ZeroDivisionError("division by zero")
+
+
+async def hang(sample: Sample, ctx: RewardContext) -> Verdict:
+    await asyncio.Event().wait()
+    raise AssertionError("not reached")
+
+
+async def swallow(sample: Sample, ctx: RewardContext) -> Verdict:
+    """Catches its own time-out and answers all the same."""
+    try:
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        return Score(0.25)
+    raise AssertionError("not reached")
+
+
+async def cancel_itself(sample: Sample, ctx: RewardContext) -> Verdict:
+    raise asyncio.CancelledError
+
+
+async def bare_number(sample: Sample, ctx: RewardContext) -> float:
+    return 1.0
+
+
+async def without_a_limit(sample: Sample, ctx: RewardContext) -> Verdict:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return Score(0.5)
+
+
+class Flaky:
+    """Fails the first time each sample is scored."""
+
+    def __init__(self, retryable: bool) -> None:
+        self.calls: list[int | None] = []
+        self.retryable = retryable
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        self.calls.append(sample.rollout_id)
+        again = self.calls.count(sample.rollout_id) > 1
+        return Score(1.0) if again else Unscored("connection refused", self.retryable)
+
+
+def only_sample(bench: "Bench") -> Sample:  # noqa: F821
+    """The first sample of a rollout of one group."""
+    return asyncio.run(bench.scheduler.collect(0, 1)).kept[0].samples[0]  # type: ignore[no-any-return]
+
+
+def test_a_response_is_recorded_with_all_it_needs(make_bench: Make) -> None:
+    bench = make_bench(n=1)
+    sample = only_sample(bench)
+    request = bench.engine.requests[0]
+    first = 3 + request.seed % 90
+    assert request.prompt == (1000,)
+    assert list(sample.tokens) == [1000, first, 2]
+    assert list(sample.loss_mask or ()) == [1, 1]
+    assert list(sample.rollout_log_probs or ()) == pytest.approx([-first / 100, -0.5])
+    assert (sample.response, sample.response_length, sample.weight_versions) == (f"{first} 2", 2, ["4"])
+    assert sample.status is Status.COMPLETED
+    assert list(sample.problems()) == []
+
+
+def test_the_seed_is_the_samples_identity(make_bench: Make) -> None:
+    bench = make_bench(n=2)
+    asyncio.run(bench.scheduler.collect(0, 2))
+    expected = {derive_seed(5, "numbers", 0, draw, draw, index, 0, 0) for draw in (0, 1) for index in (0, 1)}
+    assert {request.seed for request in bench.engine.requests} == expected
+
+
+def test_a_cut_response_is_truncated(
+    make_bench: Make, make_engine: Make, output: Callable[..., GenerateOutput]
+) -> None:
+    async def answer(request: GenerateRequest) -> GenerateOutput:
+        return output(request, FinishReason.LENGTH)
+
+    assert only_sample(make_bench(engine=make_engine(answer), n=1)).status is Status.TRUNCATED
+
+
+def test_the_prompt_of_a_group_is_encoded_once(make_bench: Make) -> None:
+    bench = make_bench(n=8)
+    asyncio.run(bench.scheduler.collect(0, 3))
+    assert bench.tokenizer.encoded == 3
+
+
+def test_messages_are_rendered_by_the_chat_template(make_bench: Make) -> None:
+    bench = make_bench(n=1)
+    messages: list[Message] = [{"role": "user", "content": "17"}]
+
+    async def draw(count: int) -> object:
+        groups = [bench.source._next() for _ in range(count)]
+        groups[0].samples[0].prompt = messages
+        return groups
+
+    bench.source.draw = draw
+    assert only_sample(bench).tokens[0] == 1017
+
+
+def test_several_turns_have_seeds_of_their_own(make_bench: Make) -> None:
+    class TwoTurns(SingleTurn):
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            await super().__call__(sample, ctx)
+            sample.append_response_tokens(tokens=[50], trainable=False, text="tool")
+            out = await ctx.generate(sample.tokens, ctx.sampling)
+            sample.append_response_tokens(
+                tokens=out.tokens, log_probs=out.log_probs, weight_version=str(out.weight_version)
+            )
+            return [sample]
+
+    bench = make_bench(generator=TwoTurns(), n=1)
+    sample = only_sample(bench)
+    assert [request.seed for request in bench.engine.requests] == [
+        derive_seed(5, "numbers", 0, 0, 0, 0, turn, 0) for turn in (0, 1)
+    ]
+    assert list(sample.loss_mask or ()) == [1, 1, 0, 1, 1]
+
+
+def test_rewards_add_up_by_weight(make_bench: Make, use: Make) -> None:
+    rewards = [use(one, "a", 0.8), use(without_a_limit, "b", 0.4), use(abstain, "c", 9.0), use(crash, "d", 0.0)]
+    bench = make_bench(rewards=rewards, n=2)
+    result = asyncio.run(bench.scheduler.collect(0, 1))
+    assert [sample.reward for sample in result.kept[0].samples] == [pytest.approx(1.0)] * 2
+    assert result.metrics["rollout/reward/a"] == 1.0
+    assert result.metrics["rollout/reward/a/length"] == 2.0
+    assert result.metrics["rollout/reward/b"] == 0.5
+    assert result.metrics["rollout/reward/c/not_applicable"] == 2.0
+
+
+def test_a_generator_may_score_by_itself(make_bench: Make, use: Make) -> None:
+    class Scoring(SingleTurn):
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            made = await super().__call__(sample, ctx)
+            made[0].reward = 0.75
+            return made
+
+    assert only_sample(make_bench(generator=Scoring(), rewards=[use(crash)], n=1)).reward == 0.75
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (crash, "r_ZeroDivisionError"),
+        (hang, "r_timeout"),
+        (unscored, "r_no_gold_answer"),
+        (cancel_itself, "r_cancelled"),
+        (bare_number, "r_contract"),
+        (abstain, "no_reward_applies"),
+    ],
+)
+def test_a_failing_reward_costs_its_sample_alone(make_bench: Make, use: Make, reward: object, reason: str) -> None:
+    async def sometimes(sample: Sample, ctx: RewardContext) -> Verdict:
+        return await (reward if sample.index == 1 else one)(sample, ctx)  # type: ignore[operator, no-any-return]
+
+    bench = make_bench(rewards=[use(sometimes, timeout_s=0.01)], n=4)
+    result = asyncio.run(bench.scheduler.collect(0, 1))
+    assert [sample.index for sample in result.kept[0].samples] == [0, 2, 3]
+    assert result.metrics[f"rollout/errors/{reason}"] == 1.0
+
+
+def test_a_reward_that_minds_its_own_time_is_left_alone(make_bench: Make, use: Make) -> None:
+    assert only_sample(make_bench(rewards=[use(swallow)], n=1)).reward == 0.25
+
+
+@pytest.mark.parametrize(("retryable", "calls"), [(True, 2), (False, 1)])
+def test_a_retryable_failure_gets_a_second_chance(make_bench: Make, use: Make, retryable: bool, calls: int) -> None:
+    flaky = Flaky(retryable)
+    bench = make_bench(rewards=[use(flaky)], n=2, max_filter_waves=1)
+    if retryable:
+        assert len(asyncio.run(bench.scheduler.collect(0, 1)).kept) == 1
+    else:
+        with pytest.raises(RolloutError, match="1 x unscored"):
+            asyncio.run(bench.scheduler.collect(0, 1))
+    assert [flaky.calls.count(number) for number in (0, 1)] == [calls, calls]
+
+
+class Failing(SingleTurn):
+    """Fails sample 1 of each group in the given way."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        made = await super().__call__(sample, ctx)
+        if sample.index != 1:
+            return made
+        match self.way:
+            case "crash":
+                sample.metadata["notes"].append("half done")  # type: ignore[union-attr]
+                raise ValueError("the tool broke")
+            case "hang":
+                await asyncio.Event().wait()
+            case "cancel":
+                raise asyncio.CancelledError
+            case "give up":
+                sample.status = Status.FAILED
+            case "no list":
+                return sample  # type: ignore[return-value]
+            case "bad lengths":
+                sample.loss_mask = [1]
+        return made
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        ("crash", "generator_ValueError"),
+        ("hang", "generator_timeout"),
+        ("cancel", "generator_cancelled"),
+        ("give up", "generator_failed"),
+        ("no list", "generator_contract"),
+        ("bad lengths", "generator_contract"),
+    ],
+)
+@pytest.mark.parametrize("policy", [RewardOnError.DROP, RewardOnError.MASK])
+def test_a_failing_generator_costs_its_sample_alone(
+    make_bench: Make, way: str, reason: str, policy: RewardOnError
+) -> None:
+    bench = make_bench(generator=Failing(way), n=3, sample_timeout_s=0.02, reward_on_error=policy)
+    result = asyncio.run(bench.scheduler.collect(0, 1))
+    samples = result.kept[0].samples
+    assert result.metrics[f"rollout/errors/{reason}"] == 1.0
+    assert result.kept[0].rewards == [1.0, 1.0]
+    if policy is RewardOnError.DROP:
+        assert [sample.index for sample in samples] == [0, 2]
+    else:
+        failed = samples[1]
+        assert (failed.status, failed.reward, failed.remove_sample) == (Status.FAILED, None, True)
+        assert failed.metadata == {"notes": []}
+
+
+def test_the_policy_can_be_to_raise(make_bench: Make, use: Make) -> None:
+    bench = make_bench(rewards=[use(crash)], reward_on_error=RewardOnError.RAISE)
+    with pytest.raises(
+        RolloutError, match=r"sample 0 of group 0 failed \(r_ZeroDivisionError\): division by zero"
+    ) as caught:
+        asyncio.run(bench.scheduler.collect(0, 1))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert len(bench.source.back) == 1
+
+
+@pytest.mark.parametrize("policy", [RewardOnError.DROP, RewardOnError.MASK])
+def test_a_group_left_with_one_sample_is_dropped(make_bench: Make, use: Make, policy: RewardOnError) -> None:
+    async def sometimes(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Unscored("?") if sample.index and sample.group_index == 0 else Score(1.0)
+
+    bench = make_bench(rewards=[use(sometimes)], n=2, reward_on_error=policy)
+    result = asyncio.run(bench.scheduler.collect(0, 2))
+    assert [group.id.draw for group in result.kept] == [1, 2]
+    assert {group.draw: reason for group, reason in result.reasons.items()} == {0: "unscored"}
+
+
+def test_a_rollout_in_which_too_much_fails_stops_with_the_commonest_reasons(make_bench: Make, use: Make) -> None:
+    async def sometimes(sample: Sample, ctx: RewardContext) -> Verdict:
+        if sample.index == 0:
+            raise ValueError("bad answer")
+        return Score(1.0) if sample.index != 1 or sample.group_index else Unscored("late")
+
+    bench = make_bench(rewards=[use(sometimes)], n=4, max_error_rate=0.25)
+    says = r"(?s)rollout 3: 3 of 8 samples failed.*0\.25:\n  2 x r_ValueError: bad answer\n  1 x r_late: late"
+    with pytest.raises(RolloutError, match=says):
+        asyncio.run(bench.scheduler.collect(3, 2))
+    assert [group.id.draw for group in bench.source.back] == [0, 1]
+
+
+def test_fanned_out_samples_are_scored_one_by_one(make_bench: Make) -> None:
+    from dataclasses import replace
+
+    class Fork(SingleTurn):
+        async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+            [made] = await super().__call__(sample, ctx)
+            return [made, replace(made)]
+
+    result = asyncio.run(make_bench(generator=Fork(), n=2).scheduler.collect(0, 1))
+    assert [sample.rollout_id for sample in result.kept[0].samples] == [0, 0, 1, 1]
+    assert result.kept[0].rewards == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_generator_cannot_spoil_the_drawn_sample(make_bench: Make, make_engine: Make) -> None:
+    bench = make_bench(generator=Failing("crash"), n=2, max_error_rate=0.1)
+    with pytest.raises(RolloutError):
+        asyncio.run(bench.scheduler.collect(0, 1))
+    [group] = bench.source.back
+    assert group.to_dict() == make_bench(n=2).source._next().to_dict()
