@@ -1,81 +1,111 @@
-"""The demo's reinforcement learning against TRL's GRPOTrainer, in one run: same model, prompts, group, lengths, reward.
+"""The demo's reinforcement learning against TRL's GRPOTrainer: same model, prompts, group, lengths, reward, optimizer.
 
-    make bench                                  # or: python benchmarks/vs_trl.py --task word --steps 60
+    make bench                                  # or: python benchmarks/vs_trl.py --task word --seed 0
 
-Both start from the demo's base model and take the same number of steps; each runs alone, in processes of its own,
-TRL with its default threads. Step time is wall clock over the whole run, start-up left out on both sides; learning is
-judged by one held-out evaluation, done by `slime eval` for both. The last line printed is one JSON object.
+Both train the demo's base model for the same number of steps, one after the other, each in processes of its own;
+TRL once with torch's own choice of threads and once with one, and its faster run counts.
+`ratio` compares the mean of all steps, generating, scoring and training, start-up left out. `ratio_whole` compares
+from the first step's begin to the last one's end, slime's evaluations and checkpoints included (TRL makes none).
+Learning is judged by the training reward of the last ten steps and by one held-out evaluation, `slime eval` for
+both. `..._foreign_cpu` is the share of the machine that other programs used meanwhile: near zero, or measure again.
+The last line printed is one JSON object.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slime_core.config import read_run_file
 from slime_core.run.demo import SIZES
 
-CLIPS = (0.2, 0.28)
-GROUP = 8
-MAX_RESPONSE = 48
+SLIME = [sys.executable, "-m", "slime_core"]
+SAMPLED_S = 0.25
+LAST = 10
+EVAL_SAMPLES = 4
+THREADS = ("default", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One side's training."""
+
+    step_s: float
+    """Mean seconds of a step."""
+    whole_s: float
+    """Seconds from the first step's begin to the last one's end."""
+    reward_last10: float
+    """Mean training reward of the last ten steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a command used."""
+
+    peak_mib: int
+    """Most memory of all its processes together; shared pages counted once."""
+    foreign_cpu: float
+    """Share of the machine's processor time that other programs had meanwhile."""
 
 
 def main() -> None:
     """Measure both and print the comparison."""
     options = _options()
     if options.peer:
-        train_with_trl(options.task, options.seed, options.steps, options.base, options.prompts, options.out)
+        train_with_trl(read_run_file(options.peer), options.base, options.out, options.threads)
         return
-    steps = options.steps or SIZES[options.task].num_rollout
-    root: Path = options.root
-    slime = [sys.executable, "-m", "slime_core"]
-    ours = root / f"slime-{options.task}-{options.seed}"
-    _clear(ours)
-    subprocess.run([*slime, "demo", "--task", options.task, "--save", str(ours), "--steps", "0"], check=True)
-    base = _newest(root / f"demo-base-{options.task}" / "checkpoints") / "hf"
-    _clear(ours)
-    demo = ["demo", "--task", options.task, "--seed", str(options.seed), "--save", str(ours), "--steps", str(steps)]
-    our_memory = _measure([*slime, *demo, "--no-progress"])
-    peer_out = root / f"trl-{options.task}-{options.seed}"
-    _clear(peer_out)
-    peer = [sys.executable, __file__, "--peer", "--task", options.task, "--seed", str(options.seed)]
-    peer += ["--steps", str(steps), "--base", str(base), "--prompts", str(ours / "train.jsonl"), "--out", str(peer_out)]
-    peer_memory = _measure(peer)
-    our_rows = _training_rows(ours)
-    peer_rows = json.loads((peer_out / "rows.json").read_text())
+    task, seed, root = options.task, options.seed, options.root
+    steps = options.steps or SIZES[task].num_rollout
+    demo = [*SLIME, "demo", "--task", task, "--seed", str(seed), "--no-progress"]
+    # Makes the base model, or finds it, so that the run that is measured only trains.
+    subprocess.run([*demo, "--num-rollout", "1", "--save", str(_fresh(root / f"base-{task}"))], check=True)
+    base = _newest(root / f"demo-base-{task}")
+
+    ours = _fresh(root / f"slime-{task}-{seed}")
+    our_usage = _measure([*demo, "--num-rollout", str(steps), "--save", str(ours)])
+    peers = [_run_trl(ours, base, _fresh(root / f"trl-{task}-{seed}-{threads}"), threads) for threads in THREADS]
+    our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].whole_s)
     result = {
         "benchmark": "vs_trl",
-        "task": options.task,
-        "seed": options.seed,
+        "task": task,
+        "seed": seed,
         "steps": steps,
-        "slime_step_s": round(statistics.mean(row["perf/step_time"] for row in our_rows), 4),
-        "trl_step_s": round(statistics.mean(row["step_s"] for row in peer_rows), 4),
-        "slime_reward_last10": round(statistics.mean(row["rollout/raw_reward"] for row in our_rows[-10:]), 4),
-        "trl_reward_last10": round(statistics.mean(row["reward"] for row in peer_rows[-10:]), 4),
-        "slime_eval": _evaluate(slime, _newest(ours / "checkpoints") / "hf", ours, root / "eval-slime"),
-        "trl_eval": _evaluate(slime, peer_out / "hf", ours, root / "eval-trl"),
-        "slime_peak_mib": our_memory,
-        "trl_peak_mib": peer_memory,
+        "ratio": round(peer_steps.step_s / our_steps.step_s, 2),
+        "ratio_whole": round(peer_steps.whole_s / our_steps.whole_s, 2),
+        "base_eval": _evaluate(base, ours, _fresh(root / "eval-base")),
+        **_named("slime", our_steps, our_usage, _evaluate(_newest(ours), ours, _fresh(root / "eval-slime"))),
+        **_named("trl", peer_steps, peer_usage, _evaluate(peer / "hf", ours, _fresh(root / "eval-trl"))),
+        "trl_step_s_by_threads": {name: round(each[1].step_s, 4) for name, each in zip(THREADS, peers, strict=True)},
     }
-    result["ratio"] = round(result["trl_step_s"] / result["slime_step_s"], 2)
     print(json.dumps(result))
 
 
-def train_with_trl(task: str, seed: int, steps: int, base: Path, prompts: Path, out: Path) -> None:
-    """The same training with TRL, its rows and its final model written to `out`."""
+def _run_trl(ours: Path, base: Path, out: Path, threads: str) -> tuple[Path, Steps, Usage]:
+    """TRL's side of a run of ours, in processes of its own."""
+    command = [sys.executable, __file__, "--peer", str(ours / "run.toml"), "--base", str(base), "--out", str(out)]
+    usage = _measure([*command, "--threads", threads])
+    return out, Steps(**json.loads((out / "steps.json").read_text())), usage
+
+
+def train_with_trl(run: dict[str, object], base: Path, out: Path, threads: str) -> None:
+    """The training of a slime run file with TRL; figures and the final model are written to `out`."""
     import torch
     from datasets import Dataset
-    from slime_reward_math import grade
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    size = SIZES[task]
-    batch = size.rollout_batch_size * GROUP
-    rows = [json.loads(line) for line in prompts.read_text().splitlines()]
+    from slime_reward_math import grade
+
+    if threads != "default":
+        torch.set_num_threads(int(threads))
     tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
 
@@ -83,129 +113,161 @@ def train_with_trl(task: str, seed: int, steps: int, base: Path, prompts: Path, 
         message = [{"role": "user", "content": question}]
         return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
 
+    rows = [json.loads(line) for line in Path(str(run["prompt_data"])).read_text().splitlines()]
     data = Dataset.from_list([{"prompt": render(row["question"]), "answer": row["answer"]} for row in rows])
 
     def reward(completions: list[str], answer: list[str], **_: object) -> list[float]:
-        pairs = zip(completions, answer, strict=True)
-        return [float(grade(gold, text).correct) for text, gold in pairs]
+        return [float(grade(gold, text).correct) for text, gold in zip(completions, answer, strict=True)]
 
-    measured: list[dict[str, float]] = []
+    begun: list[float] = []
+    ended: list[float] = []
+    rewards: list[float] = []
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         """Wall clock of each step, from its beginning to its log."""
 
         def on_step_begin(self, *_: object, **__: object) -> None:
-            self.started = time.monotonic()
+            begun.append(time.monotonic())
 
         def on_log(self, *_: object, logs: dict[str, float] | None = None, **__: object) -> None:
             if logs and "reward" in logs:
-                measured.append({"reward": logs["reward"], "step_s": time.monotonic() - self.started})
+                ended.append(time.monotonic())
+                rewards.append(logs["reward"])
 
-    config = GRPOConfig(
+    config = _trl_config(GRPOConfig, run, out)
+    given = {"model": model, "args": config, "train_dataset": data, "reward_funcs": reward}
+    GRPOTrainer(**given, processing_class=tokenizer, callbacks=[Clock()]).train()
+    model.save_pretrained(out / "hf")
+    tokenizer.save_pretrained(out / "hf")
+    step_s = statistics.mean(end - begin for begin, end in zip(begun, ended, strict=True))
+    steps = Steps(step_s, ended[-1] - begun[0], statistics.mean(rewards[-LAST:]))
+    (out / "steps.json").write_text(json.dumps(asdict(steps)))
+
+
+def _trl_config(make: type, run: dict[str, object], out: Path) -> object:
+    """TRL's settings for a slime run file; what is not named is TRL's default, which here is slime's too."""
+    samples = int(run["n_samples_per_prompt"])
+    clip = run["loss"]["policy_loss"]
+    return make(
         output_dir=str(out / "trl"),
-        per_device_train_batch_size=batch,
-        num_generations=GROUP,
-        max_completion_length=MAX_RESPONSE,
-        max_steps=steps,
-        learning_rate=size.lr,
+        per_device_train_batch_size=int(run["rollout_batch_size"]) * samples,
+        num_generations=samples,
+        max_completion_length=run["rollout_max_response_len"],
+        max_steps=run["num_rollout"],
+        learning_rate=run["lr"],
         lr_scheduler_type="constant",
         adam_beta2=0.95,
         max_grad_norm=1.0,
         temperature=1.0,
         top_k=0,
+        top_p=1.0,
         beta=0.0,
-        epsilon=CLIPS[0],
-        epsilon_high=CLIPS[1],
+        loss_type="dapo",
+        epsilon=clip["eps_clip"],
+        epsilon_high=clip["eps_clip_high"],
+        seed=run["seed"],
+        shuffle_dataset=False,
         use_cpu=True,
         bf16=False,
-        report_to=[],
-        save_strategy="no",
-        logging_steps=1,
-        seed=seed,
-        disable_tqdm=True,
-        shuffle_dataset=False,
         gradient_checkpointing=False,
         dataloader_pin_memory=False,
+        save_strategy="no",
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
     )
-    trainer = GRPOTrainer(
-        model=model,
-        args=config,
-        train_dataset=data,
-        reward_funcs=reward,
-        processing_class=tokenizer,
-        callbacks=[Clock()],
-    )
-    trainer.train()
-    model.save_pretrained(out / "hf")
-    tokenizer.save_pretrained(out / "hf")
-    (out / "rows.json").write_text(json.dumps(measured))
+
+
+def _our_steps(run_dir: Path) -> Steps:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    rows = [line for line in lines if "perf/step_time" in line["metrics"]]
+    spent = [row["metrics"]["perf/step_time"] for row in rows]
+    rewards = [row["metrics"]["rollout/raw_reward"] for row in rows]
+    whole = rows[-1]["time"] - rows[0]["time"] + spent[0]
+    return Steps(statistics.mean(spent), whole, statistics.mean(rewards[-LAST:]))
+
+
+def _newest(run_dir: Path) -> Path:
+    """The model of a run's newest checkpoint."""
+    return max((run_dir / "checkpoints").glob("rollout_*")) / "hf"
+
+
+def _named(side: str, steps: Steps, usage: Usage, evaluation: float) -> dict[str, float]:
+    figures = asdict(steps) | asdict(usage) | {"eval": evaluation}
+    return {f"{side}_{name}": round(value, 4) for name, value in figures.items()}
+
+
+def _evaluate(model: Path, run: Path, save: Path) -> float:
+    """Held-out accuracy of a model, as the demo samples."""
+    flags = ["--hf-checkpoint", str(model), "--save", str(save)]
+    flags += ["--n-samples-per-eval-prompt", str(EVAL_SAMPLES), "--no-progress"]
+    subprocess.run([*SLIME, "eval", str(run / "run.toml"), *flags], check=True)
+    return round(float(json.loads((save / "eval.json").read_text())["eval/heldout"]), 4)
+
+
+def _measure(command: list[str]) -> Usage:
+    """Run a command to its end, watching its processes."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    peak, ticks = 0, dict[int, int]()
+
+    def watch() -> None:
+        nonlocal peak
+        while process.poll() is None:
+            found = list(_session(process.pid))
+            peak = max(peak, sum(memory for _, memory, _ in found))
+            ticks.update({pid: used for pid, _, used in found})
+            time.sleep(SAMPLED_S)
+
+    before = _machine_ticks()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    code = process.wait()
+    watcher.join()
+    busy, total = (now - then for now, then in zip(_machine_ticks(), before, strict=True))
+    if code:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {code}")
+    return Usage(peak // 1024, max(0.0, busy - sum(ticks.values())) / total)
+
+
+def _session(leader: int) -> Iterator[tuple[int, int, int]]:
+    """Process id, proportional set size in KiB and clock ticks used, of every process of a session."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            pid = int(folder.name)
+            if os.getsid(pid) != leader:
+                continue
+            lines = (folder / "smaps_rollup").read_text().splitlines()
+            memory = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, StopIteration):
+            continue  # it ended meanwhile
+        yield pid, memory, int(fields[11]) + int(fields[12])
+
+
+def _machine_ticks() -> tuple[int, int]:
+    """Clock ticks that the machine was busy, and all of them."""
+    user, nice, system, idle, iowait, *interrupts = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+    busy = user + nice + system + sum(interrupts)
+    return busy, busy + idle + iowait
+
+
+def _fresh(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--task", choices=sorted(SIZES), default="word")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=0, help="default: the whole demo")
-    parser.add_argument("--root", type=Path, default=Path("runs/bench"))
-    parser.add_argument("--peer", action="store_true", help="run TRL's side only (used by this script)")
-    for name in ("base", "prompts", "out"):
-        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--steps", type=int, help="default: the whole demo")
+    parser.add_argument("--root", type=Path, default=Path("runs/bench"), help="where everything is written")
+    parser.add_argument("--peer", type=Path, help="train this run file with TRL (what the script itself calls)")
+    parser.add_argument("--threads", choices=THREADS, default=THREADS[0], help="of --peer")
+    for name in ("base", "out"):
+        parser.add_argument(f"--{name}", type=Path, help="of --peer")
     return parser.parse_args()
-
-
-def _measure(command: list[str]) -> int:
-    """Run a command; returns the peak memory of all its processes in MiB, shared pages counted once."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
-    peak = 0
-
-    def watch() -> None:
-        nonlocal peak
-        while process.poll() is None:
-            peak = max(peak, _memory_of_session(process.pid))
-            time.sleep(0.5)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    if code := process.wait():
-        raise SystemExit(f"{' '.join(command)} ended with exit code {code}")
-    watcher.join()
-    return peak // 1024
-
-
-def _memory_of_session(session: int) -> int:
-    """Proportional set size in KiB of all processes of a session."""
-    total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(folder.name)) == session:
-                lines = (folder / "smaps_rollup").read_text().splitlines()
-                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-        except (OSError, StopIteration):
-            continue
-    return total
-
-
-def _training_rows(run_dir: Path) -> list[dict[str, float]]:
-    rows = [json.loads(line)["metrics"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "perf/step_time" in row]
-
-
-def _evaluate(slime: list[str], model: Path, ours: Path, save: Path) -> float:
-    _clear(save)
-    flags = ["--hf-checkpoint", str(model), "--save", str(save), "--reward", "math", "--apply-chat-template"]
-    flags += ["--eval-prompt-data", "heldout", str(ours / "eval.jsonl"), "--prompt-data", str(ours / "eval.jsonl")]
-    flags += ["--input-key", "question", "--label-key", "answer", "--rollout-max-response-len", str(MAX_RESPONSE)]
-    subprocess.run([*slime, "eval", *flags, "--no-progress"], check=True)
-    return float(json.loads((save / "eval.json").read_text())["eval/heldout"])
-
-
-def _newest(checkpoints: Path) -> Path:
-    return max(checkpoints.glob("rollout_*"))
-
-
-def _clear(folder: Path) -> None:
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
 if __name__ == "__main__":
