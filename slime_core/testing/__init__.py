@@ -15,20 +15,28 @@ if TYPE_CHECKING:
     from slime_core.testing.buffer import BufferContract
     from slime_core.testing.buffer_filter import BufferFilterContract
     from slime_core.testing.contract import CheckResult, Contract, ContractViolation
+    from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
+    from slime_core.testing.engine import CharTokenizer, ScriptedEngine
+    from slime_core.testing.generator import GeneratorContract
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.reward import RewardContract
-    from slime_core.testing.samples import make_group, make_sample
+    from slime_core.testing.samples import make_group, make_pending, make_sample
 
 _HOMES = {
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
+    "CharTokenizer": "engine",
     "CheckResult": "contract",
     "Contract": "contract",
     "ContractViolation": "contract",
+    "DataSourceContract": "data_source",
+    "GeneratorContract": "generator",
     "PluginPackageContract": "package",
     "RewardContract": "reward",
+    "ScriptedEngine": "engine",
     "make_group": "samples",
+    "make_pending": "samples",
     "make_sample": "samples",
     "write_distribution": "distribution",
 }
@@ -36,12 +44,17 @@ _HOMES = {
 __all__ = [
     "BufferContract",
     "BufferFilterContract",
+    "CharTokenizer",
     "CheckResult",
     "Contract",
     "ContractViolation",
+    "DataSourceContract",
+    "GeneratorContract",
     "PluginPackageContract",
     "RewardContract",
+    "ScriptedEngine",
     "make_group",
+    "make_pending",
     "make_sample",
     "write_distribution",
 ]

@@ -44,6 +44,11 @@ def make_sample(
     return sample
 
 
+def make_pending(*, prompt: str = "What is 2 + 2?", label: Json = "4", group_index: int = 0, index: int = 0) -> Sample:
+    """A drawn sample, as a generator is given it."""
+    return Sample(group_index=group_index, index=index, rollout_id=index, prompt=prompt, label=label, source="kit")
+
+
 def make_group(draw: int = 0, *, rewards: Sequence[float] = (0.0, 1.0), weight_version: int = 0) -> Group:
     """A frozen group of one sample per reward; `draw` is its identity."""
     samples = [

@@ -156,10 +156,6 @@ def failing(contract: type[BufferContract]) -> set[str]:
     return {result.identity for result in contract.report() if not result.passed}
 
 
-class TestFifo(BufferContract):
-    choice = "slime-core/fifo"
-
-
 def test_a_good_buffer_passes() -> None:
     assert failing(contract_of(Queue)) == set()
 

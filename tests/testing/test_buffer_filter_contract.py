@@ -72,10 +72,6 @@ def failing(kind: Callable[[], object]) -> set[str]:
     return {result.identity for result in contract_of(kind).report() if not result.passed}
 
 
-class TestOldestFirst(BufferFilterContract):
-    choice = "slime-core/fifo"
-
-
 def test_every_check_has_a_mutant() -> None:
     tested = {"BFL-001", "BFL-002", "BFL-003", "BFL-004", "BFL-005"}
     assert set(BufferFilterContract.checks()) == tested

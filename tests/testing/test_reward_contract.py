@@ -176,3 +176,21 @@ def test_a_reward_is_called_with_its_own_time_limit() -> None:
     spec = RewardSpec("sleeps", factory, timeout_s=0.05)  # type: ignore[arg-type]
     (found,) = (result for result in contract_of(spec).report() if not result.passed)
     assert found.detail.startswith("REW-009: response 'nothing': no answer in 0.05 s")
+
+
+def test_a_reward_may_wrap_another_one() -> None:
+    def factory(settings: Settings, setup: Setup) -> Function:
+        math = setup.make("reward", "math")
+
+        async def halved(sample: Sample, ctx: RewardContext) -> Verdict:
+            verdict = await math(sample, ctx)  # type: ignore[operator]
+            return Score(verdict.value / 2) if isinstance(verdict, Score) else verdict
+
+        return halved
+
+    class Wrapping(RewardContract):
+        choice = RewardSpec("halved", factory)  # type: ignore[arg-type]
+        good = make_sample(response=r"\boxed{4}", label="4")
+        bad = make_sample(response=r"\boxed{5}", label="4")
+
+    assert failing(Wrapping) == set()

@@ -1,0 +1,157 @@
+"""DataSourceContract: what every data source must keep, SRC-001 to SRC-008.
+
+    class TestMixture(DataSourceContract):
+        choice = "slime-data-mixture/mixture"
+        rows = [{"input": "2+2=", "label": "4"}, {"input": "3+4=", "label": "7"}]
+
+A source that reads `prompt_data` is given `rows` as a JSON Lines file.
+"""
+
+import asyncio
+import atexit
+import functools
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+from unittest import SkipTest
+
+from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, PromptFile
+from slime_core.sample import Group, Status
+from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.engine import CharTokenizer
+
+SAMPLES = 3
+"""Samples in each group that the kit asks for."""
+ROUNDS = 5
+"""Draws that a check plays; with three groups each they cross the epochs of a small source."""
+
+
+class DataSourceContract(Contract):
+    """Inherit, name the data source, and give it rows it can read."""
+
+    choice: ClassVar[str | DataSourceSpec]
+    """The data source: a name for the catalog, or a spec."""
+    settings: ClassVar[Mapping[str, object]] = {}
+    """Its settings."""
+    rows: ClassVar[Sequence[Mapping[str, object]]] = [{"input": f"{n} + 1 =", "label": str(n + 1)} for n in range(5)]
+    """Rows of the prompt file, with the columns `input` and `label`."""
+
+    @check("SRC-001")
+    def test_the_factory_builds_a_data_source(self) -> None:
+        """The object has every method of `slime_core.roles.DataSource`, and at least one prompt in an epoch."""
+        built: object = self._build()
+        missing = [name for name in _METHODS if not callable(getattr(built, name, None))]
+        require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
+        require(len(self._build()) > 0, "an epoch has no prompts")
+
+    @check("SRC-002")
+    def test_a_draw_is_exactly_as_many_groups_as_wanted(self) -> None:
+        """A source never ends: after the last row another epoch begins, within one draw if need be."""
+        source = self._build()
+        for count in (1, 0, 2 * len(source) + 1):
+            groups = _draw(source, count)
+            require(len(groups) == count, f"{count} groups were wanted, {len(groups)} came")
+
+    @check("SRC-003")
+    def test_groups_hold_pending_samples_ready_to_generate(self) -> None:
+        """Each group has `n_samples_per_prompt` samples with status PENDING, a prompt, and their place in the group."""
+        for group in _draw(self._build(), 4):
+            require(len(group.samples) == SAMPLES, f"a group of {len(group.samples)} samples; {SAMPLES} were wanted")
+            for index, sample in enumerate(group.samples):
+                require(sample.status is Status.PENDING, f"a drawn sample has status {sample.status}")
+                require(sample.prompt, "a drawn sample has no prompt")
+                require(sample.index == index, f"sample {index} of a group says index {sample.index}")
+            numbers = {sample.group_index for sample in group.samples}
+            require(len(numbers) == 1 and None not in numbers, f"group_index within a group: {numbers}")
+
+    @check("SRC-004")
+    def test_every_group_has_an_identity_of_its_own(self) -> None:
+        """Seeds and ledger go by `group.id`, metrics by `group_index`; neither may ever come again."""
+        groups = _draw(self._build(), 3 * len(self._build()))
+        require(len({group.id for group in groups}) == len(groups), "two groups have the same id")
+        numbers = {group.samples[0].group_index for group in groups}
+        require(len(numbers) == len(groups), "two groups have the same group_index")
+
+    @check("SRC-005")
+    def test_a_saved_source_continues_as_if_nothing_had_happened(self) -> None:
+        """`state_dict` is plain JSON with position, order and requeued groups; a resume repeats and skips no row."""
+        for cut in range(ROUNDS):
+            source = self._build()
+            _play(source, cut)
+            saved = json.dumps(source.state_dict(), allow_nan=False)
+            resumed = self._build()
+            resumed.load_state_dict(json.loads(saved))
+            expected, found = (_play(each, ROUNDS) for each in (source, resumed))
+            require(found == expected, f"saved after {cut} draws: what is drawn next differs after a resume")
+
+    @check("SRC-006")
+    def test_returned_groups_come_first(self) -> None:
+        """What was interrupted is drawn again before anything new, whole and in order."""
+        source = self._build()
+        returned = _draw(source, 2)
+        source.add(returned)
+        again = [group.id for group in _draw(source, 3)[:2]]
+        require(again == [group.id for group in returned], f"2 groups were returned; the next draw begins with {again}")
+
+    @check("SRC-007")
+    def test_the_seed_decides_the_order(self) -> None:
+        """Two sources of one seed draw alike, in any process: shuffle with `setup.seed`, never with `random` alone."""
+        one, other = (_play(self._build(), ROUNDS) for _ in range(2))
+        require(one == other, "two sources of the same seed draw differently")
+
+    @check("SRC-008")
+    def test_an_epoch_holds_every_row_once(self) -> None:
+        """Rows drawn more often than others weigh more in the training than the data says."""
+        if not self._spec.reads_prompt_data:
+            raise SkipTest("the source makes its own prompts")
+        source = self._build()
+        for epoch in range(2):
+            rows = sorted(group.id.row for group in _draw(source, len(source)))
+            require(rows == sorted(set(rows)), f"epoch {epoch} holds rows {rows}")
+
+    @functools.cached_property
+    def _spec(self) -> DataSourceSpec:
+        return find_spec(DataSourceSpec, self.choice)
+
+    def _build(self) -> DataSource:
+        setup = DataSourceSetup(
+            make,
+            seed=1,
+            prompts=self._prompts() if self._spec.reads_prompt_data else None,
+            tokenizer=CharTokenizer(),
+            n_samples_per_prompt=SAMPLES,
+            shuffle=True,
+        )
+        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), setup)
+
+    def _prompts(self) -> PromptFile:
+        path = _scratch() / f"{type(self).__qualname__}.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in self.rows), encoding="utf-8")
+        return PromptFile(path, name="rows", input_key="input", label_key="label")
+
+
+_METHODS = ("draw", "add", "state_dict", "load_state_dict", "__len__")
+
+
+@functools.cache
+def _scratch() -> Path:
+    """A folder for prompt files, until the process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="slime-kit-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def _draw(source: DataSource, count: int) -> list[Group]:
+    return asyncio.run(source.draw(count))
+
+
+def _play(source: DataSource, rounds: int) -> list[str]:
+    """What a source draws in some rounds, of which every third group is returned."""
+    drawn = []
+    for _ in range(rounds):
+        groups = _draw(source, 3)
+        drawn += [json.dumps(group.to_dict(), sort_keys=True) for group in groups]
+        source.add(groups[2:])
+    return drawn

@@ -1,0 +1,88 @@
+"""The kit as a third party meets it: names, fixtures, and what it costs to have it installed."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import slime_core.testing
+from slime_core import Group, Sample, Status
+from slime_core.catalog import Catalog, PluginState
+
+THIRD_PARTY = """
+from slime_core import RewardSpec, Score
+from slime_core.testing import RewardContract, make_sample
+
+
+async def short(sample, ctx):
+    return Score(-float(len(sample.response)))
+
+
+class TestShort(RewardContract):
+    choice = RewardSpec.from_function("short", short)
+    good = make_sample(response="4")
+    bad = make_sample(response="four")
+    {capability}
+
+
+def test_a_fixture(make_sample):
+    assert make_sample(response="4").response == "4"
+"""
+
+
+@pytest.mark.parametrize("name", slime_core.testing.__all__)
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(slime_core.testing, name).__name__ == name
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'RewardContrct'"):
+        _ = slime_core.testing.RewardContrct
+
+
+def test_having_the_kit_installed_imports_no_contract() -> None:
+    code = (
+        "import slime_core.testing.pytest_plugin, sys; print(*(m for m in sys.modules if 'slime_core.testing.' in m))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["slime_core.testing.pytest_plugin"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "outcome"), [("needs_label = False", "11 passed, 1 skipped"), ("", "1 failed, 11 passed")]
+)
+def test_a_third_partys_file_is_run_by_pytest(tmp_path: Path, capability: str, outcome: str) -> None:
+    (tmp_path / "test_short.py").write_text(THIRD_PARTY.format(capability=capability))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_short.py"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert outcome in printed
+    if not capability:
+        assert "REW-011: label None was scored" in printed
+        assert "Without a gold answer return `Unscored(reason)`" in printed
+
+
+def test_a_made_sample_is_sound(make_sample: Callable[..., Sample]) -> None:
+    sample = make_sample(response="four", label=4, reward=1.0, weight_version=3, metadata={"row": 1})
+    assert list(sample.problems()) == []
+    assert (sample.status, sample.response_length, sample.reward) == (Status.COMPLETED, 4, 1.0)
+    assert (sample.weight_versions, sample.metadata) == (["3"], {"row": 1})
+
+
+def test_a_made_group_has_one_sample_per_reward(make_group: Callable[..., Group]) -> None:
+    group = make_group(draw=5, rewards=(0.0, 0.5, 1.0), weight_version=2)
+    assert (group.rewards, group.oldest_weight_version, group.id.draw) == ([0.0, 0.5, 1.0], 2, 5)
+    assert [sample.index for sample in group.samples] == [0, 1, 2]
+
+
+def test_an_installed_plugin_is_found_and_forgotten(install_plugin: Callable[..., None]) -> None:
+    source = 'from slime_core import hookimpl\n\nSLIME_API = "1"\n\n\n@hookimpl\ndef slime_run_end(): ...\n'
+    install_plugin("slime-watch-end", {"watch_end.py": source}, entry_points={"watch-end": "watch_end"})
+    found = {status.dist: status.state for status in Catalog.discover().statuses}
+    assert found["slime-watch-end"] is PluginState.LOADED
+
+
+def test_it_is_not_found_any_more() -> None:
+    assert "slime-watch-end" not in {status.dist for status in Catalog.discover().statuses}
+    assert "watch_end" not in sys.modules
