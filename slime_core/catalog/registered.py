@@ -1,5 +1,6 @@
 """Registered: a spec together with who offers it and where its code is."""
 
+import functools
 import inspect
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ class Registered:
     def origin(self) -> str:
         """Where its factory is defined, `file:line`; the module's name if there is no source."""
         factory = inspect.unwrap(self.spec.factory)
+        while isinstance(factory, functools.partial):
+            factory = factory.func
         try:
             path = inspect.getsourcefile(factory)
             _, line = inspect.getsourcelines(factory)
