@@ -53,7 +53,7 @@ def find_in_project(role: str, name: str) -> Registered:
         roles = ", ".join(_SHAPES)
         raise UnknownName(
             f"{role} {name!r} names code of the project, which is possible for {roles}. "
-            f"For this role write a plugin, and list its module under `plugins`."
+            "For this role write a plugin: a package with an entry point in the group slime.plugins."
         )
     place, _, attribute = name.partition(":") if ":" in name or name.endswith(".py") else name.rpartition(".")
     if not attribute or not place:

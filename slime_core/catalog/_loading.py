@@ -74,7 +74,7 @@ def installed_candidates() -> list[Candidate]:
 
 
 def project_candidates(modules: Iterable[str]) -> list[Candidate]:
-    """Plugin modules that a run file lists, in its order."""
+    """Plugin modules of the project, in the given order."""
     return [Candidate(text, "", "", text, partial(import_project_module, text)) for text in modules]
 
 

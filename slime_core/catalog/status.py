@@ -45,11 +45,11 @@ class PluginStatus:
     """One plugin: who it is and what became of it."""
 
     name: str
-    """Its entry point's name, or the module's for a plugin of the run file."""
+    """Its entry point's name, or the module's for a plugin of the project."""
     dist: str
-    """The distribution that it came with; empty for a plugin of the run file."""
+    """The distribution that it came with; empty for a plugin of the project."""
     version: str
-    """The distribution's version; empty for a plugin of the run file."""
+    """The distribution's version; empty for a plugin of the project."""
     origin: str
     """What was imported: the entry point's value, or the path."""
     state: PluginState
