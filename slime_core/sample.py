@@ -279,7 +279,7 @@ class Group:
         return {
             "id": str(self.id),
             "samples": [sample.to_dict() for sample in self.samples],
-            "metadata": self.metadata,
+            "metadata": dict(self.metadata),
         }
 
     @classmethod

@@ -30,6 +30,9 @@ from slime_core.roles import (
 )
 
 
+DEFAULT_FILTER = "slime-core/fifo"
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """One choice of one role, ready to be built."""
@@ -129,9 +132,9 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
     elif config.data.prompt_data is not None:
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
     buffer = roles["buffer"][0]
-    own_filter = roles["buffer_filter"][0].reference
-    if not cast(BufferSpec, buffer.registered.spec).uses_buffer_filter and own_filter != "fifo":
-        raise ConfigError(f"buffer filter {own_filter!r} has no effect here: buffer {buffer.reference!r} takes none")
+    own_filter = roles["buffer_filter"][0]
+    if not cast(BufferSpec, buffer.registered.spec).uses_buffer_filter and own_filter.registered.qualified != DEFAULT_FILTER:
+        raise ConfigError(f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none")
 
 
 def check_model_dir(directory: Path) -> None:
