@@ -36,8 +36,8 @@ def test_layers_import_downwards_only() -> None:
         "import slime_core",
         "import slime_core.hookspecs, slime_core.roles",
         "import slime_core.builtin",
-        "from slime_core.cli import main; main(['--help'], standalone_mode=False)",
-        "from slime_core.cli import main; main(['plugins', 'list'], standalone_mode=False)",
+        "from slime_core.cli.main import run_cli; run_cli(['--help'])",
+        "from slime_core.cli.main import run_cli; run_cli(['plugins', 'list'])",
     ],
 )
 def test_the_front_door_imports_nothing_heavy(statement: str) -> None:

@@ -91,7 +91,7 @@ async def warm_start(task: str, root: Path, display: Display) -> Path:
         return done.path / "hf"
     values = _warm_up_values(task, recipe, root)
     with RunFolder.open(root, values) as folder:
-        display.start(recipe.steps, f"warm start: {task}")
+        display.start(recipe.steps, f"warm start: {task}", done.rollout_id if done else 0, unit="step")
         return await _warm_up(task, recipe, values, folder, display, done)
 
 

@@ -8,6 +8,7 @@ from slime_core.telemetry import Display, SampleLog
 
 async def evaluate_model(plan: Plan, folder: RunFolder, display: Display) -> dict[str, float]:
     """Evaluate the plan's `hf_checkpoint` on its evaluation sets; samples go to the folder."""
+    display.start(1, folder.root.name)
     async with Session(plan, folder, display) as session:
         await session.publish(0)
         display.phase(f"evaluation: {', '.join(plan.config.evaluation.eval_prompt_data)}")
