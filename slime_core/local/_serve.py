@@ -1,14 +1,14 @@
 """The loop of one worker process: build an object, then answer method calls that come down a pipe.
 
-It ignores Ctrl-C (the driver decides), writes its output to its own log, and ends when its driver is gone.
+It leaves the driver's process group, so that a Ctrl-C or a signal to all of a job reaches the driver alone, which
+decides. It writes its output to its own log, and ends when its driver is gone.
 """
 
 import importlib
+import multiprocessing
 import os
-import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from slime_core.errors import SlimeError
 
-ORPHAN_POLL_S = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to one call."""
 
+    number: int
+    """Which call; 0 is the construction."""
     value: object = None
     """What the method returned."""
     error: SlimeError | None = None
@@ -39,43 +39,41 @@ def load_target(target: str) -> Callable[..., object]:
     return found
 
 
-def serve(
-    pipe: Connection,
-    driver_pid: int,
-    log: Path,
-    target: str,
-    rank: int,
-    size: int,
-    arguments: Mapping[str, object],
-) -> None:
-    """Run one worker until its pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def serve(pipe: Connection, log: Path, target: str, rank: int, size: int, arguments: Mapping[str, object]) -> None:
+    """Run one worker until it is sent None, or its driver is gone."""
+    os.setsid()
     _redirect_output(log)
-    threading.Thread(target=_die_with, args=(driver_pid,), daemon=True).start()
+    threading.Thread(target=_die_with_the_driver, daemon=True).start()
     worker: object = None
 
     def build() -> None:
         nonlocal worker
         worker = load_target(target)(rank, size, **arguments)
 
-    pipe.send(_answer(build))
-    while True:
-        try:
-            method, given = pipe.recv()
-        except (EOFError, OSError):
-            return
-        pipe.send(_answer(lambda: getattr(worker, method)(*given)))  # noqa: B023  # called before the next turn
+    _answer(pipe, 0, build)
+    while (asked := _next(pipe)) is not None:
+        number, method, given = asked
+        _answer(pipe, number, lambda: getattr(worker, method)(*given))  # noqa: B023  # called before the next turn
 
 
-def _answer(call: Callable[[], object]) -> Reply:
+def _next(pipe: Connection) -> tuple[int, str, tuple[object, ...]] | None:
     try:
-        return Reply(call())
+        asked: tuple[int, str, tuple[object, ...]] | None = pipe.recv()
+    except (EOFError, OSError):
+        return None
+    return asked
+
+
+def _answer(pipe: Connection, number: int, call: Callable[[], object]) -> None:
+    """Send what a call returns or raises; what cannot be pickled is an error of the call's."""
+    try:
+        pipe.send(Reply(number, call()))
     except SlimeError as error:
         traceback.print_exc()
-        return Reply(error=error)
+        pipe.send(Reply(number, error=error))
     except Exception:
         traceback.print_exc()
-        return Reply(traceback=traceback.format_exc())
+        pipe.send(Reply(number, traceback=traceback.format_exc()))
 
 
 def _redirect_output(log: Path) -> None:
@@ -87,11 +85,9 @@ def _redirect_output(log: Path) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
-def _die_with(driver_pid: int) -> None:
+def _die_with_the_driver() -> None:
     """End this process when the driver is gone: a worker deep in a computation never reads its pipe's end."""
-    while True:
-        try:
-            os.kill(driver_pid, 0)
-        except ProcessLookupError:
-            os._exit(1)
-        time.sleep(ORPHAN_POLL_S)
+    driver = multiprocessing.parent_process()
+    assert driver is not None, "a worker is a child"
+    driver.join()
+    os._exit(1)

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import TypeVar
 
 from slime_core.errors import WorkerError
 from slime_core.local._serve import Reply, serve
@@ -28,6 +30,8 @@ ONE_THREAD = {
     "GLOO_SOCKET_IFNAME": "lo",
 }
 
+ResultT = TypeVar("ResultT")
+
 
 class LocalWorker:
     """One process and the driver's end of its pipe."""
@@ -38,9 +42,11 @@ class LocalWorker:
         self.log = log
         context = multiprocessing.get_context("forkserver")
         self._pipe, self._theirs = context.Pipe()
-        arguments = (self._theirs, os.getpid(), log, spec.target, rank, spec.size, dict(spec.arguments))
+        arguments = (self._theirs, log, spec.target, rank, spec.size, dict(spec.arguments))
         self._process: ForkServerProcess = context.Process(target=serve, args=arguments, name=self.title, daemon=True)
         self._turn = asyncio.Lock()
+        self._calls = 0
+        self._ending = False
 
     def launch(self) -> None:
         """Start the process; blocks while the server process imports torch."""
@@ -54,18 +60,23 @@ class LocalWorker:
             WorkerError: the worker raised, died or did not answer in time.
         """
         async with self._turn:
+            self._calls += 1
             try:
-                self._pipe.send((method, tuple(given)))
+                self._pipe.send((self._calls, method, tuple(given)))
             except OSError:
                 raise self._death() from None
-            return await self.answer(f"{method}()", timeout_s)
+            return await self._answer(f"{method}()", timeout_s)
 
-    async def answer(self, what: str, timeout_s: float | None = None) -> object:
-        """Wait for the reply to `what`; errors as in `call`."""
+    async def built(self) -> None:
+        """Wait for the worker's object; errors as in `call`."""
+        await self._answer("its construction", None)
+
+    async def _answer(self, what: str, timeout_s: float | None) -> object:
+        """Wait for the reply to the newest call; late ones, to calls that were cancelled, are passed over."""
         try:
             async with asyncio.timeout(timeout_s):
-                await _readable(self._pipe)
-            reply: Reply = self._pipe.recv()
+                while (reply := await self._receive()).number != self._calls:
+                    pass
         except TimeoutError:
             raise WorkerError(
                 f"{self.title} did not answer {what} within {timeout_s:g} s; its log is {self.log}"
@@ -78,23 +89,39 @@ class LocalWorker:
             raise WorkerError(f"{self.title} raised in {what}; its log is {self.log}\n{reply.traceback}")
         return reply.value
 
+    async def _receive(self) -> Reply:
+        await _readable(self._pipe)
+        reply: Reply = self._pipe.recv()
+        return reply
+
     def _death(self) -> WorkerError:
+        if self._ending:
+            return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
         self._process.join(CLOSE_GRACE_S)
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         tail = "\n".join(lines[-LOG_TAIL_LINES:])
-        code = self._process.exitcode
-        return WorkerError(f"{self.title} died (exit code {code}); the end of its log, {self.log}:\n{tail}")
+        how = _how_it_ended(self._process.exitcode)
+        return WorkerError(f"{self.title} died ({how}); the end of its log, {self.log}:\n{tail}")
 
-    def end(self) -> None:
-        """Close the pipe, which ends an idle worker."""
-        self._pipe.close()
+    def ask_to_end(self) -> None:
+        """Tell an idle worker to end; a busy one is killed by `reap`."""
+        self._ending = True
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
 
     def reap(self) -> None:
         """See the process gone, by force if need be."""
+        if self._process.pid is None:
+            return
         self._process.join(CLOSE_GRACE_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+    def close(self) -> None:
+        """Close the pipe, after the process is gone: whoever still waited for an answer has seen its end."""
+        self._pipe.close()
+        self._theirs.close()
 
 
 class LocalWorkerGroup:
@@ -124,9 +151,9 @@ class LocalWorkerGroup:
 
     async def built(self) -> None:
         """Wait until every worker has built its object."""
-        await self._all([worker.answer("its construction") for worker in self._workers])
+        await self._all([worker.built() for worker in self._workers])
 
-    async def _all(self, calls: Sequence[Coroutine[None, None, object]]) -> list[object]:
+    async def _all(self, calls: Sequence[Coroutine[None, None, ResultT]]) -> list[ResultT]:
         tasks = [asyncio.create_task(call) for call in calls]
         try:
             return list(await asyncio.gather(*tasks))
@@ -140,13 +167,15 @@ class LocalWorkerGroup:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop all workers."""
+        """Stop all workers; calls under way fail."""
         if self._closed:
             return
         self._closed = True
         for worker in self._workers:
-            worker.end()
+            worker.ask_to_end()
         await asyncio.gather(*(asyncio.to_thread(worker.reap) for worker in self._workers))
+        for worker in self._workers:
+            worker.close()
 
 
 class LocalLauncher:
@@ -189,19 +218,28 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
+def _how_it_ended(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"exit code {exit_code}"
+    hint = ", perhaps for want of memory" if exit_code == -signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-exit_code).name}{hint}"
+
+
 async def _readable(pipe: Connection) -> None:
     """Wait until a pipe has something to read, or is closed at the other end."""
     if pipe.poll():
         return
-    loop = asyncio.get_running_loop()
+    loop, descriptor = asyncio.get_running_loop(), pipe.fileno()
     ready: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
+        loop.remove_reader(descriptor)
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(pipe.fileno(), wake)
+    loop.add_reader(descriptor, wake)
     try:
         await ready
     finally:
-        loop.remove_reader(pipe.fileno())
+        if not pipe.closed:
+            loop.remove_reader(descriptor)

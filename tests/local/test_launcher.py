@@ -1,0 +1,292 @@
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import ModelError, NonFiniteError, SlimeError, WorkerError
+from slime_core.local.launcher import LocalLauncher, LocalWorkerGroup
+from slime_core.roles import Launcher, LauncherSetup, WorkerGroup, WorkerGroupSpec
+
+HERE = Path(__file__).parent
+ORPHANS_END_WITHIN_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def _targets_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HERE)
+
+
+def make(role: str, name: str, **settings: object) -> object:
+    raise AssertionError("a launcher builds nothing else")
+
+
+def new_launcher(logs: Path) -> LocalLauncher:
+    return LocalLauncher(LauncherSetup(make, 0, scratch=logs))
+
+
+def spec(size: int = 2, target: str = "Target", **arguments: object) -> WorkerGroupSpec:
+    return WorkerGroupSpec("worker", size, f"launcher_target:{target}", arguments)
+
+
+def with_group(
+    logs: Path, use: Callable[[LocalWorkerGroup], Awaitable[None]], given: WorkerGroupSpec | None = None
+) -> None:
+    async def go() -> None:
+        launcher = new_launcher(logs)
+        try:
+            await use(await launcher.start(given or spec()))
+        finally:
+            await launcher.close()
+
+    asyncio.run(go())
+
+
+def gone(pid: object) -> bool:
+    """Whether a process has ended; one that nobody has reaped yet has."""
+    assert isinstance(pid, int)
+    try:
+        os.kill(pid, 0)
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except ProcessLookupError:
+        return True
+    except FileNotFoundError:
+        return sys.platform == "linux"
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(ORPHANS_END_WITHIN_S):
+        while not happened():  # noqa: ASYNC110  # nothing tells us
+            await asyncio.sleep(0.05)
+
+
+def test_it_is_a_launcher_of_worker_groups(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        assert isinstance(group, WorkerGroup)
+
+    assert isinstance(new_launcher(tmp_path), Launcher)
+    with_group(tmp_path, use, spec(size=1))
+
+
+def test_workers_are_built_with_rank_size_and_arguments(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        assert group.size == 3
+        assert await group.call("describe") == [(0, 3, "moin"), (1, 3, "moin"), (2, 3, "moin")]
+        pids = await group.call("pid")
+        assert len({os.getpid(), *pids}) == 4
+        assert await group.call("threads") == ["1", "1", "1"]
+
+    with_group(tmp_path, use, spec(size=3, word="moin"))
+
+
+def test_answers_come_in_rank_order_each_to_its_own_argument(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        assert await group.call("double", [1, 10]) == [2, 20]
+        assert await group.call_one(1, "double", 4) == 8
+        assert await group.call("nap", [0.2, 0.0]) == ["slept 0.2", "slept 0"]
+
+    with_group(tmp_path, use)
+
+
+def test_calls_to_one_worker_queue_up(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        answers = await asyncio.gather(*(group.call_one(0, "double", number) for number in range(20)))
+        assert answers == [2 * number for number in range(20)]
+
+    with_group(tmp_path, use, spec(size=1))
+
+
+def test_arguments_far_larger_than_a_pipe_arrive(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        assert await group.call("length", [b"x" * 5_000_000, b""]) == [5_000_000, 0]
+
+    with_group(tmp_path, use)
+
+
+def test_what_a_worker_raises_arrives_with_its_traceback(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        with pytest.raises(WorkerError) as raised:
+            await group.call("complain", [1, 1])
+        message = str(raised.value)
+        assert "worker 1 raised in complain()" in message
+        assert "ValueError: rank 1 does not like it" in message
+        assert str(tmp_path / "worker-1.log") in message
+        assert "does not like it" in (tmp_path / "worker-1.log").read_text()
+
+    with_group(tmp_path, use)
+
+
+def test_our_own_errors_arrive_as_they_are_and_the_workers_stay_usable(tmp_path: Path) -> None:
+    """Rank 0 raises while rank 1 answers: what it answered must not be taken for the next call's answer."""
+
+    async def use(group: LocalWorkerGroup) -> None:
+        with pytest.raises(NonFiniteError, match=r"^the loss is nan$"):
+            await group.call("explode", [0, 0])
+        assert await group.call("double", [1, 2]) == [2, 4]
+
+    with_group(tmp_path, use)
+
+
+def test_a_cancelled_call_leaves_no_answer_behind(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await group.call("nap", [0.5, 0.5])
+        assert await group.call("double", [1, 2]) == [2, 4]
+
+    with_group(tmp_path, use)
+
+
+def test_a_worker_that_dies_is_named_with_the_end_of_its_log_and_ends_its_group(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        pids = await group.call("pid")
+        with pytest.raises(WorkerError) as raised:
+            await group.call("die", [1, 1])
+        message = str(raised.value)
+        assert "worker 1 died (killed by SIGKILL" in message
+        assert message.endswith("last words")
+        assert all(map(gone, pids))
+        with pytest.raises(WorkerError, match="was stopped with its group"):
+            await group.call("double", [1, 2])
+
+    with_group(tmp_path, use)
+
+
+def test_a_worker_that_exits_is_named_with_its_exit_code(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        with pytest.raises(WorkerError, match=r"worker 0 died \(exit code 7\)"):
+            await group.call("leave")
+
+    with_group(tmp_path, use, spec(size=1))
+
+
+def test_one_death_fails_the_calls_of_others_instead_of_leaving_them_waiting(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        waiting = asyncio.create_task(group.call_one(0, "nap", 60.0))
+        await asyncio.sleep(0)
+        with pytest.raises(WorkerError, match="worker 1 died"):
+            await group.call_one(1, "die", 1)
+        with pytest.raises(WorkerError, match="worker 0 was stopped with its group"):
+            await waiting
+
+    with_group(tmp_path, use)
+
+
+def test_after_a_death_another_group_can_be_started_at_once(tmp_path: Path) -> None:
+    """The new pipes get the descriptors of the old ones, and the event loop must not know these any more."""
+
+    async def go() -> None:
+        launcher = new_launcher(tmp_path)
+        try:
+            for _ in range(2):
+                group = await launcher.start(spec())
+                with pytest.raises(WorkerError, match="worker 0 died"):
+                    await group.call("die", [0, 0])
+            group = await launcher.start(spec())
+            assert await group.call("double", [1, 2]) == [2, 4]
+        finally:
+            await launcher.close()
+
+    asyncio.run(go())
+
+
+def test_a_worker_that_does_not_answer_in_time_is_named_and_killed(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        pids = await group.call("pid")
+        with pytest.raises(WorkerError, match=r"worker 1 did not answer nap\(\) within 0.3 s"):
+            await group.call("nap", [0.0, 60.0], timeout_s=0.3)
+        assert all(map(gone, pids))
+
+    with_group(tmp_path, use)
+
+
+def test_an_answer_that_cannot_be_pickled_is_the_calls_error(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        with pytest.raises(WorkerError, match=r"worker 0 raised in unpicklable\(\)(.|\n)*pickle"):
+            await group.call("unpicklable")
+
+    with_group(tmp_path, use, spec(size=1))
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        ("Refuses", ModelError, "no such model"),
+        ("Breaks", WorkerError, r"worker 1 raised in its construction(.|\n)*RuntimeError: out of luck"),
+        ("Missing", WorkerError, r"has no attribute 'Missing'"),
+    ],
+)
+def test_a_target_that_cannot_be_built_fails_the_start(
+    tmp_path: Path, target: str, error: type[SlimeError], message: str
+) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        raise AssertionError("the group must not start")
+
+    with pytest.raises(error, match=message):
+        with_group(tmp_path, use, spec(target=target))
+
+
+def test_closing_ends_idle_and_busy_workers_and_can_be_repeated(tmp_path: Path) -> None:
+    async def use(group: LocalWorkerGroup) -> None:
+        pids = await group.call("pid")
+        busy = tmp_path / "busy"
+        call = asyncio.create_task(group.call_one(0, "touch_and_nap", busy))
+        await until(busy.exists)
+        await group.close()
+        await group.close()
+        assert all(map(gone, pids))
+        with pytest.raises(WorkerError, match="was stopped"):
+            await call
+
+    with_group(tmp_path, use)
+
+
+def test_signals_to_the_drivers_process_group_do_not_reach_the_workers(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal, and `timeout`, signal the whole group; what happens then is the driver's to decide."""
+
+    async def use(group: LocalWorkerGroup) -> None:
+        pids = await group.call("pid")
+        assert os.getpgid(0) not in {os.getpgid(pid) for pid in pids if isinstance(pid, int)}
+
+    with_group(tmp_path, use)
+
+
+DRIVER = """
+import asyncio, json, sys
+from pathlib import Path
+from slime_core.local.launcher import LocalLauncher
+from slime_core.roles import LauncherSetup, WorkerGroupSpec
+
+async def go():
+    launcher = LocalLauncher(LauncherSetup(lambda role, name: None, 0, scratch=Path(sys.argv[1])))
+    group = await launcher.start(WorkerGroupSpec("worker", 2, "launcher_target:Target", {}))
+    print(json.dumps(await group.call("pid")), flush=True)
+    await group.call("compute")
+
+if __name__ == "__main__":
+    asyncio.run(go())
+"""
+
+
+def test_workers_end_when_their_driver_is_killed_even_deep_in_a_computation(tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        pids: list[object] = json.loads(driver.stdout.readline())
+        assert len(pids) == 2
+        time.sleep(0.3)  # let the first worker get deep into its call
+        driver.send_signal(signal.SIGKILL)
+    asyncio.run(until(lambda: all(map(gone, pids))))
