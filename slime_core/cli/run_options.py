@@ -13,7 +13,7 @@ from typing import get_args
 import click
 from pydantic.fields import FieldInfo
 
-from slime_core.config import ALIASES, FAMILIES, merge, parse_use, read_run_file
+from slime_core.config import ALIASES, FAMILIES, Family, merge, parse_use, read_run_file
 from slime_core.errors import ConfigError
 from slime_core.roles import SPECS
 from slime_core.sample import Json
@@ -38,7 +38,9 @@ class RunCommand(click.Command):
         self.sections: dict[str, list[click.Option]] = {}
         for family in FAMILIES.values():
             title = (family.__doc__ or "").strip(" .")
-            self.sections[title] = [_option(key, info) for key, info in family.model_fields.items()]
+            ranges = _ranges(family)
+            fields = family.model_fields.items()
+            self.sections[title] = [_option(key, info, ranges[key]) for key, info in fields]
         self.sections["Choices (several: repeat with weights, NAME=WEIGHT)"] = [_role_option(role) for role in SPECS]
         self.sections["slime's names for settings of these choices"] = [
             click.Option([_flag(key)], help=text) for key, text in _ALIAS_HELP.items()
@@ -114,10 +116,29 @@ def _flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def _option(key: str, info: FieldInfo) -> click.Option:
+def _ranges(family: type[Family]) -> dict[str, str]:
+    """What each key may be, as its JSON Schema says: "1 or more", "over 0, at most 1"."""
+    words = {
+        "minimum": "{} or more",
+        "exclusiveMinimum": "over {}",
+        "maximum": "at most {}",
+        "exclusiveMaximum": "below {}",
+    }
+    ranges = {}
+    for key, schema in family.model_json_schema()["properties"].items():
+        bounded = next((part for part in schema.get("anyOf", ()) if part.get("type") != "null"), schema)
+        ranges[key] = ", ".join(text.format(f"{bounded[word]:g}") for word, text in words.items() if word in bounded)
+    return ranges
+
+
+def _option(key: str, info: FieldInfo, allowed: str) -> click.Option:
     flag, default = _flag(key), info.get_default(call_default_factory=True)
-    shown = "" if info.is_required() or default in (None, {}, []) else f"  [default: {default}]"
-    text = f"{info.description}{shown}"
+    hints = [allowed] if allowed else []
+    if info.is_required():
+        hints.append("required")
+    elif default not in (None, {}, []):
+        hints.append(f"default: {default}")
+    text = f"{info.description}  [{'; '.join(hints)}]" if hints else str(info.description)
     if info.annotation is bool:
         return click.Option([f"{flag}/--no-{flag.removeprefix('--')}"], default=None, help=text)
     if key == "eval_prompt_data":
