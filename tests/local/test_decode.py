@@ -62,7 +62,7 @@ def compared(request: pytest.FixtureRequest, tiny_hf: Callable[..., Path]) -> tu
     return model, decode(model, mixed_requests())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_row_is_bitwise_the_same_in_any_company(
     compared: tuple[LocalModel, list[DecodeResult]], data: st.DataObject

@@ -31,7 +31,7 @@ def explain_path(config_json: Mapping[str, object]) -> tuple[ModelPath, str]:
         found = obstacle(family, config_json)
         if found:
             return "plain", f"{FAST_FAMILIES[family]} with {found} runs through Hugging Face."
-    return "fast", f"{FAST_FAMILIES[family]} decoder: static KV cache, prompts computed once, fused kernels."
+    return "fast", f"{FAST_FAMILIES[family]} decoder: static KV cache, shared prefixes computed once, fused kernels."
 
 
 def _mlp_obstacle(family: str, config: Mapping[str, object]) -> str | None:
