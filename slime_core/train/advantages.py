@@ -11,6 +11,7 @@ from slime_core.roles import AdvantageInput
 from slime_core.train.settings import GrpoSettings
 
 EPSILON = 1e-6
+"""Added to the standard deviation, as slime has it."""
 
 
 class Grpo:
@@ -29,17 +30,18 @@ class Grpo:
         return self.of_samples(batch.rewards_S, batch.group_index_S)[batch.sample_index_T]
 
     def of_samples(self, rewards_S: torch.Tensor, group_index_S: torch.Tensor) -> torch.Tensor:
-        """Advantages [S] of samples."""
+        """Advantages [S] of samples, computed in float64; exactly 0 where a group's rewards are all equal."""
         if not self._settings.rewards_normalization:
             return rewards_S
         _, group_S = torch.unique(group_index_S, return_inverse=True)
-        count_G = torch.bincount(group_S).to(rewards_S.dtype)
-        mean_G = torch.zeros_like(count_G).index_add_(0, group_S, rewards_S) / count_G
-        centered_S = rewards_S - mean_G[group_S]
-        if not self._settings.grpo_std_normalization:
-            return centered_S
-        square_G = torch.zeros_like(count_G).index_add_(0, group_S, centered_S.square())
-        std_G = (square_G / (count_G - 1).clamp_min(1)).sqrt()
-        advantage_S = centered_S / (std_G + EPSILON)[group_S]
-        # Equal rewards centre to rounding noise, which the division would blow up to a signal.
-        return torch.where(std_G[group_S] > EPSILON, advantage_S, torch.zeros_like(advantage_S))
+        count_G = torch.bincount(group_S).double()
+        lowest_G = torch.full_like(count_G, torch.inf).scatter_reduce_(0, group_S, rewards_S.double(), "amin")
+        # From the lowest on, equal rewards are exact zeros; their own mean would leave rounding noise to divide.
+        above_S = rewards_S.double() - lowest_G[group_S]
+        mean_G = torch.zeros_like(count_G).index_add_(0, group_S, above_S) / count_G
+        advantage_S = above_S - mean_G[group_S]
+        if self._settings.grpo_std_normalization:
+            square_G = torch.zeros_like(count_G).index_add_(0, group_S, advantage_S.square())
+            std_G = (square_G / (count_G - 1).clamp_min(1)).sqrt()
+            advantage_S = advantage_S / (std_G[group_S] + EPSILON)
+        return advantage_S.to(rewards_S.dtype)

@@ -23,21 +23,49 @@ def steps_of(
 
 
 def split_step(groups: Sequence[Group], weights: Sequence[float], ranks: int) -> list[TrainBatch]:
-    """One step's groups as one batch a rank: longest first, each to the rank with the fewest tokens so far.
+    """One step's groups as one batch a rank, whole and in their order.
 
-    Denominators (`step_tokens`, `step_samples`) count the whole step. A sample with `remove_sample` keeps its reward
-    for the normalisation and has a mask of zeros; one without a reward is left out.
+    Longest first, each to the rank with the fewest tokens so far. Groups of equal rewards, which most trainers need not
+    compute, are dealt after the others and balanced among themselves. Denominators (`step_tokens`, `step_samples`)
+    count the whole step. A sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros;
+    one without a reward is left out, and so is a group without a single response token.
     """
-    sizes = [sum(len(sample.tokens) for sample in group.samples) for group in groups]
+    sizes = [_tokens(group) for group in groups]
     shares: list[list[int]] = [[] for _ in range(ranks)]
-    load = [0] * ranks
-    for index in sorted(range(len(groups)), key=lambda each: (-sizes[each], each)):
-        least = load.index(min(load))
-        shares[least].append(index)
-        load[least] += sizes[index]
+    for differs in (True, False):
+        load = [0] * ranks
+        numbers = [number for number, group in enumerate(groups) if _differs(group) is differs and _has_tokens(group)]
+        for number in sorted(numbers, key=lambda each: -sizes[each]):
+            least = load.index(min(load))
+            shares[least].append(number)
+            load[least] += sizes[number]
     trained = [_trained_tokens(sample) for group in groups for sample in group.samples if sample.reward is not None]
     totals = (sum(trained), sum(count > 0 for count in trained))
     return [_columns(groups, weights, sorted(share), totals) for share in shares]
+
+
+def _by_prompt(group: Group) -> dict[tuple[int, ...], list[Sample]]:
+    """A group's scored samples by the ids of their prompt."""
+    found: dict[tuple[int, ...], list[Sample]] = {}
+    for sample in group.samples:
+        if sample.reward is not None:
+            found.setdefault(tuple(sample.tokens[: sample.prompt_length]), []).append(sample)
+    return found
+
+
+def _tokens(group: Group) -> int:
+    """What a group costs: its distinct prompts once, and all responses."""
+    siblings = _by_prompt(group)
+    return sum(map(len, siblings)) + sum(sample.response_length for each in siblings.values() for sample in each)
+
+
+def _has_tokens(group: Group) -> bool:
+    return any(sample.response_length for sample in group.samples if sample.reward is not None)
+
+
+def _differs(group: Group) -> bool:
+    """Whether there is something to learn from comparing its samples."""
+    return len(set(group.rewards)) > 1
 
 
 def _trained_tokens(sample: Sample) -> int:
@@ -47,22 +75,22 @@ def _trained_tokens(sample: Sample) -> int:
 def _columns(
     groups: Sequence[Group], weights: Sequence[float], share: Sequence[int], totals: tuple[int, int]
 ) -> TrainBatch:
-    prompts: dict[tuple[int, ...], int] = {}
+    prompts: list[tuple[int, ...]] = []
     prompt_index, group_index, lengths = array("i"), array("i"), array("i")
     rewards, importance = array("d"), array("d")
     tokens, mask, log_probs = array("i"), array("b"), array("f")
     for number in share:
-        scored = [sample for sample in groups[number].samples if sample.reward is not None and sample.response_length]
-        for sample in sorted(scored, key=lambda each: tuple(each.tokens[: each.prompt_length])):
-            prompt = tuple(sample.tokens[: sample.prompt_length])
-            prompt_index.append(prompts.setdefault(prompt, len(prompts)))
-            group_index.append(number)
-            lengths.append(sample.response_length)
-            rewards.append(scalar_reward(sample))
-            importance.append(weights[number])
-            tokens.extend(sample.tokens[sample.prompt_length :])
-            mask.extend(_mask(sample))
-            log_probs.extend(sample.rollout_log_probs or [0.0] * sample.response_length)
+        for prompt, siblings in _by_prompt(groups[number]).items():
+            for sample in siblings:
+                prompt_index.append(len(prompts))
+                group_index.append(number)
+                lengths.append(sample.response_length)
+                rewards.append(scalar_reward(sample))
+                importance.append(weights[number])
+                tokens.extend(sample.tokens[sample.prompt_length :])
+                mask.extend(_mask(sample))
+                log_probs.extend(sample.rollout_log_probs or [0.0] * sample.response_length)
+            prompts.append(prompt)
     return TrainBatch(
         prompts_P=tuple(prompts),
         prompt_index_S=prompt_index,

@@ -24,9 +24,7 @@ from slime_core.rollout import NonzeroStd, RolloutResult
 from slime_core.sample import Group
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
-reusing_the_fixture = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
-)
+reusing_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 
 
 class Thirds:

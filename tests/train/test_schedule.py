@@ -1,0 +1,62 @@
+"""The learning rate of each step."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.roles import Optim
+from slime_core.train.schedule import learning_rate
+
+OPTIM = Optim(
+    lr=2.0,
+    lr_warmup_iters=4,
+    lr_decay_style="constant",
+    min_lr=0.5,
+    adam_beta1=0.9,
+    adam_beta2=0.95,
+    adam_eps=1e-8,
+    weight_decay=0.0,
+    clip_grad=1.0,
+    train_steps=15,
+)
+
+
+def rates(**changes: object) -> list[float]:
+    optim = replace(OPTIM, **changes)  # type: ignore[arg-type]
+    return [learning_rate(optim, step) for step in range(optim.train_steps)]
+
+
+@pytest.mark.parametrize("style", ["constant", "linear", "cosine"])
+def test_warm_up_rises_to_the_peak_and_no_step_is_wasted(style: str) -> None:
+    assert rates(lr_decay_style=style)[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+
+
+def test_constant_stays() -> None:
+    assert set(rates()[4:]) == {2.0}
+    assert learning_rate(OPTIM, 10_000) == 2.0
+
+
+def test_linear_falls_evenly_to_the_minimum_at_the_last_step() -> None:
+    assert rates(lr_decay_style="linear")[4:] == pytest.approx([2.0 - 0.15 * step for step in range(11)])
+
+
+def test_cosine_is_half_way_at_half_time() -> None:
+    found = rates(lr_decay_style="cosine")[4:]
+    assert found == pytest.approx([1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)])
+
+
+@given(
+    style=st.sampled_from(["constant", "linear", "cosine"]),
+    warmup=st.integers(0, 20),
+    steps=st.integers(1, 40),
+)
+def test_it_stays_in_bounds_and_falls_after_warm_up(style: str, warmup: int, steps: int) -> None:
+    optim = replace(OPTIM, lr_decay_style=style, lr_warmup_iters=warmup, train_steps=steps)
+    found = [learning_rate(optim, step) for step in range(steps + 5)]
+    after = found[warmup:]
+    assert all(0 < rate <= 2.0 for rate in found)
+    assert all(rate >= 0.5 for rate in after)
+    assert after == sorted(after, reverse=True)

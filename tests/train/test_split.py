@@ -1,0 +1,190 @@
+"""Splitting a step over ranks: whole groups, none lost, none twice, columns that belong together."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.roles import TrainBatch
+from slime_core.sample import Group, GroupId, Sample
+from slime_core.train.split import split_step, steps_of
+
+
+@st.composite
+def groups_of(draw: st.DrawFn) -> list[Group]:
+    """Groups of samples with unique response tokens, few distinct prompts, masks, removed and unscored samples."""
+    token = iter(range(100, 10**6))
+    groups = []
+    for number in range(draw(st.integers(1, 7))):
+        samples = []
+        for index in range(draw(st.integers(1, 4))):
+            prompt = [draw(st.integers(1, 3))] * draw(st.integers(1, 3))
+            length = draw(st.integers(0, 5))
+            sample = Sample(group_index=number, index=index, tokens=prompt)
+            sample.reward = draw(st.sampled_from([0.0, 1.0, 0.5, None]))
+            for _ in range(length):
+                trainable = draw(st.booleans())
+                sample.append_response_tokens(
+                    tokens=[next(token)],
+                    log_probs=[-0.25 * draw(st.integers(0, 9))] if trainable else None,
+                    trainable=trainable,
+                    weight_version="0" if trainable else None,
+                )
+            sample.remove_sample = draw(st.booleans())
+            samples.append(sample)
+        group = Group(GroupId("made", 0, number, number), samples)
+        if draw(st.booleans()):
+            group.freeze()
+        groups.append(group)
+    return groups
+
+
+def unpack(batch: TrainBatch) -> list[tuple[object, ...]]:
+    """The samples of a batch as (group, prompt, response, mask, log-probs, reward, weight)."""
+    found, start = [], 0
+    for place, length in enumerate(batch.response_lengths_S):
+        part = slice(start, start + length)
+        start += length
+        found.append(
+            (
+                batch.group_index_S[place],
+                tuple(batch.prompts_P[batch.prompt_index_S[place]]),
+                tuple(batch.tokens_T[part]),
+                tuple(batch.loss_mask_T[part]),
+                tuple(batch.rollout_log_probs_T[part]),
+                batch.rewards_S[place],
+                batch.weights_S[place],
+            )
+        )
+    assert start == len(batch.tokens_T) == len(batch.loss_mask_T) == len(batch.rollout_log_probs_T)
+    return found
+
+
+def has_tokens(group: Group) -> bool:
+    return any(sample.response_length > 0 and sample.reward is not None for sample in group.samples)
+
+
+def expected(groups: list[Group], weights: list[float]) -> list[tuple[object, ...]]:
+    return [
+        (
+            number,
+            tuple(sample.tokens[: sample.prompt_length]),
+            tuple(sample.tokens[sample.prompt_length :]),
+            (0,) * sample.response_length if sample.remove_sample else tuple(sample.loss_mask or ()),
+            tuple(sample.rollout_log_probs or ()),
+            sample.reward,
+            weights[number],
+        )
+        for number, group in enumerate(groups)
+        for sample in group.samples
+        if sample.reward is not None and has_tokens(group)
+    ]
+
+
+@given(groups=groups_of(), ranks=st.integers(1, 4), data=st.data())
+def test_every_scored_sample_arrives_once_with_its_own_columns(
+    groups: list[Group], ranks: int, data: st.DataObject
+) -> None:
+    weights = [data.draw(st.sampled_from([1.0, 0.5])) for _ in groups]
+    batches = split_step(groups, weights, ranks)
+    assert len(batches) == ranks
+    assert Counter(each for batch in batches for each in unpack(batch)) == Counter(expected(groups, weights))
+
+
+@given(groups=groups_of(), ranks=st.integers(1, 4))
+def test_groups_are_whole_in_order_and_samples_of_a_prompt_are_neighbours(groups: list[Group], ranks: int) -> None:
+    batches = split_step(groups, [1.0] * len(groups), ranks)
+    places = [set(batch.group_index_S) for batch in batches]
+    assert sum(map(len, places)) == len(set[int]().union(*places))
+    for batch in batches:
+        assert list(batch.group_index_S) == sorted(batch.group_index_S)
+        # Numbered in order of appearance: so neighbours, and never shared between groups.
+        prompts = list(batch.prompt_index_S)
+        assert prompts == sorted(prompts)
+        assert sorted(set(prompts)) == list(range(len(batch.prompts_P)))
+        groups_of_prompt = {(prompt, group) for prompt, group in zip(prompts, batch.group_index_S, strict=True)}
+        assert len(groups_of_prompt) == len(batch.prompts_P)
+
+
+@given(groups=groups_of(), ranks=st.integers(1, 4))
+def test_denominators_count_the_whole_step(groups: list[Group], ranks: int) -> None:
+    batches = split_step(groups, [1.0] * len(groups), ranks)
+    masks = [mask for batch in batches for _, _, _, mask, *_ in unpack(batch)]
+    trained = [sum(mask) for mask in masks]  # type: ignore[call-overload]
+    for batch in batches:
+        assert batch.step_tokens == sum(trained)
+        assert batch.step_samples == sum(count > 0 for count in trained)
+
+
+@given(groups=groups_of(), ranks=st.integers(1, 4))
+def test_the_split_is_a_function_of_the_step(groups: list[Group], ranks: int) -> None:
+    again = [Group.from_dict(group.to_dict()) for group in groups]
+    weights = [1.0] * len(groups)
+    assert split_step(groups, weights, ranks) == split_step(again, weights, ranks)
+
+
+def made(draw: int, lengths: list[int], rewards: list[float]) -> Group:
+    samples = []
+    for index, (length, reward) in enumerate(zip(lengths, rewards, strict=True)):
+        sample = Sample(group_index=draw, index=index, tokens=[1, 2, 3], reward=reward)
+        sample.append_response_tokens(tokens=[5] * length, log_probs=[-0.5] * length, weight_version="0")
+        samples.append(sample)
+    return Group(GroupId("made", 0, draw, draw), samples)
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(1, 50), min_size=2, max_size=2), min_size=2, max_size=20),
+    ranks=st.integers(2, 3),
+)
+def test_ranks_differ_by_the_longest_group_at_most(lengths: list[list[int]], ranks: int) -> None:
+    """Twice: among groups that have something to learn, and among the others."""
+    groups = [made(draw, each, [0.0, float(draw % 2)]) for draw, each in enumerate(lengths)]
+    batches = split_step(groups, [1.0] * len(groups), ranks)
+    for parity in (0, 1):
+        load = [
+            sum(3 + sum(lengths[number]) for number in set(batch.group_index_S) if number % 2 == parity)
+            for batch in batches
+        ]
+        assert max(load) - min(load) <= max((3 + sum(each) for each in lengths[parity::2]), default=0)
+
+
+def test_more_ranks_than_groups_leave_empty_batches() -> None:
+    batches = split_step([made(0, [2, 3], [0.0, 1.0])], [1.0], 3)
+    assert [len(batch.rewards_S) for batch in batches] == [2, 0, 0]
+    assert {batch.step_tokens for batch in batches} == {5}
+
+
+def test_one_prompt_drawn_twice_stays_with_its_groups() -> None:
+    [batch] = split_step([made(0, [1, 1], [0.0, 1.0]), made(1, [1, 1], [0.0, 1.0])], [1.0, 1.0], 1)
+    assert list(batch.prompt_index_S) == [0, 0, 1, 1]
+    assert batch.prompts_P == ((1, 2, 3), (1, 2, 3))
+
+
+def test_an_empty_response_counts_in_its_groups_normalisation() -> None:
+    [batch] = split_step([made(0, [0, 2], [0.0, 1.0]), made(1, [0, 0], [0.0, 1.0])], [1.0, 1.0], 1)
+    assert list(batch.rewards_S) == [0.0, 1.0]
+    assert list(batch.response_lengths_S) == [0, 2]
+    assert batch.step_samples == 1
+
+
+@given(count=st.integers(0, 12), num_steps=st.integers(1, 5))
+def test_groups_are_dealt_to_steps_in_turn(count: int, num_steps: int) -> None:
+    groups = [made(draw, [1], [0.0]) for draw in range(count)]
+    steps = list(steps_of(groups, [float(draw) for draw in range(count)], num_steps))
+    dealt = [[group.id.draw for group in share] for share, _ in steps]
+    assert dealt == [list(range(step, count, num_steps)) for step in range(min(num_steps, count))]
+    assert [list(weights) for _, weights in steps] == dealt
+
+
+def test_splitting_needs_no_torch() -> None:
+    program = "import sys, slime_core.train.split, slime_core.train.schedule; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_groups_make_empty_batches(ranks: int) -> None:
+    assert [len(batch.tokens_T) for batch in split_step([], [], ranks)] == [0] * ranks
