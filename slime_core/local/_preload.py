@@ -1,7 +1,19 @@
-"""Imported once by the server process from which workers are forked; nothing here may start a thread."""
+"""Imported once by the server process from which workers are forked: what takes time, so that a worker starts at once.
+
+Nothing here may start a thread.
+"""
 
 import torch
-import transformers
+import transformers.generation
+
+import slime_core.local.engine_worker
+import slime_core.local.rank
+import slime_core.train.rank_host
 
 torch.set_num_threads(1)
-PRELOADED = (torch.__version__, transformers.__version__, transformers.AutoModelForCausalLM)
+PRELOADED = (
+    transformers.generation.__name__,
+    slime_core.local.engine_worker.__name__,
+    slime_core.local.rank.__name__,
+    slime_core.train.rank_host.__name__,
+)
