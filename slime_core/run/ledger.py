@@ -8,8 +8,10 @@ truncated to the offset that the checkpoint recorded.
 
 import enum
 import json
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slime_core.errors import RunFolderError, SlimeError
@@ -48,11 +50,14 @@ class Ledger:
     """Accounts of one run; live groups are held by identity, ended ones are counted."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for appending."""
-        try:
+        """Open the file for appending.
+
+        Raises:
+            RunFolderError: it cannot be written.
+        """
+        self._path = path
+        with self._writing():
             self._file = path.open("ab")
-        except OSError as error:
-            raise RunFolderError(f"cannot write the ledger {path}: {error.strerror}") from None
         self._live: dict[GroupId, GroupState] = {}
         self._ended: Counter[str] = Counter()
 
@@ -60,21 +65,26 @@ class Ledger:
         """Move groups to a state.
 
         Raises:
-            LedgerError: a group cannot move there from where it is.
+            LedgerError: a group cannot move there from where it is, or is named twice; nothing is recorded.
+            RunFolderError: the file cannot be written.
         """
-        self._move(state, dict.fromkeys(ids), rollout_id)
+        self._move(state, [(group_id, None) for group_id in ids], rollout_id)
 
     def drop(self, reasons: Mapping[GroupId, str], rollout_id: int) -> None:
         """Move groups to DROPPED, each with its reason; errors as in `record`."""
-        self._move(GroupState.DROPPED, reasons, rollout_id)
+        self._move(GroupState.DROPPED, list(reasons.items()), rollout_id)
 
-    def _move(self, state: GroupState, reasons: Mapping[GroupId, str | None], rollout_id: int) -> None:
-        lines = []
-        for group_id, reason in reasons.items():
+    def _move(self, state: GroupState, groups: list[tuple[GroupId, str | None]], rollout_id: int) -> None:
+        named = Counter(group_id for group_id, _ in groups)
+        for group_id, times in named.items():
             now = self._live.get(group_id)
             if now not in _BEFORE[state]:
                 was = now.value if now else "unknown"
                 raise LedgerError(f"group {group_id} cannot become {state.value}: it is {was}")
+            if times > 1:
+                raise LedgerError(f"group {group_id} cannot become {state.value} {times} times at once")
+        lines = []
+        for group_id, reason in groups:
             if state in (GroupState.TRAINED, GroupState.DROPPED):
                 del self._live[group_id]
                 self._ended[state.value] += 1
@@ -83,9 +93,9 @@ class Ledger:
             line: dict[str, Json] = {"id": str(group_id), "state": state.value, "rollout_id": rollout_id}
             if reason is not None:
                 line["reason"] = reason
-            lines.append(json.dumps(line))
-        if lines:
-            self._file.write(("\n".join(lines) + "\n").encode())
+            lines.append(json.dumps(line) + "\n")
+        with self._writing():
+            self._file.write("".join(lines).encode())
 
     def is_drawn(self, group_id: GroupId) -> bool:
         """Whether the group is being generated."""
@@ -107,8 +117,14 @@ class Ledger:
             raise LedgerError(f"the buffer holds {buffered} groups, and the ledger says {counts}")
 
     def state_dict(self) -> dict[str, Json]:
-        """Accounts and file position, flushed to disk."""
-        self._file.flush()
+        """Accounts and file position; every line before it is on disk.
+
+        Raises:
+            RunFolderError: the disk is full.
+        """
+        with self._writing():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         live: dict[str, Json] = {str(group_id): state.value for group_id, state in self._live.items()}
         return {"offset": self._file.tell(), "live": live, "ended": dict(self._ended)}
 
@@ -124,12 +140,24 @@ class Ledger:
         assert isinstance(ended, dict)
         size = self._file.seek(0, 2)
         if size < offset:
-            raise LedgerError(f"the ledger has {size} bytes, and the checkpoint was made at {offset}")
-        self._file.truncate(offset)
+            raise LedgerError(
+                f"the ledger {self._path} has {size} bytes, and the checkpoint was made when it had {offset}: "
+                "restore the file, or start a new run with another --save"
+            )
+        with self._writing():
+            self._file.truncate(offset)
         self._file.seek(offset)
         self._live = {GroupId.parse(group_id): GroupState(value) for group_id, value in live.items()}
         self._ended = Counter({name: int(str(count)) for name, count in ended.items()})
 
     def close(self) -> None:
-        """Flush and close."""
-        self._file.close()
+        """Close the file; what no checkpoint covers may stay unwritten."""
+        with suppress(OSError):
+            self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunFolderError(f"cannot write the ledger {self._path}: {error.strerror}") from error

@@ -1,0 +1,222 @@
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from slime_core.errors import RunFolderError
+from slime_core.run import GroupState, Ledger, LedgerError
+from slime_core.sample import GroupId
+
+PATHS: dict[GroupState, tuple[GroupState, ...]] = {
+    GroupState.DRAWN: (GroupState.DRAWN,),
+    GroupState.FINISHED: (GroupState.DRAWN, GroupState.FINISHED),
+    GroupState.BUFFERED: (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED),
+    GroupState.TRAINED: (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED),
+    GroupState.DROPPED: (GroupState.DRAWN, GroupState.DROPPED),
+}
+ALLOWED = {
+    (None, GroupState.DRAWN),
+    (GroupState.DRAWN, GroupState.FINISHED),
+    (GroupState.FINISHED, GroupState.BUFFERED),
+    (GroupState.BUFFERED, GroupState.TRAINED),
+    (GroupState.DRAWN, GroupState.DROPPED),
+    (GroupState.FINISHED, GroupState.DROPPED),
+    (GroupState.BUFFERED, GroupState.DROPPED),
+    # An ended group is forgotten, so that memory does not grow with the run; its identity is never drawn again.
+    (GroupState.TRAINED, GroupState.DRAWN),
+    (GroupState.DROPPED, GroupState.DRAWN),
+}
+
+
+def group(number: int) -> GroupId:
+    return GroupId("train.jsonl", 0, number, number)
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("before", [None, *GroupState])
+@pytest.mark.parametrize("after", list(GroupState))
+def test_only_the_allowed_moves_are_possible(tmp_path: Path, before: GroupState | None, after: GroupState) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for state in PATHS[before] if before else ():
+        ledger.record(state, [group(0)], 0)
+    if (before, after) in ALLOWED:
+        ledger.record(after, [group(0)], 0)
+    else:
+        with pytest.raises(LedgerError, match=f"train.jsonl:e0:r0:d0 cannot become {after.value}: it is "):
+            ledger.record(after, [group(0)], 0)
+    ledger.close()
+
+
+def test_a_line_says_who_where_when_and_why(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.record(GroupState.DRAWN, [group(0), group(1)], 4)
+    ledger.drop({group(1): "zero_std"}, 5)
+    ledger.close()
+    assert lines(path) == [
+        {"id": "train.jsonl:e0:r0:d0", "state": "drawn", "rollout_id": 4},
+        {"id": "train.jsonl:e0:r1:d1", "state": "drawn", "rollout_id": 4},
+        {"id": "train.jsonl:e0:r1:d1", "state": "dropped", "rollout_id": 5, "reason": "zero_std"},
+    ]
+
+
+def test_a_refused_move_moves_none_of_its_groups(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.record(GroupState.DRAWN, [group(0)], 0)
+    with pytest.raises(LedgerError, match="d1 cannot become finished: it is unknown"):
+        ledger.record(GroupState.FINISHED, [group(0), group(1)], 0)
+    assert ledger.is_drawn(group(0))
+    ledger.close()
+    assert len(lines(path)) == 1
+
+
+def test_a_group_named_twice_in_one_step_is_not_trained_twice(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for state in PATHS[GroupState.BUFFERED]:
+        ledger.record(state, [group(0)], 0)
+    with pytest.raises(LedgerError, match="cannot become trained 2 times"):
+        ledger.record(GroupState.TRAINED, [group(0), group(0)], 0)
+    ledger.close()
+
+
+@pytest.mark.parametrize("state", [GroupState.DRAWN, GroupState.FINISHED])
+def test_nothing_may_be_half_done_at_a_commit_point(tmp_path: Path, state: GroupState) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for each in PATHS[state]:
+        ledger.record(each, [group(0)], 0)
+    with pytest.raises(LedgerError, match=rf"'{state.value}': 1"):
+        ledger.reconcile(0)
+    ledger.close()
+
+
+def test_the_buffer_must_hold_what_the_accounts_say(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for state in PATHS[GroupState.BUFFERED]:
+        ledger.record(state, [group(0), group(1)], 0)
+    ledger.reconcile(2)
+    with pytest.raises(LedgerError, match="the buffer holds 1 groups"):
+        ledger.reconcile(1)
+    ledger.close()
+
+
+def test_a_ledger_shorter_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.record(GroupState.DRAWN, [group(0)], 0)
+    state = ledger.state_dict()
+    ledger.close()
+    path.unlink()
+    fresh = Ledger(path)
+    with pytest.raises(LedgerError, match=r"ledger.jsonl has 0 bytes.* restore the file"):
+        fresh.load_state_dict(state)
+    fresh.close()
+
+
+def test_a_ledger_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").mkdir()
+    with pytest.raises(RunFolderError, match=r"cannot write the ledger .*ledger.jsonl: Is a directory"):
+        Ledger(tmp_path / "ledger.jsonl")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
+def test_a_full_disk_is_an_error_of_the_run_folder_and_closing_still_works(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.symlink_to("/dev/full")
+    ledger = Ledger(path)
+    ledger.record(GroupState.DRAWN, [group(0)], 0)
+    with pytest.raises(RunFolderError, match=r"cannot write the ledger .*: No space left on device"):
+        ledger.state_dict()
+    ledger.close()
+
+
+class Accounts(RuleBasedStateMachine):
+    """Any life of any number of groups, cut at any commit point: the ledger agrees with a model that counts."""
+
+    drawn, finished, buffered = Bundle("drawn"), Bundle("finished"), Bundle("buffered")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self._path = Path(self._folder.name) / "ledger.jsonl"
+        self._ledger = Ledger(self._path)
+        self._next = 0
+        self._model: Counter[str] = Counter()
+        self._moves = 0
+
+    def _move(self, was: str | None, now: str) -> None:
+        self._moves += 1
+        self._model[now] += 1
+        if was:
+            self._model[was] -= 1
+
+    @rule(target=drawn, count=st.integers(0, 3))
+    def draw(self, count: int) -> object:
+        ids = [group(self._next + number) for number in range(count)]
+        self._next += count
+        self._ledger.record(GroupState.DRAWN, ids, 0)
+        for _ in ids:
+            self._move(None, "drawn")
+        return multiple(*ids)
+
+    @rule(target=finished, one=consumes(drawn))
+    def finish(self, one: GroupId) -> GroupId:
+        self._ledger.record(GroupState.FINISHED, [one], 0)
+        self._move("drawn", "finished")
+        return one
+
+    @rule(target=buffered, one=consumes(finished))
+    def buffer(self, one: GroupId) -> GroupId:
+        self._ledger.record(GroupState.BUFFERED, [one], 0)
+        self._move("finished", "buffered")
+        return one
+
+    @rule(one=consumes(buffered))
+    def train(self, one: GroupId) -> None:
+        self._ledger.record(GroupState.TRAINED, [one], 0)
+        self._move("buffered", "trained")
+
+    @rule(one=consumes(drawn), reason=st.text(max_size=5))
+    def drop_drawn(self, one: GroupId, reason: str) -> None:
+        self._ledger.drop({one: reason}, 0)
+        self._move("drawn", "dropped")
+
+    @rule(one=consumes(buffered))
+    def drop_buffered(self, one: GroupId) -> None:
+        self._ledger.drop({one: "stale"}, 0)
+        self._move("buffered", "dropped")
+
+    @rule(lost=st.integers(0, 3), torn=st.binary(max_size=20))
+    def commit_then_die_and_resume(self, lost: int, torn: bytes) -> None:
+        """Groups drawn after the commit point, and a torn last line, are as if they had never been."""
+        state = json.loads(json.dumps(self._ledger.state_dict()))
+        self._ledger.record(GroupState.DRAWN, [group(self._next + number) for number in range(lost)], 0)
+        self._ledger.close()
+        with self._path.open("ab") as file:
+            file.write(torn)
+        self._ledger = Ledger(self._path)
+        self._ledger.load_state_dict(state)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert self._ledger.counts() == {state.value: self._model[state.value] for state in GroupState}
+
+    def teardown(self) -> None:
+        self._ledger.close()
+        written = lines(self._path)
+        assert len(written) == self._moves
+        last = {line["id"]: line["state"] for line in written}
+        assert Counter(last.values()) == +self._model
+        self._folder.cleanup()
+
+
+TestAccounts = Accounts.TestCase
+TestAccounts.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
