@@ -7,6 +7,7 @@ decides. It writes its output to its own log, and ends when its driver is gone.
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -16,6 +17,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from slime_core.errors import SlimeError
+
+DRIVER_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
+"""What asks a run to stop: for the driver alone to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ def load_target(target: str) -> Callable[..., object]:
 def serve(pipe: Connection, log: Path, target: str, rank: int, size: int, arguments: Mapping[str, object]) -> None:
     """Run one worker until it is sent None, or its driver is gone."""
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, DRIVER_SIGNALS)
     _redirect_output(log)
     threading.Thread(target=_die_with_the_driver, daemon=True).start()
     worker: object = None

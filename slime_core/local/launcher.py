@@ -10,13 +10,14 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Coroutine, Iterator, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import TypeVar
 
 from slime_core.errors import WorkerError
-from slime_core.local._serve import Reply, serve
+from slime_core.local._serve import DRIVER_SIGNALS, Reply, serve
 from slime_core.roles import LauncherSetup, WorkerGroupSpec
 
 CLOSE_GRACE_S = 2.0
@@ -50,7 +51,14 @@ class LocalWorker:
 
     def launch(self) -> None:
         """Start the process; blocks while the server process imports torch."""
-        self._process.start()
+        # The server process inherits what this thread blocks: a Ctrl-C while it imports must not end it. Starting the
+        # resource tracker unblocks the same signals, so it goes first.
+        resource_tracker.ensure_running()
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, DRIVER_SIGNALS)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self._theirs.close()
 
     async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
