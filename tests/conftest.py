@@ -1,6 +1,116 @@
-"""One hypothesis profile for all tests: no deadlines, because nothing here asserts a time."""
+"""What all tests share: one hypothesis profile, one tiny model, and the command line called in this process."""
 
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("slime", deadline=None)
+from slime_core.config import write_toml
+from slime_core.sample import Json
+
+settings.register_profile("slime", deadline=None)  # nothing here asserts a time
 settings.load_profile("slime")
+
+DIGITS = '''
+from slime_core import RewardContext, Sample, Score
+
+
+async def digits(sample: Sample, ctx: RewardContext) -> Score:
+    """Share of digits in the response: an untrained model gets some, so that groups have something to learn."""
+    return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
+'''
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's model and tokenizer, untrained."""
+    from slime_core.local.demo.tiny import write_tiny_model
+
+    directory = tmp_path_factory.mktemp("models") / "tiny"
+    write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
+    return directory
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> object:
+        """Its output, as JSON."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def slime(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`slime("train", "run.toml", "--lr", "1e-3")`, in this process."""
+    from slime_core.cli.main import run_cli
+
+    def run(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = run_cli([str(argument) for argument in arguments])
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> "Project":
+    """A user's project: the working directory, with prompts, a reward and a run file of a few seconds."""
+    monkeypatch.chdir(tmp_path)
+    made = Project(tmp_path, tiny_model)
+    made.write_prompts("prompts.jsonl", 8)
+    (tmp_path / "rewards.py").write_text(DIGITS)
+    made.write_run()
+    return made
+
+
+@dataclass(frozen=True)
+class Project:
+    """Files of a small run."""
+
+    root: Path
+    model: Path
+
+    @property
+    def run(self) -> Path:
+        """The run folder of run.toml."""
+        return self.root / "runs" / "run"
+
+    def write_prompts(self, name: str, count: int) -> Path:
+        """Sums, as rows of question and answer."""
+        rows = [{"question": f"What is {number}+1?", "answer": str(number + 1)} for number in range(count)]
+        return self.write_rows(name, rows)
+
+    def write_rows(self, name: str, rows: Iterable[Json]) -> Path:
+        """A jsonl file."""
+        path = self.root / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def write_run(self, **changes: Json) -> Path:
+        """run.toml: 2 rollouts of 4 groups of 4 short samples; None leaves a key out."""
+        values: dict[str, Json] = {
+            "hf_checkpoint": str(self.model),
+            "prompt_data": "prompts.jsonl",
+            "input_key": "question",
+            "label_key": "answer",
+            "apply_chat_template": True,
+            "rollout_batch_size": 4,
+            "n_samples_per_prompt": 4,
+            "num_rollout": 2,
+            "rollout_max_response_len": 8,
+            "lr": 1e-3,
+            "reward": {"use": "./rewards.py:digits"},
+            "engine": {"local": {"workers": 1}},
+            "trainer": {"local": {"ranks": 1}},
+        }
+        path = self.root / "run.toml"
+        path.write_text(write_toml(values | changes))
+        return path

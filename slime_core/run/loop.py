@@ -48,14 +48,22 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     Raises:
         SlimeError: whatever ends the run; the newest checkpoint stays usable.
     """
-    session = Session(plan, folder, display)
     checkpoint = newest_checkpoint(folder.checkpoints, display.message)
+    session = Session(plan, folder, display)
     done = checkpoint.rollout_id if checkpoint else 0
+    if checkpoint and done >= session.num_rollout:
+        await session.close()
+        display.message(
+            f"{folder.root} is done: {done} of {session.num_rollout} rollouts. "
+            f"Make it longer: slime resume {folder.root} --num-rollout N"
+        )
+        return Outcome.DONE
     display.start(session.num_rollout, folder.root.name, first_rollout=done)
     with on_signals(session.stop, display.message):
         try:
             async with session:
-                outcome = await Loop(session, display).run(checkpoint)
+                with MetricsLog(folder.metrics) as metrics:
+                    outcome = await Loop(session, display, metrics).run(checkpoint)
                 await session.emit(RunEnd(folder.root, session.num_rollout))
                 return outcome
         except BaseException as error:
@@ -66,12 +74,12 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
 class Loop:
     """One run in progress."""
 
-    def __init__(self, session: Session, display: Display) -> None:
-        """Take over a started session."""
+    def __init__(self, session: Session, display: Display, metrics: MetricsLog) -> None:
+        """Take over a started session; metrics are appended to `metrics`."""
         self._session = session
         self._display = display
         self._config = session.plan.config
-        self._metrics = MetricsLog(session.folder.metrics)
+        self._metrics = metrics
         self._samples = SampleLog(session.folder.samples)
         self._rollout_id = 0
         self._step = 0

@@ -8,6 +8,7 @@ Example:
         await session.publish(version=1)
 """
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import cast
 
@@ -15,7 +16,7 @@ from slime_core.catalog import RunHooks
 from slime_core.config import Plan
 from slime_core.errors import ConfigError, StopRun
 from slime_core.hookspecs import Event, GroupsDone, WeightsPublished
-from slime_core.roles import RewardSpec
+from slime_core.roles import RewardSpec, Tracker
 from slime_core.rollout import EvalResult, RewardOnError, RewardUse, RolloutPolicy, Scheduler, evaluate
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
@@ -48,7 +49,7 @@ class Session:
         self.buffer = self.build.buffer()
         self.launcher = self.build.launcher(folder)
         self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
-        self.trackers = self.build.trackers(folder)
+        self.trackers: Sequence[Tracker] = ()
         self.num_rollout = self._count_rollouts()
         self.scheduler = self._scheduler()
         self._phase = display.phase if display else _ignore
@@ -58,9 +59,11 @@ class Session:
         """Start trainer and engine and serve the starting weights as version 0.
 
         Raises:
+            PluginError: a tracker could not be built.
             WorkerError: a process could not be started.
         """
         try:
+            self.trackers = self.build.trackers(self.folder)
             self._phase("trainer: loading the model")
             steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
             self.trainer = await Trainer.start(self.plan, self.launcher, self.folder.scratch, steps)

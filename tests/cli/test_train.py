@@ -1,0 +1,172 @@
+"""`slime train` on a user's own prompts, from the run file to what lies in the run folder."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from slime_core.run import newest_checkpoint
+from slime_core.telemetry import MetricsLog, SampleLog
+
+Slime = Callable[..., Any]
+Project = Any
+FAMILIES = {
+    "llama": {"num_key_value_heads": 2},
+    "qwen2": {"num_key_value_heads": 2},
+    "gpt_neox": {},
+    "gpt2": {},
+}
+
+
+def metrics_of(run: Path) -> list[dict[str, float]]:
+    return [dict(row.metrics) for row in MetricsLog.read(run / "metrics.jsonl")]
+
+
+def same_weights(left: Path, right: Path) -> bool:
+    one, other = load_file(left / "model.safetensors"), load_file(right / "model.safetensors")
+    return one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
+
+
+def test_a_run_file_and_prompts_make_a_trained_model_in_hf_format(project: Project, slime: Slime) -> None:
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    assert str(project.run.relative_to(project.root) / "report" / "report.md") in ran.out
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    newest = newest_checkpoint(project.run / "checkpoints", pytest.fail)
+    assert newest is not None
+    assert newest.rollout_id == 2
+    model = AutoModelForCausalLM.from_pretrained(newest.path / "hf")
+    tokenizer = AutoTokenizer.from_pretrained(newest.path / "hf")
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is 1+1?"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    assert model.generate(**prompt, max_new_tokens=2).shape[1] > prompt["input_ids"].shape[1]
+    assert not same_weights(newest.path / "hf", project.model)
+
+    rows = metrics_of(project.run)
+    assert len(rows) == 2
+    for name in ("rollout/raw_reward", "rollout/response_len/mean", "rollout/truncated_ratio"):
+        assert name in rows[0]
+    for name in ("train/loss", "train/grad_norm", "train/lr-pg_0", "train/pg_clipfrac", "train/entropy_loss"):
+        assert name in rows[0], sorted(rows[0])
+    assert rows[0]["train/lr-pg_0"] == 1e-3
+    assert {"perf/step_time", "perf/rollout_time", "perf/train_time", "perf/tokens_per_sec"} <= rows[0].keys()
+    assert (project.run / "report" / "reward.png").stat().st_size > 0
+    assert "What is" in (project.run / "samples" / "rollout_000000.jsonl").read_text()
+
+
+def test_flags_win_over_the_run_file(project: Project, slime: Slime) -> None:
+    ran = slime(
+        "train", "run.toml", "--num-rollout", 1, "--lr", "5e-4", "--save", "elsewhere", "--engine.local.workers=2"
+    )
+    assert ran.code == 0, ran.err
+    assert not project.run.exists()
+    (row,) = metrics_of(project.root / "elsewhere")
+    assert row["train/lr-pg_0"] == 5e-4
+    assert (project.root / "elsewhere" / "logs" / "engine-1.log").exists()
+
+
+def test_no_run_file_is_needed(project: Project, slime: Slime) -> None:
+    project.write_rows("plain.jsonl", [{"input": "1+1="}, {"input": "2+2="}])
+    flags = "--prompt-data plain.jsonl --rollout-batch-size 2 --n-samples-per-prompt 2 --num-rollout 1 --save out"
+    ran = slime(
+        "train",
+        *flags.split(),
+        "--rollout-max-response-len",
+        4,
+        "--hf-checkpoint",
+        project.model,
+        "--reward",
+        "./rewards.py:digits",
+    )
+    assert ran.code == 0, ran.err
+    rows = SampleLog.read(project.root / "out" / "samples" / "rollout_000000.jsonl")
+    assert [row.prompt for row in rows] == ["1+1=", "1+1=", "2+2=", "2+2="]
+    assert all(row.label is None for row in rows)
+
+
+def test_prompts_may_be_chat_messages_in_a_parquet_file(project: Project, slime: Slime) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    chats = [[{"role": "user", "content": f"What is {number}+1?"}] for number in range(4)]
+    table = pyarrow.table({"messages": chats, "gold": [str(number + 1) for number in range(4)]})
+    parquet.write_table(table, project.root / "chats.parquet")
+    ran = slime(
+        "train",
+        "run.toml",
+        "--prompt-data",
+        "chats.parquet",
+        "--input-key",
+        "messages",
+        "--label-key",
+        "gold",
+        "--num-rollout",
+        1,
+    )
+    assert ran.code == 0, ran.err
+    first = SampleLog.read(project.run / "samples" / "rollout_000000.jsonl")[0]
+    assert first.prompt == "<|im_start|>user\nWhat is 0+1?<|im_end|>\n<|im_start|>assistant\n"
+    assert first.label == "1"
+
+
+def test_the_tensorboard_tracker_gets_every_metric(project: Project, slime: Slime) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    ran = slime("train", "run.toml", "--tracker", "tensorboard")
+    assert ran.code == 0, ran.err
+    events = accumulator.EventAccumulator(str(project.run / "tensorboard"))
+    events.Reload()
+    curve = [event.value for event in events.Scalars("rollout/raw_reward")]
+    assert curve == pytest.approx([row["rollout/raw_reward"] for row in metrics_of(project.run)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_families_train(project: Project, slime: Slime, family: str) -> None:
+    model = project.root / family
+    _write_family(model, family, project.model)
+    ran = slime("train", "run.toml", "--hf-checkpoint", model)
+    assert ran.code == 0, ran.err
+    newest = newest_checkpoint(project.run / "checkpoints", pytest.fail)
+    assert newest is not None
+    assert json.loads((newest.path / "hf" / "config.json").read_text())["model_type"] == family
+    assert not same_weights(newest.path / "hf", model)
+
+
+def _write_family(directory: Path, family: str, tokenizer_from: Path) -> None:
+    """A tiny model of another family, with the demo's tokenizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"vocab_size": 280, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = AutoConfig.for_model(
+        family,
+        **sizes,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        bos_token_id=None,
+        eos_token_id=2,
+        pad_token_id=0,
+        **FAMILIES[family],
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tokenizer_from / name, directory)
+
+
+def test_a_finished_run_says_so_and_starts_nothing(project: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
+    logs = {path.name: path.stat().st_size for path in (project.run / "logs").iterdir()}
+    before = (project.run / "metrics.jsonl").read_bytes()
+    for log in (project.run / "logs").iterdir():
+        log.unlink()
+    again = slime("train", "run.toml", "--num-rollout", 1)
+    assert again.code == 0, again.err
+    assert "runs/run is done: 1 of 1 rollouts" in again.out
+    assert "slime resume runs/run --num-rollout" in again.out
+    assert logs
+    assert not list((project.run / "logs").iterdir())
+    assert (project.run / "metrics.jsonl").read_bytes() == before
