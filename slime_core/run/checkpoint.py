@@ -11,12 +11,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slime_core.errors import CheckpointError, RunFolderError
+from slime_core.errors import CheckpointError, RunFolderError, WorkerError
 from slime_core.sample import Json
 
 SCHEMA_VERSION = 1
@@ -46,16 +47,16 @@ async def write_checkpoint(
     save_model: Callable[[Path], Awaitable[None]],
     keep: int,
 ) -> Checkpoint:
-    """Write one checkpoint and prune old ones.
+    """Write one checkpoint and remove old ones, and later ones: these are of a future that was given up.
 
     Raises:
-        RunFolderError: the disk is full or read-only; what was there before is still there.
+        RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
+        WorkerError: the trainer failed for another reason.
     """
     final = root / f"rollout_{rollout_id:06d}"
     beside = root / f".{final.name}.tmp"
     try:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        _clear(root, beside)
         await save_model(beside)
         (beside / STATE).write_text(json.dumps(state), encoding="utf-8")
         manifest = {
@@ -65,20 +66,21 @@ async def write_checkpoint(
         }
         (beside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         _sync_tree(beside)
-        if final.exists():
-            shutil.rmtree(final)
-        beside.rename(final)
-        _sync(root)
-    except OSError as error:
+        _replace(final, beside)
+    except (OSError, WorkerError) as error:
+        explained = _explain(error, final)
         shutil.rmtree(beside, ignore_errors=True)
-        raise RunFolderError(_explain(error, final)) from error
-    _prune(root, keep)
+        if explained:
+            raise RunFolderError(explained) from error
+        raise
+    _prune(root, rollout_id, keep)
     return Checkpoint(final, rollout_id)
 
 
 def list_checkpoints(root: Path) -> list[Path]:
     """Checkpoint directories, oldest first, unverified."""
-    return sorted(path for path in root.glob("rollout_*") if path.is_dir())
+    found = [(int(match[1]), match[2] is None, path) for path in root.glob("rollout_*") if (match := _name(path))]
+    return [path for _, _, path in sorted(found)]
 
 
 def newest_checkpoint(root: Path, report: Callable[[str], None]) -> Checkpoint | None:
@@ -108,21 +110,29 @@ def verify(path: Path) -> Checkpoint:
     """
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        files: dict[str, dict[str, Json]] = manifest["files"]
-        version, rollout_id = manifest["schema_version"], int(manifest["rollout_id"])
+        version = manifest["schema_version"]
+        files: dict[str, dict[str, Json]] = dict(manifest["files"])
+        rollout_id = int(manifest["rollout_id"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged: its manifest cannot be read ({error})") from None
     if version != SCHEMA_VERSION:
         raise CheckpointError(
             f"checkpoint {path} has schema version {version}, and this release reads {SCHEMA_VERSION}"
         )
-    for name, expected in files.items():
-        file = path / name
-        if not file.is_file():
-            raise CheckpointError(f"checkpoint {path} is damaged: {name} is missing")
-        if _describe(file) != expected:
-            raise CheckpointError(f"checkpoint {path} is damaged: {name} is not what was written")
+    name = _name(path)
+    if STATE not in files or not name or int(name[1]) != rollout_id:
+        raise CheckpointError(f"checkpoint {path} is damaged: its manifest, of rollout {rollout_id}, is not its own")
+    for file, expected in files.items():
+        if not (path / file).is_file():
+            raise CheckpointError(f"checkpoint {path} is damaged: {file} is missing")
+        if _describe(path / file) != expected:
+            raise CheckpointError(f"checkpoint {path} is damaged: {file} is not what was written")
     return Checkpoint(path, rollout_id)
+
+
+def _name(path: Path) -> re.Match[str] | None:
+    """Number of a checkpoint's directory, and `.old` while its successor takes its place."""
+    return re.fullmatch(r"rollout_(\d+)(\.old)?", path.name) if path.is_dir() else None
 
 
 def _describe_files(directory: Path) -> dict[str, Json]:
@@ -152,13 +162,41 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _prune(root: Path, keep: int) -> None:
-    for path in list_checkpoints(root)[:-keep]:
+def _clear(root: Path, beside: Path) -> None:
+    """An empty directory to write to; what earlier processes left half-written goes."""
+    for stale in root.glob(".rollout_*.tmp"):
+        shutil.rmtree(stale)
+    beside.mkdir(parents=True)
+
+
+def _replace(final: Path, beside: Path) -> None:
+    """Give a finished directory its name. What had it before is found under another until that is done."""
+    old = final.with_name(f"{final.name}.old")
+    if final.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        final.rename(old)
+    beside.rename(final)
+    _sync(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _prune(root: Path, rollout_id: int, keep: int) -> None:
+    paths = list_checkpoints(root)
+    newest = paths.index(root / f"rollout_{rollout_id:06d}")
+    for path in (*paths[: max(0, newest + 1 - keep)], *paths[newest + 1 :]):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _explain(error: OSError, final: Path) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        free = shutil.disk_usage(final.parent).free
-        return f"no space for checkpoint {final} ({free / 2**20:.0f} MiB free); the one before it is untouched"
-    return f"cannot write checkpoint {final}: {error.strerror}; the one before it is untouched"
+def _explain(error: OSError | WorkerError, final: Path) -> str | None:
+    """What the storage refused and what is still there; None if a worker failed for another reason."""
+    if isinstance(error, OSError):
+        refusal: str | None = error.strerror or str(error)
+    else:
+        refusals = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO))
+        refusal = next((each for each in refusals if each in str(error)), None)
+    if refusal is None:
+        return None
+    free = f" ({shutil.disk_usage(final.parent).free / 2**20:.1f} MiB free)" if final.parent.exists() else ""
+    before = list_checkpoints(final.parent)
+    kept = f"{before[-1].name} is untouched: make room and continue from it" if before else "there is none before it"
+    return f"cannot write checkpoint {final}: {refusal}{free}; {kept}"

@@ -24,20 +24,23 @@ class StopRequest:
 
 @contextmanager
 def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop request; a second SIGINT cancels the current task."""
+    """Turn SIGINT and SIGTERM into a stop request; SIGINT after either cancels the current task."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
+    signalled = False
 
-    def interrupt() -> None:
-        if request.asked and task is not None:
+    def stop(at_once: bool) -> None:
+        nonlocal signalled
+        if at_once and signalled and task is not None:
             notify("stopping at once; the newest checkpoint stays")
             task.cancel()
-            return
-        request.ask()
-        notify("finishing this step, then saving; press Ctrl-C again to stop at once")
+        elif not signalled:
+            signalled = True
+            request.ask()
+            notify("finishing this step, then saving; press Ctrl-C again to stop at once")
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, interrupt)
+    loop.add_signal_handler(signal.SIGINT, stop, True)
+    loop.add_signal_handler(signal.SIGTERM, stop, False)
     try:
         yield
     finally:

@@ -1,0 +1,247 @@
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slime_core.errors import CheckpointError, RunFolderError, WorkerError
+from slime_core.run import Checkpoint, list_checkpoints, newest_checkpoint, verify, write_checkpoint
+from slime_core.run.checkpoint import MANIFEST
+from slime_core.sample import Json
+
+STATE: dict[str, Json] = {"rollout_id": 3, "data_source": {"epoch": 0, "row": 17}}
+FILES = ("hf/config.json", "hf/model.safetensors", "manifest.json", "optim/adamw.safetensors", "state.json")
+
+
+async def save_model(directory: Path) -> None:
+    (directory / "hf").mkdir()
+    (directory / "optim").mkdir()
+    (directory / "hf/config.json").write_text("{}")
+    (directory / "hf/model.safetensors").write_bytes(bytes(range(256)) * 8)
+    (directory / "optim/adamw.safetensors").write_bytes(b"moments" * 100)
+
+
+def write(root: Path, rollout_id: int, keep: int = 9, size: int = 0) -> Checkpoint:
+    async def save(directory: Path) -> None:
+        await save_model(directory)
+        (directory / "optim/more").write_bytes(b"\1" * size)
+
+    return asyncio.run(write_checkpoint(root, rollout_id, STATE | {"n": rollout_id}, save, keep))
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def newest(root: Path) -> tuple[int | None, list[str]]:
+    said: list[str] = []
+    found = newest_checkpoint(root, said.append)
+    return found.rollout_id if found else None, said
+
+
+def test_what_was_written_is_found_whole(tmp_path: Path) -> None:
+    written = asyncio.run(write_checkpoint(tmp_path, 3, STATE, save_model, keep=2))
+    assert written == Checkpoint(tmp_path / "rollout_000003", 3) == verify(written.path)
+    assert newest_checkpoint(tmp_path, print) == written
+    assert written.state() == STATE
+    found = sorted(path.relative_to(written.path).as_posix() for path in written.path.rglob("*") if path.is_file())
+    assert tuple(found) == FILES
+    manifest = json.loads((written.path / MANIFEST).read_text())
+    assert sorted(manifest["files"]) == sorted(set(FILES) - {"manifest.json"})
+    assert manifest["files"]["hf/config.json"]["bytes"] == 2
+
+
+def test_a_folder_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
+    (tmp_path / "rollout_notes").mkdir()
+    (tmp_path / "rollout_000009").write_text("not a directory")
+    assert newest(tmp_path) == (None, [])
+
+
+def test_order_is_by_number_not_by_spelling(tmp_path: Path) -> None:
+    write(tmp_path, 999_999)
+    write(tmp_path, 1_000_000)
+    assert newest(tmp_path)[0] == 1_000_000
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [remove, cut, empty, flip])
+@pytest.mark.parametrize("name", FILES)
+def test_damage_to_any_file_is_named_and_the_checkpoint_before_is_used(
+    tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    write(tmp_path, 5)
+    damaged = write(tmp_path, 10).path
+    damage(damaged / name)
+    with pytest.raises(CheckpointError, match=f"checkpoint {damaged} is damaged: .*") as raised:
+        verify(damaged)
+    assert name in str(raised.value) or name == "manifest.json"
+    rollout_id, said = newest(tmp_path)
+    assert rollout_id == 5
+    assert said == [f"{raised.value}; trying the one before it"]
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_changed_byte_of_the_manifest_changes_what_is_resumed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A change is seen, or it is one of spelling."""
+    written = write(tmp_path_factory.mktemp("run"), 12)
+    manifest = written.path / MANIFEST
+    content = bytearray(manifest.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    manifest.write_bytes(content)
+    try:
+        assert verify(written.path) == written
+    except CheckpointError:
+        return
+    assert json.loads(content)["rollout_id"] == 12
+
+
+def test_when_all_are_damaged_all_are_named(tmp_path: Path) -> None:
+    for rollout_id in (5, 10):
+        remove(write(tmp_path, rollout_id).path / "state.json")
+    with pytest.raises(CheckpointError, match=r"no usable checkpoint: .*rollout_000010.*rollout_000005"):
+        newest(tmp_path)
+
+
+def test_a_checkpoint_of_another_release_says_so(tmp_path: Path) -> None:
+    manifest = write(tmp_path, 5).path / MANIFEST
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": 99}))
+    with pytest.raises(CheckpointError, match="schema version 99, and this release reads 1"):
+        newest(tmp_path)
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for rollout_id in (0, 5, 10, 15):
+        write(tmp_path, rollout_id, keep=2)
+    assert names(tmp_path) == ["rollout_000010", "rollout_000015"]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_checkpoints_of_a_future_that_was_given_up_are_removed(tmp_path: Path, keep: int) -> None:
+    """After a resume from before a damaged checkpoint, this one must neither be resumed nor counted."""
+    write(tmp_path, 10, keep)
+    remove(write(tmp_path, 15, 2).path / "state.json")
+    write(tmp_path, 12, keep)
+    assert names(tmp_path) == ["rollout_000010", "rollout_000012"][-keep:]
+
+
+def test_one_can_be_replaced_and_is_never_missing_meanwhile(tmp_path: Path) -> None:
+    write(tmp_path, 5, keep=1)
+    second = write(tmp_path, 5, keep=1, size=77)
+    assert names(tmp_path) == ["rollout_000005"]
+    assert (second.path / "optim/more").stat().st_size == 77
+    # The instant between the two renames:
+    second.path.rename(tmp_path / "rollout_000005.old")
+    assert newest(tmp_path) == (5, [])
+    write(tmp_path, 5, keep=1)
+    assert names(tmp_path) == ["rollout_000005"]
+
+
+def test_a_replacement_is_preferred_to_what_it_replaces(tmp_path: Path) -> None:
+    first = write(tmp_path, 5).path
+    shutil.copytree(first, tmp_path / "rollout_000005.old")
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["rollout_000005.old", "rollout_000005"]
+
+
+def test_what_a_kill_left_half_written_is_no_checkpoint_and_is_cleared_away(tmp_path: Path) -> None:
+    write(tmp_path, 5)
+    shutil.copytree(tmp_path / "rollout_000005", tmp_path / ".rollout_000007.tmp")
+    assert newest(tmp_path) == (5, [])
+    write(tmp_path, 10)
+    assert names(tmp_path) == ["rollout_000005", "rollout_000010"]
+
+
+def test_a_failing_trainer_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+    async def fail(directory: Path) -> None:
+        await save_model(directory)
+        raise WorkerError("trainer 0 raised in save()")
+
+    write(tmp_path, 5)
+    with pytest.raises(WorkerError, match="trainer 0 raised"):
+        asyncio.run(write_checkpoint(tmp_path, 10, STATE, fail, keep=1))
+    assert names(tmp_path) == ["rollout_000005"]
+    assert newest(tmp_path) == (5, [])
+
+
+def test_a_full_disk_names_the_checkpoint_that_survives(tiny_disk: Path) -> None:
+    write(tiny_disk, 5, size=100_000)
+    with pytest.raises(RunFolderError, match="No space left on device") as raised:
+        write(tiny_disk, 10, size=4_000_000)
+    assert f"cannot write checkpoint {tiny_disk / 'rollout_000010'}" in str(raised.value)
+    assert "(0.0 MiB free); rollout_000005 is untouched" in str(raised.value)
+    assert names(tiny_disk) == ["rollout_000005"]
+    assert newest(tiny_disk) == (5, [])
+
+
+def test_a_full_disk_at_the_first_checkpoint_says_that_there_is_none(tiny_disk: Path) -> None:
+    with pytest.raises(RunFolderError, match="there is none before it"):
+        write(tiny_disk, 0, size=4_000_000)
+    assert newest(tiny_disk) == (None, [])
+
+
+def test_a_full_disk_met_by_the_trainers_process_is_told_as_such(tiny_disk: Path) -> None:
+    """Its error comes as the text of a worker's traceback."""
+
+    async def save_in_a_worker(directory: Path) -> None:
+        code = f"open({str(directory / 'weights')!r}, 'wb').write(bytes(4_000_000))"
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE)
+        _, trace = await worker.communicate()
+        raise WorkerError(f"trainer 0 raised in save()\n{trace.decode()}")
+
+    write(tiny_disk, 5)
+    with pytest.raises(RunFolderError, match=r"No space left on device .*; rollout_000005 is untouched"):
+        asyncio.run(write_checkpoint(tiny_disk, 10, STATE, save_in_a_worker, keep=1))
+    assert names(tiny_disk) == ["rollout_000005"]
+
+
+LIMITED = """
+import asyncio, resource, sys
+from pathlib import Path
+from slime_core.errors import RunFolderError
+from slime_core.run import write_checkpoint
+
+async def save(directory):
+    (directory / "weights").write_bytes(bytes(int(sys.argv[2])))
+
+root = Path(sys.argv[1])
+asyncio.run(write_checkpoint(root, 5, {}, save, 2))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    asyncio.run(write_checkpoint(root, 10, {}, save, 2))
+except RunFolderError as error:
+    print(error)
+"""
+
+
+def test_a_limit_on_file_sizes_names_the_checkpoint_that_survives(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), "5000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "File too large" in done.stdout
+    assert "rollout_000005 is untouched" in done.stdout
+    assert names(tmp_path) == ["rollout_000005"]
+    assert newest(tmp_path) == (5, [])

@@ -1,0 +1,76 @@
+import asyncio
+import os
+import signal
+
+import pytest
+
+from slime_core.run.stop import StopRequest, on_signals
+
+
+async def next_message(said: list[str]) -> str:
+    async with asyncio.timeout(10):
+        while not said:  # noqa: ASYNC110  # a signal arrives when it arrives
+            await asyncio.sleep(0.01)
+    return said.pop()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_to_stop_and_interrupts_nothing(sent: signal.Signals) -> None:
+    async def go() -> None:
+        stop, said = StopRequest(), list[str]()
+        with on_signals(stop, said.append):
+            assert not stop.asked
+            os.kill(os.getpid(), sent)
+            assert "finishing this step" in await next_message(said)
+            assert stop.asked
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
+    said = list[str]()
+
+    async def go() -> None:
+        with on_signals(StopRequest(), said.append):
+            os.kill(os.getpid(), first)
+            await next_message(said)
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(go())
+    assert said == ["stopping at once; the newest checkpoint stays"]
+
+
+def test_sigterm_never_cancels_however_often_it_comes() -> None:
+    async def go() -> None:
+        said = list[str]()
+        with on_signals(StopRequest(), said.append):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.05)
+        assert len(said) == 1
+
+    asyncio.run(go())
+
+
+def test_one_ctrl_c_cancels_nothing_when_the_run_was_ending_anyway() -> None:
+    async def go() -> None:
+        stop, said = StopRequest(), list[str]()
+        stop.ask(enough=True)
+        with on_signals(stop, said.append):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert "finishing this step" in await next_message(said)
+
+    asyncio.run(go())
+
+
+def test_afterwards_ctrl_c_means_what_it_always_means() -> None:
+    async def go() -> None:
+        with on_signals(StopRequest(), print):
+            pass
+
+    asyncio.run(go())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
