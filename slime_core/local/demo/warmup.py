@@ -31,7 +31,7 @@ class WarmUp:
     """Share of worked solutions in the first part; 1 minus it in the second."""
 
 
-RECIPES = {"chain": WarmUp(steps=400), "word": WarmUp(steps=480)}
+RECIPES = {"chain": WarmUp(steps=400, lr=3e-3, min_lr=1.5e-4), "word": WarmUp(steps=480)}
 """Task -> recipe."""
 
 
