@@ -1,0 +1,182 @@
+"""Runs that are killed, stopped or damaged end with what an undisturbed run ends with, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import Command, Folder, Scene
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left processes in /proc")
+
+STOPPED, INTERRUPTED = 75, 130
+ORPHANS_END_S = 10.0
+START_S, SAVE_S = 4.0, 0.03
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a run is killed: so long after something happened."""
+
+    after: str
+    """start: of the command; row: it wrote metrics; save: it began a checkpoint."""
+    rows: int
+    """How many rows it wrote before."""
+    delay_s: float
+
+    def wait(self, command: Command, folder: Folder, started: float) -> None:
+        """Return at this moment."""
+        if self.after != "start":
+            command.wait_until(lambda: folder.rows_since(started) >= self.rows)
+        if self.after == "save":
+            command.wait_until(folder.is_saving)
+        time.sleep(self.delay_s)
+
+
+def draw_moments(draw: random.Random, step_s: float) -> list[Moment]:
+    """Ten moments: starting up, generating or training, writing a checkpoint."""
+    moments = [Moment("start", 0, draw.uniform(0.1, START_S)) for _ in range(3)]
+    moments += [Moment("row", draw.randint(1, 3), draw.uniform(0, step_s)) for _ in range(4)]
+    moments += [Moment("save", draw.randint(1, 3), draw.uniform(0, SAVE_S)) for _ in range(3)]
+    draw.shuffle(moments)
+    return moments
+
+
+def assert_same_run(run: Folder, undisturbed: Folder) -> None:
+    """Metrics, accounts, samples, weights and optimizer are equal; nothing half-written is left."""
+    assert run.metrics() == undisturbed.metrics()
+    found, expected = run.results(), undisturbed.results()
+    assert found.keys() == expected.keys()
+    assert "optim/adamw.safetensors" in {name.partition("rollout_")[2].partition("/")[2] for name in found}
+    assert [name for name in expected if found[name] != expected[name]] == []
+    assert not (run.path / "scratch").exists()
+    assert not run.is_saving()
+
+
+def assert_gone(commands: list[Command]) -> None:
+    """No process of any of the commands is left."""
+    end = time.monotonic() + ORPHANS_END_S
+    while left := [pid for command in commands for pid in command.living()]:
+        assert time.monotonic() < end, f"processes {left} outlived their driver by {ORPHANS_END_S} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("seed", [11])
+def test_a_run_killed_at_ten_random_instants_ends_like_one_that_was_not(
+    scene: Scene, undisturbed: Folder, seed: int
+) -> None:
+    moments = draw_moments(random.Random(seed), undisturbed.step_s())
+    folder, commands = scene.folder("killed"), []
+    for moment in moments:
+        print(moment, "after", len(folder.metrics()), "rows")
+        started = time.time()
+        commands.append(command := scene.train("killed"))
+        moment.wait(command, folder, started)
+        command.signal_driver(signal.SIGKILL)
+        assert command.wait()[0] == -signal.SIGKILL, "it ended before it was killed"
+    commands.append(last := scene.train("killed"))
+    code, output = last.wait()
+    assert code == 0, output
+    assert_same_run(folder, undisturbed)
+    assert_gone(commands)
+
+
+def test_the_same_seed_in_another_folder_gives_the_same_run(scene: Scene, undisturbed: Folder) -> None:
+    code, output = scene.train("twin").wait()
+    assert code == 0, output
+    assert_same_run(scene.folder("twin"), undisturbed)
+
+
+def test_stopped_by_sigterm_and_by_ctrl_c_it_saves_and_resumes(scene: Scene, undisturbed: Folder) -> None:
+    folder = scene.folder("stopped")
+    commands = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        started = time.time()
+        commands.append(command := scene.start("resume", str(folder.path)) if commands else scene.train("stopped"))
+        command.wait_until(lambda since=started: folder.rows_since(since) >= 2)
+        # A terminal's Ctrl-C reaches the workers too, and so does a service manager's SIGTERM.
+        command.signal_all(number)
+        code, output = command.wait()
+        assert code == STOPPED, output
+        assert f"slime resume {folder.path}" in output
+        done = folder.metrics()[-1]["rollout_id"]
+        assert int(folder.newest().name.removeprefix("rollout_")) >= done
+    commands.append(last := scene.start("resume", str(folder.path)))
+    code, output = last.wait()
+    assert code == 0, output
+    assert_same_run(folder, undisturbed)
+    assert_gone(commands)
+
+
+def test_ctrl_c_twice_stops_at_once_and_keeps_the_newest_checkpoint(scene: Scene, undisturbed: Folder) -> None:
+    folder = scene.copy(undisturbed, "impatient")
+    before, last = sorted((folder.path / "checkpoints").iterdir())[-2:]
+    shutil.rmtree(last)
+    command = scene.start("resume", str(folder.path), REWARD_SECONDS="100")
+    command.wait_until(lambda: "continuing after" in command.log.read_text())
+    command.signal_all(signal.SIGINT)
+    command.wait_until(lambda: "press Ctrl-C again" in command.log.read_text())
+    command.signal_all(signal.SIGINT)
+    code, output = command.wait()
+    assert code == INTERRUPTED, output
+    assert folder.newest() == before
+    assert_gone([command])
+
+
+def test_ctrl_c_while_workers_start_still_ends_in_good_order(scene: Scene) -> None:
+    folder = scene.folder("early")
+    command = scene.train("early")
+    command.wait_until((folder.path / "scratch").exists)
+    time.sleep(1.0)
+    command.signal_all(signal.SIGINT)
+    code, output = command.wait()
+    assert code == STOPPED, output
+    assert folder.newest().name == "rollout_000000"
+    assert_gone([command])
+
+
+def test_damaged_checkpoints_are_named_and_the_one_before_them_is_used(scene: Scene, undisturbed: Folder) -> None:
+    folder = scene.copy(undisturbed, "damaged")
+    first, second, third = sorted((folder.path / "checkpoints").iterdir())
+    with (third / "hf" / "model.safetensors").open("r+b") as file:
+        file.truncate(1000)
+    flipped = bytearray((second / "optim" / "adamw.safetensors").read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    (second / "optim" / "adamw.safetensors").write_bytes(flipped)
+    code, output = scene.start("resume", str(folder.path)).wait()
+    assert code == 0, output
+    assert f"{third} is damaged: hf/model.safetensors" in output.replace("\n", " ")
+    assert f"{second} is damaged: optim/adamw.safetensors" in output.replace("\n", " ")
+    assert f"continuing after rollout {int(first.name.removeprefix('rollout_'))} of" in output
+    assert_same_run(folder, undisturbed)
+
+
+def test_when_every_checkpoint_is_damaged_the_run_refuses_to_start_over(scene: Scene, undisturbed: Folder) -> None:
+    folder = scene.copy(undisturbed, "ruined")
+    for checkpoint in (folder.path / "checkpoints").iterdir():
+        (checkpoint / "manifest.json").unlink()
+    code, output = scene.start("resume", str(folder.path)).wait()
+    assert code == 2, output
+    assert "no usable checkpoint" in output
+    assert (folder.path / "metrics.jsonl").read_bytes() == (undisturbed.path / "metrics.jsonl").read_bytes()
+
+
+def test_one_rank_and_one_worker_do_what_two_do(scene: Scene, undisturbed: Folder) -> None:
+    flags = ("--trainer.local.ranks", "1", "--engine.local.workers", "1", "--num-rollout", "2")
+    code, output = scene.train("single", *flags).wait()
+    assert code == 0, output
+    evaluation, first = (row["metrics"] for row in scene.folder("single").metrics()[:2])
+    expected_evaluation, expected = (row["metrics"] for row in undisturbed.metrics()[:2])
+    assert evaluation == expected_evaluation
+    rollout = [name for name in expected if name.startswith("rollout/")]
+    assert {name: first[name] for name in rollout} == {name: expected[name] for name in rollout}
+    # Two ranks add their gradients in another order than one does.
+    assert first == pytest.approx(expected, rel=1e-4, abs=1e-6)
