@@ -28,7 +28,7 @@ from slime_core.config import read_run_file
 from slime_core.run.demo import SIZES
 
 SLIME = [sys.executable, "-m", "slime_core"]
-SAMPLED_S = 0.25
+SAMPLED_S = 1.0
 LAST = 10
 EVAL_SAMPLES = 4
 THREADS = ("default", "1")
@@ -207,14 +207,15 @@ def _evaluate(model: Path, run: Path, save: Path) -> float:
 
 def _measure(command: list[str]) -> Usage:
     """Run a command to its end, watching its processes."""
+    mark = f"SLIME_BENCHMARK={time.monotonic_ns()}"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, env=environment | dict([mark.split("=")]))
     peak, ticks = 0, dict[int, int]()
 
     def watch() -> None:
         nonlocal peak
         while process.poll() is None:
-            found = list(_session(process.pid))
+            found = list(_processes(mark))
             peak = max(peak, sum(memory for _, memory, _ in found))
             ticks.update({pid: used for pid, _, used in found})
             time.sleep(SAMPLED_S)
@@ -230,19 +231,18 @@ def _measure(command: list[str]) -> Usage:
     return Usage(peak // 1024, max(0.0, busy - sum(ticks.values())) / total)
 
 
-def _session(leader: int) -> Iterator[tuple[int, int, int]]:
-    """Process id, proportional set size in KiB and clock ticks used, of every process of a session."""
+def _processes(mark: str) -> Iterator[tuple[int, int, int]]:
+    """Id, proportional set size in KiB and clock ticks used, of every process with an entry in its environment."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            pid = int(folder.name)
-            if os.getsid(pid) != leader:
+            if mark.encode() not in (folder / "environ").read_bytes().split(b"\0"):
                 continue
             lines = (folder / "smaps_rollup").read_text().splitlines()
             memory = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except (OSError, StopIteration):
             continue  # it ended meanwhile
-        yield pid, memory, int(fields[11]) + int(fields[12])
+        yield int(folder.name), memory, int(fields[11]) + int(fields[12])
 
 
 def _machine_ticks() -> tuple[int, int]:
