@@ -31,7 +31,7 @@ from slime_core.telemetry import make_display
 def demo(task: str, seed: int, num_rollout: int | None, save: Path | None, no_progress: bool) -> int:
     """Train a tiny model from nothing and watch its reward rise.
 
-    Builds a model of 380,672 weights and warms it up on generated solutions (kept in runs/demo-base-TASK), then
+    Builds a model of under 400,000 weights and warms it up on generated solutions (kept in runs/demo-base-TASK), then
     trains it with GRPO and the `math` reward. Killed and called again, it continues.
     """
     root = save or Path("runs") / f"demo-{task}-{seed}"

@@ -1,15 +1,23 @@
 """`slime plan`: everything resolved and checked, nothing started."""
 
 import json
+import sys
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import plan_run
-from slime_core.config import Plan, describe_plan
+from slime_core.config import FAMILIES, Plan, describe_plan
+from slime_core.local.model import explain_path
+
+WIDE = 100
+"""Columns from which on a choice's plugin and place fit side by side."""
+
+LOCAL_ENGINE = "slime-core/local"
 
 
 @click.command(cls=RunCommand)
@@ -26,21 +34,49 @@ def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: o
 
 
 def show_plan(resolved: Plan, console: Console) -> None:
-    """Print a plan as tables."""
+    """Print a plan as tables; what is at its default is dim."""
     described = describe_plan(resolved)
-    table = Table(title="choices", title_justify="left", box=None, pad_edge=False)
-    for column in ("role", "choice", "plugin", "defined at", "settings"):
-        table.add_column(column, overflow="fold")
+    choices, settings, keys = (Table.grid(padding=(0, 2, 0, 0)) for _ in range(3))
+    for _ in range(3):
+        choices.add_column(overflow="fold")
+    beside = "  " if console.width >= WIDE else "\n"
     for row in described["choices"]:
-        settings = ", ".join(f"{key}={value}" for key, value in row["settings"].items())
         weight = "" if row["weight"] == 1.0 else f" x {row['weight']:g}"
-        table.add_row(row["role"], row["choice"] + weight, f"{row['plugin']} {row['version']}", row["origin"], settings)
-    console.print(table)
-    keys = Table(title="\nkeys", title_justify="left", box=None, pad_edge=False, show_header=False)
-    for key, value in described["keys"].items():
-        keys.add_row(key, json.dumps(value))
-    console.print(keys)
-    console.print(f"\nweights travel by: {described['transport']}")
-    console.print(f"model architecture: {described['architecture']}")
-    if described["unused"]:
-        console.print(f"unused sections: {', '.join(described['unused'])}")
+        made_by = f"{row['plugin']} {row['version']}".strip()
+        place = Text.assemble(made_by, beside, (_short(row["origin"]), "dim"))
+        choices.add_row(row["role"], Text(row["choice"] + weight, "bold"), place)
+    for role, several in resolved.roles.items():
+        for chosen in several:
+            for key, info in type(chosen.settings).model_fields.items():
+                name, value = f"{role}.{chosen.reference}.{key}", getattr(chosen.settings, key)
+                settings.add_row(*_line(name, value, info.get_default(call_default_factory=True)))
+    for attribute, family in FAMILIES.items():
+        for key, info in family.model_fields.items():
+            value = getattr(getattr(resolved.config, attribute), key)
+            keys.add_row(*_line(key, value, info.get_default(call_default_factory=True)))
+    for title, table in (("choices", choices), ("settings", settings), ("keys", keys)):
+        console.print(Text(title, "bold cyan"))
+        console.print(table)
+        console.print()
+    console.print(Text(f"weights travel by   {described['transport']}"))
+    console.print(Text(f"model architecture  {described['architecture']}"))
+    if resolved.one("engine").registered.qualified == LOCAL_ENGINE:
+        path, why = explain_path(resolved.model_config())
+        console.print(Text(f"local model path    {path}: {why}"))
+    for section in described["unused"]:
+        console.print(Text(f"unused section      [{section}]: nothing chooses {section.partition('.')[2]!r}", "yellow"))
+
+
+def _line(name: str, value: object, default: object) -> tuple[Text, Text]:
+    shown = "-" if value is None else json.dumps(value, default=str)
+    style = "dim" if value == default else "bold"
+    return Text(name, style), Text(shown, style)
+
+
+def _short(origin: str) -> str:
+    """A place in the source, relative to where Python or the shell finds it."""
+    places = sorted((place for place in (*sys.path, str(Path.cwd())) if place), key=len, reverse=True)
+    for place in places:
+        if origin.startswith(f"{place}/"):
+            return origin[len(place) + 1 :]
+    return origin

@@ -1,6 +1,5 @@
 """A plan as plain data, for `slime plan` and plan.json."""
 
-import json
 from typing import TypedDict
 
 from slime_core.config.families import FAMILIES
@@ -58,5 +57,7 @@ def describe_plan(plan: Plan) -> PlanDescription:
 
 
 def _architecture(plan: Plan) -> str:
-    config = json.loads((plan.config.run.hf_checkpoint / "config.json").read_text(encoding="utf-8"))
-    return ", ".join(config.get("architectures") or [config.get("model_type", "unknown")])
+    match plan.model_config():
+        case {"architectures": [str(name), *_]} | {"model_type": str(name)}:
+            return name
+    return "unknown"

@@ -28,7 +28,7 @@ from slime_core.roles import (
     Transport,
     agree_transport,
 )
-
+from slime_core.sample import Json
 
 DEFAULT_FILTER = "slime-core/fifo"
 
@@ -65,6 +65,10 @@ class Plan:
     """How weights travel from the trainer to the engine."""
     unused: tuple[str, ...]
     """Sections of the run file that nothing selected."""
+
+    def model_config(self) -> dict[str, Json]:
+        """The model's config.json."""
+        return read_model_config(self.config.run.hf_checkpoint)
 
     def one(self, role: str) -> Chosen:
         """The single choice of a role that must have one."""
@@ -133,8 +137,13 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
     buffer = roles["buffer"][0]
     own_filter = roles["buffer_filter"][0]
-    if not cast(BufferSpec, buffer.registered.spec).uses_buffer_filter and own_filter.registered.qualified != DEFAULT_FILTER:
-        raise ConfigError(f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none")
+    if (
+        not cast(BufferSpec, buffer.registered.spec).uses_buffer_filter
+        and own_filter.registered.qualified != DEFAULT_FILTER
+    ):
+        raise ConfigError(
+            f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none"
+        )
 
 
 def check_model_dir(directory: Path) -> None:
@@ -156,7 +165,20 @@ def check_model_dir(directory: Path) -> None:
             f"no tokenizer.json: {listed}. Make one with "
             f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers."
         )
+    read_model_config(directory)
+
+
+def read_model_config(directory: Path) -> dict[str, Json]:
+    """The config.json of a model directory.
+
+    Raises:
+        ModelError: it is not a JSON object.
+    """
+    path = directory / "config.json"
     try:
-        json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        config: Json = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"{directory / 'config.json'} is not JSON: {error}") from None
+        raise ModelError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} holds {type(config).__name__}, expected an object")
+    return config

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from slime_core.local.model import GroupTokens, UnusableModelError, load_model
+from slime_core.errors import ModelError
+from slime_core.local.model import GroupTokens, load_model
 
 CASES = [
     ("qwen3", {"tie_word_embeddings": True}),
@@ -83,19 +84,19 @@ def test_a_vector_that_does_not_fit_is_refused(tiny_hf: Callable[..., Path], fla
 
 
 def test_directories_without_a_causal_lm_are_refused(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(UnusableModelError, match=r"has no config\.json"):
+    with pytest.raises(ModelError, match=r"has no config\.json"):
         load_model(tmp_path)
     source = tiny_hf("qwen2", tie_word_embeddings=False)
     (tmp_path / "config.json").write_text((source / "config.json").read_text())
-    with pytest.raises(UnusableModelError, match="no causal LM could be loaded"):
+    with pytest.raises(ModelError, match="no causal LM could be loaded"):
         load_model(tmp_path)
     weights = load_file(source / "model.safetensors")
     del weights["lm_head.weight"]
     from safetensors.torch import save_file
 
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnusableModelError, match=r"lack 1 tensors of Qwen2ForCausalLM, the first is lm_head\.weight"):
+    with pytest.raises(ModelError, match=r"lack 1 tensors of Qwen2ForCausalLM, the first is lm_head\.weight"):
         load_model(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
-    with pytest.raises(UnusableModelError, match="no-such-model"):
+    with pytest.raises(ModelError, match="no-such-model"):
         load_model(tmp_path)

@@ -10,7 +10,7 @@ Names are resolved on first use, so that `model.support`, which needs no torch, 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slime_core.local.model.base import DecodeState, LocalModel, UnusableModelError
+    from slime_core.local.model.base import DecodeState, LocalModel
     from slime_core.local.model.layout import Slot
     from slime_core.local.model.load import load_model
     from slime_core.local.model.support import ModelPath, explain_path
@@ -23,7 +23,6 @@ __all__ = [
     "ModelPath",
     "Slot",
     "TokenLogProbs",
-    "UnusableModelError",
     "explain_path",
     "load_model",
 ]
@@ -35,7 +34,6 @@ _HOME = {
     "ModelPath": "support",
     "Slot": "layout",
     "TokenLogProbs": "tokens",
-    "UnusableModelError": "base",
     "explain_path": "support",
     "load_model": "load",
 }

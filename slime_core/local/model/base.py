@@ -28,10 +28,6 @@ TOKENIZER_FILES = (
 )
 
 
-class UnusableModelError(ValueError):
-    """A directory that holds no causal LM this package can run."""
-
-
 class DecodeState(Protocol):
     """Rows of tokens being extended in lockstep: all have drawn the same number."""
 

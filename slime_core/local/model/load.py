@@ -13,7 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
-from slime_core.local.model.base import LocalModel, UnusableModelError
+from slime_core.errors import ModelError
+from slime_core.local.model.base import LocalModel
 from slime_core.local.model.fast import DecoderShape, FastModel
 from slime_core.local.model.layout import lay_out
 from slime_core.local.model.plain import PlainModel
@@ -25,11 +26,11 @@ def load_model(hf_dir: Path) -> LocalModel:
     """Load a causal LM bound to a fresh flat vector, on the fast path where `explain_path` says so.
 
     Raises:
-        UnusableModelError: no config.json, no causal LM, or weights missing from the files.
+        ModelError: no config.json, no causal LM, or weights missing from the files.
     """
     why_config = hf_dir / "config.json"
     if not why_config.is_file():
-        raise UnusableModelError(
+        raise ModelError(
             f"no model could be loaded from {hf_dir}: it has no config.json; expected a Hugging Face directory with"
             " config.json, model.safetensors and tokenizer files"
         )
@@ -46,7 +47,7 @@ def load_model(hf_dir: Path) -> LocalModel:
     if path == "plain":
         return PlainModel(hf_dir, why, layout, hf, flat)
     if hf.generation_config is None:
-        raise UnusableModelError(f"the model in {hf_dir} cannot generate; expected a causal LM")
+        raise ModelError(f"the model in {hf_dir} cannot generate; expected a causal LM")
     return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, _decoder_shape(hf), flat)
 
 
@@ -58,13 +59,13 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
             hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
     except (OSError, ValueError) as error:
-        raise UnusableModelError(f"no causal LM could be loaded from {hf_dir}: {error}") from error
+        raise ModelError(f"no causal LM could be loaded from {hf_dir}: {error}") from error
     finally:
         _show_progress(shown)
     hf, report = cast("tuple[PreTrainedModel, dict[str, set[str]]]", loaded)
     missing = sorted(report["missing_keys"])
     if missing:
-        raise UnusableModelError(
+        raise ModelError(
             f"the weights in {hf_dir} lack {len(missing)} tensors of {type(hf).__name__}, the first is {missing[0]};"
             " expected a complete causal LM"
         )

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from slime_core.local.model.base import LocalModel, UnusableModelError, check_log_probs_call
+from slime_core.errors import ModelError
+from slime_core.local.model.base import LocalModel, check_log_probs_call
 from slime_core.local.model.layout import Slot
 from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
 
@@ -28,7 +29,7 @@ class PlainModel(LocalModel):
         self._parameters = [hf.get_parameter(slot.name) for slot in layout]
         self.takes_positions = "position_ids" in inspect.signature(hf.forward).parameters
         if "past_key_values" not in inspect.signature(hf.forward).parameters:
-            raise UnusableModelError(
+            raise ModelError(
                 f"{type(hf).__name__} in {source} has no key-value cache to decode with; expected a transformer decoder"
             )
         self.bind(flat)
