@@ -1,7 +1,10 @@
-"""What all tests share: one hypothesis profile, one tiny model, and the command line called in this process."""
+"""What all tests share: one hypothesis profile, one tiny model, the command line called in this process, bad disks."""
 
 import json
-from collections.abc import Callable, Iterable
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,3 +117,41 @@ class Project:
         path = self.root / "run.toml"
         path.write_text(write_toml(values | changes))
         return path
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 2 MiB; skips where mounting is not allowed."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not _mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)):
+        pytest.skip("mounting a small disk needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def read_only_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that this user cannot write to; root ignores permissions and gets a read-only mount."""
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    if os.geteuid():
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o755)
+        return
+    if not _mount("-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)):
+        pytest.skip("this root may not mount, and ignores permissions")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _mount(*arguments: str) -> bool:
+    program = shutil.which("mount")
+    return (
+        program is not None and not subprocess.run([program, *arguments], capture_output=True, check=False).returncode
+    )

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import shutil
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from typing import IO
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
+from slime_core.run.checkpoint import list_checkpoints
 from slime_core.sample import Json
 
 CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "num_rollout", "num_epoch", "step_timeout_s"})
@@ -54,34 +56,42 @@ class RunFolder:
             folder._acquire()
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
-            if folder.config_file.exists() and any(folder.checkpoints.glob("rollout_*")):
-                folder._refuse_other_config(config)
+            text = write_toml(config)
+            if list_checkpoints(folder.checkpoints):
+                folder._refuse_other_config(tomllib.loads(text))
             beside = folder.config_file.with_suffix(".tmp")
-            beside.write_text(write_toml(config), encoding="utf-8")
+            beside.write_text(text, encoding="utf-8")
             beside.rename(folder.config_file)
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
-        except RunFolderError:
+        except BaseException:
             folder.close()
             raise
         return folder
 
     def _acquire(self) -> None:
-        self._lock = (self.root / "lock").open("a+b")
+        lock = (self.root / "lock").open("a+b")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._lock.seek(0)
-            owner = self._lock.read().decode() or "another process"
+            lock.seek(0)
+            owner = lock.read().decode() or "another process"
+            lock.close()
             raise RunFolderError(f"{owner} is running in {self.root}: wait for it, or give another --save") from None
-        self._lock.truncate(0)
-        self._lock.write(f"process {os.getpid()}".encode())
-        self._lock.flush()
+        except OSError:
+            lock.close()
+            raise
+        # Only now: `close` clears the scratch files of whoever holds the lock.
+        self._lock = lock
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}".encode())
+        lock.flush()
 
-    def _refuse_other_config(self, config: Mapping[str, Json]) -> None:
+    def _refuse_other_config(self, now: Mapping[str, Json]) -> None:
+        if not self.config_file.exists():
+            raise RunFolderError(f"{self.root} holds checkpoints, but no run.toml that says of what: restore the file")
         before = read_run_file(self.config_file)
-        now = {key: value for key, value in config.items() if value is not None}
         keys = sorted((before.keys() | now.keys()) - CHANGEABLE)
         differing = [
             f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in keys if before.get(key) != now.get(key)

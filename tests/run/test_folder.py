@@ -1,0 +1,169 @@
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slime_core.config import parse_config
+from slime_core.errors import ConfigError, RunFolderError
+from slime_core.run import RunFolder
+from slime_core.sample import Json
+
+VALUES: dict[str, Json] = {
+    "hf_checkpoint": "model",
+    "save": "run",
+    "prompt_data": "train.jsonl",
+    "num_rollout": 10,
+    "reward": {"use": "math"},
+}
+
+
+def config(**changes: Json) -> dict[str, Json]:
+    return parse_config(VALUES | changes).to_dict()
+
+
+def open_and_close(root: Path, values: dict[str, Json]) -> None:
+    with RunFolder.open(root, values):
+        pass
+
+
+def with_checkpoint(root: Path, values: dict[str, Json]) -> Path:
+    with RunFolder.open(root, values) as folder:
+        (folder.checkpoints / "rollout_000005").mkdir()
+    return root
+
+
+def test_a_new_folder_holds_the_configuration_and_places_for_everything(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "run"
+    with RunFolder.open(root, config()) as folder:
+        assert tomllib.loads(folder.config_file.read_text()) == config()
+        assert all(path.is_dir() for path in (folder.checkpoints, folder.samples, folder.logs, folder.scratch))
+    assert not folder.scratch.exists()
+    folder.close()
+
+
+def test_scratch_files_of_a_killed_run_are_gone_when_it_is_opened_again(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/weights.bin").write_bytes(b"old")
+    with RunFolder.open(tmp_path, config()) as folder:
+        assert list(folder.scratch.iterdir()) == []
+
+
+def test_the_same_configuration_opens_it_again(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path, config())
+    open_and_close(tmp_path, config())
+
+
+def test_without_a_checkpoint_the_configuration_may_change(tmp_path: Path) -> None:
+    open_and_close(tmp_path, config())
+    open_and_close(tmp_path, config(prompt_data="mended.jsonl"))
+    assert tomllib.loads((tmp_path / "run.toml").read_text())["prompt_data"] == "mended.jsonl"
+
+
+def test_another_configuration_is_refused_key_by_key(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path, config())
+    before = (tmp_path / "run.toml").read_bytes()
+    other = config(lr=1e-4, reward={"use": {"math": 0.5}})
+    with pytest.raises(RunFolderError) as raised:
+        RunFolder.open(tmp_path, other)
+    assert str(raised.value) == (
+        f"{tmp_path} holds a run of another config, which differs in\n"
+        "  lr: 1e-06 -> 0.0001\n"
+        "  reward: {'use': {'math': 1.0}} -> {'use': {'math': 0.5}}\n"
+        f"Continue it as it was with `slime resume {tmp_path}`, or give another --save."
+    )
+    assert (tmp_path / "run.toml").read_bytes() == before
+    open_and_close(tmp_path, config())
+
+
+def test_keys_that_change_nothing_of_the_past_may_change_and_are_kept(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path, config())
+    open_and_close(tmp_path, config(num_rollout=20, save_interval=3, save_keep=7, step_timeout_s=5.0))
+    kept = tomllib.loads((tmp_path / "run.toml").read_text())
+    assert (kept["num_rollout"], kept["save_interval"], kept["save_keep"]) == (20, 3, 7)
+
+
+def test_a_setting_that_is_none_is_no_difference(tmp_path: Path) -> None:
+    values = config(loss={"policy_loss": {"eps_clip_high": None}})
+    with_checkpoint(tmp_path, values)
+    open_and_close(tmp_path, values)
+
+
+def test_checkpoints_without_a_configuration_are_refused(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path, config())
+    (tmp_path / "run.toml").unlink()
+    with pytest.raises(RunFolderError, match=r"holds checkpoints, but no run.toml"):
+        RunFolder.open(tmp_path, config())
+
+
+def test_a_damaged_configuration_is_named_and_the_lock_let_go(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path, config())
+    (tmp_path / "run.toml").write_text("lr = ")
+    with pytest.raises(ConfigError, match=r"run.toml is not a TOML file"):
+        RunFolder.open(tmp_path, config())
+    (tmp_path / "run.toml").unlink()
+    (tmp_path / "checkpoints/rollout_000005").rmdir()
+    open_and_close(tmp_path, config())
+
+
+HOLD = """
+import json, sys
+from pathlib import Path
+from slime_core.run import RunFolder
+with RunFolder.open(Path(sys.argv[1]), json.loads(sys.argv[2])) as folder:
+    (folder.scratch / "weights.bin").write_text("in use")
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process_in(root: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", HOLD, str(root), json.dumps(config())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with another_process_in(tmp_path) as process:
+        said = f"process {process.pid} is running in {tmp_path}: wait for it, or give another --save"
+        with pytest.raises(RunFolderError, match=re.escape(said)):
+            RunFolder.open(tmp_path, config())
+        assert (tmp_path / "scratch/weights.bin").read_text() == "in use"
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    with another_process_in(tmp_path) as process:
+        process.kill()
+    open_and_close(tmp_path, config())
+
+
+@pytest.mark.parametrize("below", ["", "run", "deep/run"])
+def test_a_file_in_the_way_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    root = tmp_path / "file" / below
+    with pytest.raises(RunFolderError, match=re.escape(f"run folder {root} is a file, or lies inside one")):
+        RunFolder.open(root, config())
+
+
+def test_a_read_only_place_is_named(read_only_folder: Path) -> None:
+    root = read_only_folder / "run"
+    with pytest.raises(RunFolderError, match=re.escape(f"cannot write to run folder {root}: it is read-only")):
+        RunFolder.open(root, config())
+
+
+def test_a_full_disk_is_named(tiny_disk: Path) -> None:
+    root = tiny_disk / "run"
+    open_and_close(root, config())
+    (tiny_disk / "filler").write_bytes(bytes(1_000_000))
+    with pytest.raises(OSError, match="No space left"):
+        (tiny_disk / "more").write_bytes(bytes(2_000_000))
+    with pytest.raises(RunFolderError, match=re.escape(f"cannot write to run folder {root}: the disk is full")):
+        RunFolder.open(root, config())
