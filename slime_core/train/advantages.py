@@ -30,16 +30,18 @@ class Grpo:
         return self.of_samples(batch.rewards_S, batch.group_index_S)[batch.sample_index_T]
 
     def of_samples(self, rewards_S: torch.Tensor, group_index_S: torch.Tensor) -> torch.Tensor:
-        """Advantages [S] of samples, computed in float64; exactly 0 where a group's rewards are all equal."""
+        """Advantages [S] of samples.
+
+        Computed in float64, in which the mean of equal float32 rewards is exact: their advantage is exactly 0, and no
+        rounding noise is blown up by the division.
+        """
         if not self._settings.rewards_normalization:
             return rewards_S
         _, group_S = torch.unique(group_index_S, return_inverse=True)
         count_G = torch.bincount(group_S).double()
-        lowest_G = torch.full_like(count_G, torch.inf).scatter_reduce_(0, group_S, rewards_S.double(), "amin")
-        # From the lowest on, equal rewards are exact zeros; their own mean would leave rounding noise to divide.
-        above_S = rewards_S.double() - lowest_G[group_S]
-        mean_G = torch.zeros_like(count_G).index_add_(0, group_S, above_S) / count_G
-        advantage_S = above_S - mean_G[group_S]
+        reward_S = rewards_S.double()
+        mean_G = torch.zeros_like(count_G).index_add_(0, group_S, reward_S) / count_G
+        advantage_S = reward_S - mean_G[group_S]
         if self._settings.grpo_std_normalization:
             square_G = torch.zeros_like(count_G).index_add_(0, group_S, advantage_S.square())
             std_G = (square_G / (count_G - 1).clamp_min(1)).sqrt()

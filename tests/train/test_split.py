@@ -151,6 +151,24 @@ def test_ranks_differ_by_the_longest_group_at_most(lengths: list[list[int]], ran
         assert max(load) - min(load) <= max((3 + sum(each) for each in lengths[parity::2]), default=0)
 
 
+@pytest.mark.parametrize(
+    ("prompts", "responses", "shares"),
+    [
+        ([1, 1, 1, 1], [1, 1, 1, 4], [[3], [0, 1, 2]]),  # the longest is dealt first
+        ([9, 1, 1, 1], [1, 2, 2, 2], [[0], [1, 2, 3]]),  # a prompt costs too, once for the whole group
+    ],
+)
+def test_tokens_are_balanced(prompts: list[int], responses: list[int], shares: list[list[int]]) -> None:
+    groups = []
+    for draw, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        group = made(draw, [response, response], [0.0, 1.0])
+        for sample in group.samples:
+            sample.tokens = [1] * prompt + [5] * response
+        groups.append(group)
+    batches = split_step(groups, [1.0] * 4, 2)
+    assert [sorted(set(batch.group_index_S)) for batch in batches] == shares
+
+
 def test_more_ranks_than_groups_leave_empty_batches() -> None:
     batches = split_step([made(0, [2, 3], [0.0, 1.0])], [1.0], 3)
     assert [len(batch.rewards_S) for batch in batches] == [2, 0, 0]
