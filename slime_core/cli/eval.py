@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from slime_core.catalog import Catalog
+from slime_core.cli.resume import run_file_of
 from slime_core.cli.run_options import RunCommand, collect_values
-from slime_core.config import merge, parse_config, resolve
+from slime_core.config import parse_config, resolve
 from slime_core.errors import CheckpointError, ConfigError
 from slime_core.run import RunFolder, newest_checkpoint
 from slime_core.run.evaluation import evaluate_model
@@ -25,9 +26,7 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
 
     slime eval runs/first --n-samples-per-eval-prompt 8
     """
-    values = _values(run, flags, ctx.obj)
-    if not values.get("eval_prompt_data"):
-        raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME PATH")
+    values = _for_evaluation(_values(run, flags, ctx.obj))
     plan = resolve(parse_config(values), Catalog.discover())
     root = plan.config.run.save
     with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
@@ -39,14 +38,28 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
 
 
 def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json]) -> dict[str, Json]:
-    """Keys of the evaluation: it has a folder of its own, so that a run's folder is never touched."""
+    """Keys of what is evaluated: it has a folder of its own, so that a run's folder is never touched."""
     if run is None or not run.is_dir():
         values = collect_values(run, flags, settings)
-        values.setdefault("save", f"runs/{run.stem if run else 'model'}-eval")
-        return values | {"eval_interval": 1, "num_rollout": 1}
-    values = merge(collect_values(run / "run.toml", flags, settings), {"eval_interval": 1})
+        return {"save": f"runs/{run.stem if run else 'model'}-eval"} | values
+    values = collect_values(run_file_of(run), flags, settings)
     checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(text, err=True))
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet")
-    own = f"{run}-eval/{checkpoint.path.name}"
-    return values | {"hf_checkpoint": str(checkpoint.path / "hf"), "save": own}
+    own = flags["save"] or f"{run}-eval/{checkpoint.path.name}"
+    return values | {"hf_checkpoint": str(checkpoint.path / "hf"), "save": str(own)}
+
+
+def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
+    """The same keys without what only training needs; nothing is drawn from a training set, so none is read."""
+    sets = values.get("eval_prompt_data")
+    if not sets or not isinstance(sets, dict):
+        raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME PATH")
+    kept = {key: value for key, value in values.items() if key not in ("num_epoch", "rollout_max_prompt_len")}
+    for key in ("input_key", "label_key"):
+        if (own := kept.pop(f"eval_{key}", None)) is not None:
+            kept[key] = own
+    kept["prompt_data"] = next(iter(sets.values()))
+    kept["data_source"], kept["tracker"] = {"use": "prompts"}, {"use": []}
+    kept["eval_interval"] = kept["num_rollout"] = 1
+    return kept

@@ -19,11 +19,21 @@ from slime_core.sample import Json
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 def resume(run_dir: Path, no_progress: bool, **changes: str | None) -> int:
     """Continue the run in RUN_DIR."""
-    run_file = run_dir / "run.toml"
-    if not run_file.exists():
-        raise RunFolderError(f"{run_dir} is no run folder: it has no run.toml")
+    run_file = run_file_of(run_dir)
     over: dict[str, Json] = {key: value for key, value in changes.items() if value is not None}
     values = merge(read_run_file(run_file), over) | {"save": str(run_dir)}
     if "num_rollout" in over:
         values.pop("num_epoch", None)
     return execute(resolve(parse_config(values), Catalog.discover()), no_progress)
+
+
+def run_file_of(run_dir: Path) -> Path:
+    """The run file that a run folder keeps.
+
+    Raises:
+        RunFolderError: it is no run folder.
+    """
+    for name in ("run.toml", "checkpoints"):
+        if not (run_dir / name).exists():
+            raise RunFolderError(f"{run_dir} is no run folder: it has no {name}. Give the folder named by --save.")
+    return run_dir / "run.toml"

@@ -122,6 +122,7 @@ async def _warm_up(
             start = done.rollout_id
         tokenizer = HfTokenizer.load(init)
         for step in range(start, recipe.steps):
+            display.phase(f"trainer: {recipe.batch} solutions")
             report = await trainer.train(*_sft_groups(task, tokenizer, step, recipe))
             display.row(step, report.steps[0])
             if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == recipe.steps:

@@ -1,0 +1,62 @@
+"""`slime eval`: a run's newest checkpoint, or any model, on evaluation sets."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slime_core.telemetry import MetricsLog, SampleLog
+
+Slime = Callable[..., Any]
+Project = Any
+
+
+@pytest.fixture
+def sets(project: Project) -> list[str]:
+    project.write_prompts("easy.jsonl", 3)
+    project.write_prompts("hard.jsonl", 5)
+    return ["--eval-prompt-data", "easy", "easy.jsonl", "--eval-prompt-data", "hard", "hard.jsonl"]
+
+
+def test_a_run_evaluates_every_set_and_the_command_repeats_the_last_one(
+    project: Project, slime: Slime, sets: list[str]
+) -> None:
+    flags = ["--eval-interval", 1, "--n-samples-per-eval-prompt", 4, "--num-rollout", 1]
+    assert slime("train", "run.toml", *sets, *flags).code == 0
+    before, _, after = (row.metrics for row in MetricsLog.read(project.run / "metrics.jsonl"))
+    names = {f"eval/{name}{detail}" for name in ("easy", "hard") for detail in ("", "-pass@1", "-pass@2", "-pass@4")}
+    assert names <= before.keys()
+    assert names <= after.keys()
+    files = sorted(path.name for path in (project.run / "samples").glob("eval_*"))
+    assert files == ["eval_000000.jsonl", "eval_000001.jsonl"]
+    assert (project.run / "report" / "transcripts.md").exists()
+
+    ran = slime("eval", "runs/run")
+    assert ran.code == 0, ran.err
+    found = json.loads((project.root / "runs" / "run-eval" / "rollout_000001" / "eval.json").read_text())
+    assert found == {name: value for name, value in after.items() if name.startswith("eval/")}
+    assert f"{found['eval/hard']:.4f}" in ran.out
+
+
+def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[str]) -> None:
+    keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6 --save judged"
+    ran = slime("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
+    assert ran.code == 0, ran.err
+    rows = SampleLog.read(project.root / "judged" / "samples" / "eval_000000.jsonl")
+    assert [row.source for row in rows] == ["easy"] * 3 + ["hard"] * 5
+    assert 0.0 <= json.loads((project.root / "judged" / "eval.json").read_text())["eval/hard"] <= 1.0
+
+
+def test_other_samples_per_prompt_can_be_asked_for_again(project: Project, slime: Slime, sets: list[str]) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
+    for count, detail in ((1, False), (2, True)):
+        ran = slime("eval", "runs/run", *sets, "--n-samples-per-eval-prompt", count)
+        assert ran.code == 0, ran.err
+        assert ("eval/easy-pass@2" in ran.out) is detail
+
+
+def test_nothing_to_evaluate_on_is_an_error(project: Project, slime: Slime) -> None:
+    ran = slime("eval", "run.toml")
+    assert ran.code == 2
+    assert "--eval-prompt-data NAME PATH" in ran.err

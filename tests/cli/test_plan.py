@@ -1,0 +1,51 @@
+"""`slime plan`: what a run would use, before anything starts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Project = Any
+
+
+def test_json_names_plugin_version_place_and_settings_of_every_choice(project: Project, slime: Slime) -> None:
+    ran = slime(
+        "plan", "run.toml", "--reward", "math=0.25", "--reward", "./rewards.py:digits", "--eps-clip", "0.3", "--json"
+    )
+    assert ran.code == 0, ran.err
+    described = ran.json()
+    math, digits = (row for row in described["choices"] if row["role"] == "reward")
+    assert (math["plugin"], math["version"], math["weight"]) == ("slime-reward-math", "0.1.0", 0.25)
+    assert digits["choice"] == "./rewards.py:digits"
+    assert digits["origin"] == f"{project.root / 'rewards.py'}:5"
+    (loss,) = (row for row in described["choices"] if row["role"] == "loss")
+    assert loss["settings"]["eps_clip"] == 0.3
+    assert described["keys"]["rollout_batch_size"] == 4
+    assert described["transport"] == "shared-buffer"
+    assert described["architecture"] == "Qwen3ForCausalLM"
+    assert described["unused"] == []
+
+
+def test_nothing_is_written(project: Project, slime: Slime) -> None:
+    assert slime("plan", "run.toml").code == 0
+    assert not project.run.exists()
+
+
+def test_sections_that_nothing_chooses_are_listed(project: Project, slime: Slime) -> None:
+    project.write_run(loss={"use": "sft_loss", "policy_loss": {"eps_clip": 0.1}})
+    ran = slime("plan", "run.toml")
+    assert "[loss.policy_loss]: nothing chooses 'policy_loss'" in ran.out
+    assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.policy_loss"]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_tables_keep_names_whole(
+    project: Project, slime: Slime, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ran = slime("plan", "run.toml", "--group-filter", "nonzero_std_with_fallback", "--prompt-data", "p.jsonl@[0:4]")
+    assert ran.code == 0, ran.err
+    assert max(map(len, ran.out.splitlines())) <= columns
+    for text in ("nonzero_std_with_fallback", "slime_core/builtin.py:", '"p.jsonl@[0:4]"', "engine.local.workers"):
+        assert text in ran.out

@@ -1,0 +1,49 @@
+"""`slime resume`: the same run, longer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slime_core.run import list_checkpoints
+from slime_core.telemetry import MetricsLog, strip_timing
+
+Slime = Callable[..., Any]
+Project = Any
+
+
+def test_a_run_made_longer_is_the_run_that_was_long_from_the_start(project: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 3, "--save", "whole").code == 0
+    assert slime("train", "run.toml", "--num-rollout", 1, "--save", "parts").code == 0
+    ran = slime("resume", "parts", "--num-rollout", 3, "--no-progress")
+    assert ran.code == 0, ran.err
+    assert "continuing after rollout 1 of 3" in ran.out
+    whole, parts = (
+        list(map(strip_timing, MetricsLog.read(project.root / name / "metrics.jsonl"))) for name in ("whole", "parts")
+    )
+    assert parts == whole
+    assert (project.root / "parts" / "ledger.jsonl").read_bytes() == (
+        project.root / "whole" / "ledger.jsonl"
+    ).read_bytes()
+    newest = [
+        list_checkpoints(project.root / name / "checkpoints")[-1] / "hf" / "model.safetensors"
+        for name in ("whole", "parts")
+    ]
+    assert newest[0].read_bytes() == newest[1].read_bytes()
+
+
+def test_a_run_of_epochs_is_made_longer_in_rollouts(project: Project, slime: Slime) -> None:
+    project.write_run(num_rollout=None, num_epoch=1)
+    assert slime("train", "run.toml").code == 0
+    assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 2  # 8 prompts, 4 a rollout
+    assert slime("resume", project.run, "--num-rollout", 3).code == 0
+    assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 3
+
+
+@pytest.mark.parametrize("command", ["resume", "eval"])
+def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime, command: str) -> None:
+    ran = slime(command, project.root)  # its run.toml is the user's
+    assert ran.code == 2
+    assert "is no run folder: it has no checkpoints" in ran.err
+    (project.root / "run.toml").unlink()
+    assert "is no run folder: it has no run.toml" in slime(command, project.root).err
