@@ -1,9 +1,10 @@
 """The demo's reward curves for several seeds, one picture a task, as the documentation shows them.
 
-    python benchmarks/seed_curves.py                        # docs/assets/seeds-TASK.png, and demo-TASK.png of the first seed
+    python benchmarks/seed_curves.py
     python benchmarks/seed_curves.py --task chain --seeds 3 4
 
-Prints one line a run: its seed, its mean training reward over the last ten rollouts, its last held-out evaluation.
+Writes docs/assets/seeds-TASK.png with all of them and demo-TASK.png with the first one's report, and
+prints one line a run: its seed, its mean training reward over the last ten rollouts, its last held-out evaluation.
 """
 
 import argparse
