@@ -3,8 +3,10 @@
 import asyncio
 import importlib
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from typing import TextIO
 
 import click
 
@@ -46,7 +48,7 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(importlib.import_module(module), name)
             return command
         entry = _foreign().get(cmd_name)
-        return entry.load() if entry else None
+        return _load(entry) if entry else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text, from what is known without importing."""
@@ -60,7 +62,18 @@ def _foreign() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="slime.commands")}
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def _load(entry: EntryPoint) -> click.Command:
+    where = f"command {entry.name!r} of {entry.dist.name if entry.dist else 'an unknown package'} ({entry.value})"
+    try:
+        command: object = entry.load()
+    except Exception as error:
+        raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(command, click.Command):
+        raise PluginError(f"{where} is a {type(command).__name__}; expected a click.Command")
+    return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="slime-core")
 def cli() -> None:
     """Post-train language models with RL; every part is a plugin.
@@ -77,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_cli(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
     try:
-        code = cli.main(list(arguments), prog_name="slime", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = cli.main(list(arguments), prog_name="slime", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
@@ -93,6 +108,18 @@ def run_cli(arguments: Sequence[str]) -> int:
         click.echo("stopped", err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning without the place in the source that gave it."""
+    click.echo(f"{click.style('warning', fg='yellow', bold=True)}: {message}", err=True)
 
 
 def _complain(error: SlimeError) -> None:

@@ -6,26 +6,26 @@ Example:
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 import click
 from pydantic.fields import FieldInfo
 
-from slime_core.config import ALIASES, FAMILIES, Family, merge, parse_use, read_run_file
+from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, WEIGHTED, Family, merge, parse_use, read_run_file
 from slime_core.errors import ConfigError
 from slime_core.roles import SPECS
 from slime_core.sample import Json
 
 _ALIAS_HELP = {
-    "advantage_estimator": "Short for --advantage.",
-    "loss_type": "Short for --loss.",
-    "eps_clip": "How far the ratio may fall below 1.",
-    "eps_clip_high": "How far it may rise above 1.",
-    "eps_clip_c": "Dual clip constant.",
-    "grpo_std_normalization": "Divide advantages by the group's standard deviation.",
-    "rewards_normalization": "Subtract the group's mean reward.",
+    "advantage_estimator": ("NAME", "The same as --advantage."),
+    "loss_type": ("NAME", "The same as --loss."),
+    "eps_clip": ("FLOAT", "How far the ratio may fall below 1."),
+    "eps_clip_high": ("FLOAT", "How far it may rise above 1."),
+    "eps_clip_c": ("FLOAT", "Dual clip constant."),
+    "grpo_std_normalization": ("true|false", "Divide advantages by the group's standard deviation."),
+    "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
 }
 
 
@@ -41,9 +41,9 @@ class RunCommand(click.Command):
             ranges = _ranges(family)
             fields = family.model_fields.items()
             self.sections[title] = [_option(key, info, ranges[key]) for key, info in fields]
-        self.sections["Choices (several: repeat with weights, NAME=WEIGHT)"] = [_role_option(role) for role in SPECS]
+        self.sections["Choices (`slime plugins list` shows what there is)"] = [_role_option(role) for role in SPECS]
         self.sections["slime's names for settings of these choices"] = [
-            click.Option([_flag(key)], help=text) for key, text in _ALIAS_HELP.items()
+            click.Option([_flag(key)], metavar=metavar, help=text) for key, (metavar, text) in _ALIAS_HELP.items()
         ]
         self.params += [option for options in self.sections.values() for option in options]
 
@@ -55,18 +55,21 @@ class RunCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options by family."""
         grouped = {id(option) for options in self.sections.values() for option in options}
-        own = [record for param in self.params if id(param) not in grouped and (record := param.get_help_record(ctx))]
-        with formatter.section("Options"):
-            formatter.write_dl(own)
-        for title, options in self.sections.items():
+        own = [param for param in self.get_params(ctx) if isinstance(param, click.Option) and id(param) not in grouped]
+        for title, options in {"Options": own, **self.sections}.items():
             with formatter.section(title):
-                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+                formatter.write_dl([_help_record(option, ctx) for option in options], col_max=36)
         with formatter.section("Settings of plugins"):
             formatter.write_text("--ROLE.NAME.KEY VALUE, as in --engine.local.workers 4; `slime plan` shows them all.")
 
 
+def _help_record(option: click.Option, ctx: click.Context) -> tuple[str, str]:
+    names, text = option.get_help_record(ctx) or ("", "")
+    return (f"--[no-]{option.opts[0].removeprefix('--')}" if option.secondary_opts else names), text
+
+
 def collect_values(run_file: Path | None, flags: Mapping[str, object], settings: Mapping[str, Json]) -> dict[str, Json]:
-    """The run file with the command line on top."""
+    """The run file with the command line on top; a flag wins over every spelling of its key in the file."""
     base = read_run_file(run_file) if run_file else {}
     over: dict[str, Json] = {}
     for key, value in flags.items():
@@ -76,7 +79,46 @@ def collect_values(run_file: Path | None, flags: Mapping[str, object], settings:
             over[key] = {"use": _parse_uses(key, value)}
         else:
             over[key] = _plain(key, value)
-    return merge(merge(base, over), settings)
+    over = merge(over, settings)
+    for alias, path in ALIASES.items():
+        if alias in over:
+            base = _without(base, path)
+        elif _has(over, path):
+            base.pop(alias, None)
+    return merge(base, over)
+
+
+def _has(values: Mapping[str, Json], path: tuple[str, ...]) -> bool:
+    inner = values.get(path[0])
+    return path[0] in values if len(path) == 1 else isinstance(inner, dict) and _has(inner, path[1:])
+
+
+def _without(values: Mapping[str, Json], path: tuple[str, ...]) -> dict[str, Json]:
+    inner = values.get(path[0])
+    if len(path) > 1 and isinstance(inner, dict):
+        return {**values, path[0]: _without(inner, path[1:])}
+    return {key: value for key, value in values.items() if len(path) > 1 or key != path[0]}
+
+
+def refuse_unused(unused: Sequence[str], settings: Mapping[str, Json]) -> None:
+    """Refuse settings on the command line of what the run does not use.
+
+    Args:
+        unused: `role.name` of each section that nothing selected.
+        settings: what `split_settings` found.
+
+    Raises:
+        ConfigError: naming each, and how to choose it.
+    """
+    given = [f"{role}.{name}" for role, names in settings.items() if isinstance(names, dict) for name in names]
+    problems = [
+        f"--{each}.* has no effect here: nothing chooses {each.partition('.')[2]!r}, "
+        f"pass --{each.partition('.')[0].replace('_', '-')} {each.partition('.')[2]}"
+        for each in given
+        if each in unused
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
@@ -93,13 +135,14 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
         if not flag.startswith("--") or "." not in flag:
             rest.append(argument)
             continue
-        path = flag.removeprefix("--").replace("-", "_").split(".")
-        if len(path) != 3 or path[0] not in SPECS:
+        role, _, inner = flag.removeprefix("--").partition(".")
+        name, _, key = inner.rpartition(".")  # a name may hold dots and dashes, ./my.py:fn
+        role, key = role.replace("-", "_"), key.replace("-", "_")
+        if not name or not key or role not in SPECS:
             raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SPECS)}")
         given = value if equals else next(remaining, None)
         if given is None:
             raise ConfigError(f"{flag} needs a value")
-        role, name, key = path
         settings = merge(settings, {role: {name: {key: _literal(given)}}})
     return rest, settings
 
@@ -162,15 +205,23 @@ def _metavar(info: FieldInfo) -> str:
 
 
 def _role_option(role: str) -> click.Option:
-    return click.Option([_flag(role)], multiple=True, metavar="NAME", help=f"Which {role.replace('_', ' ')}.")
+    default = ", ".join(DEFAULT_USE[role])
+    hint = "required" if role == "reward" else f"default: {default}" if default else ""
+    several = "; several: repeat" if SPECS[role].many else ""
+    text = f"Which {role.replace('_', ' ')}{several}."
+    metavar = "NAME[=WEIGHT]" if role in WEIGHTED else "NAME"
+    return click.Option([_flag(role)], multiple=True, metavar=metavar, help=f"{text}  [{hint}]" if hint else text)
 
 
 def _parse_uses(role: str, value: object) -> Json:
     use: dict[str, Json] = {}
     for text in value if isinstance(value, tuple) else (value,):
-        name, equals, weight = str(text).rpartition("=")
+        before, equals, after = str(text).rpartition("=")
+        name = before if equals else after
+        if name in use:
+            raise ConfigError(f"--{role} names {name!r} twice")
         try:
-            use[name if equals else weight] = float(weight) if equals else 1.0
+            use[name] = float(after) if equals else 1.0
         except ValueError:
             raise ConfigError(f"--{role} {text}: the weight after '=' must be a number") from None
     return dict(parse_use(role, use))

@@ -7,7 +7,7 @@ import click
 
 from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
-from slime_core.cli.run_options import RunCommand, collect_values
+from slime_core.cli.run_options import RunCommand, collect_values, refuse_unused
 from slime_core.config import Plan, parse_config, resolve
 from slime_core.run import Outcome, RunFolder, run
 from slime_core.sample import Json
@@ -34,7 +34,9 @@ def plan_run(run_file: Path | None, flags: dict[str, object], settings: dict[str
     values = collect_values(run_file, flags, settings)
     if run_file is not None:
         values.setdefault("save", f"runs/{run_file.stem}")
-    return resolve(parse_config(values), Catalog.discover())
+    plan = resolve(parse_config(values), Catalog.discover())
+    refuse_unused(plan.unused, settings)
+    return plan
 
 
 def execute(plan: Plan, no_progress: bool) -> int:

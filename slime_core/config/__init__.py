@@ -3,12 +3,14 @@
 from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
 from slime_core.config.families import FAMILIES, DataArgs, EvalArgs, Family, OptimArgs, RolloutArgs, RunArgs
 from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
-from slime_core.config.run_config import ALIASES, RunConfig, Selection, parse_config, parse_use
+from slime_core.config.run_config import ALIASES, DEFAULT_USE, WEIGHTED, RunConfig, Selection, parse_config, parse_use
 from slime_core.config.run_file import merge, read_run_file, write_toml
 
 __all__ = [
     "ALIASES",
+    "DEFAULT_USE",
     "FAMILIES",
+    "WEIGHTED",
     "ChoiceRow",
     "Chosen",
     "DataArgs",

@@ -9,16 +9,16 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
+
+from slime_core.roles import Settings
 
 Positive = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-class Family(BaseModel):
-    """Base of the families: frozen, unknown keys forbidden, NaN and infinity refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class Family(Settings):
+    """Base of the families."""
 
 
 class DataArgs(Family):

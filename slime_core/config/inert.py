@@ -53,6 +53,8 @@ def refuse_inert(config: "RunConfig") -> None:
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
     decays = config.optim.lr_decay_style != "constant"
     needs("min_lr", decays, 'set lr_decay_style = "linear" or "cosine"')
+    if decays and config.optim.min_lr > config.optim.lr:
+        problems.append(f"min_lr = {config.optim.min_lr} is above lr = {config.optim.lr}, where the decay begins")
     if rollout.num_rollout is not None and rollout.num_epoch is not None:
         problems.append("num_rollout and num_epoch both say how long the run is: give one")
     if rollout.num_rollout is None and rollout.num_epoch is None:

@@ -9,6 +9,7 @@ Keys are flat; each role is a table whose `use` selects (`[reward] use = {math =
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from pydantic import ValidationError
 
@@ -53,6 +54,9 @@ DEFAULT_USE: dict[str, dict[str, float]] = {
     "tracker": {},
 }
 """What a role uses when the run file does not say."""
+
+WEIGHTED = frozenset({"reward"})
+"""Roles whose choices are summed with weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
             roles[role] = _parse_selection(role, flat.get(role, {}))
         except ConfigError as error:
             problems.append(str(error))
+    problems += _inert_aliases(values, roles)
     if problems:
         raise ConfigError("\n".join(problems))
     config = RunConfig(**parsed, roles=roles)  # type: ignore[arg-type]
@@ -128,7 +133,8 @@ def explain(error: ValidationError, prefix: str = "") -> list[str]:
     for item in error.errors():
         where = ".".join(filter(None, (prefix, *map(str, item["loc"]))))
         if item["type"] == "missing":
-            sentences.append(f"{where} is required: set it in the run file or pass --{where.replace('_', '-')}")
+            flag = where if prefix else where.replace("_", "-")
+            sentences.append(f"{where} is required: set it in the run file or pass --{flag}")
         elif item["type"] == "extra_forbidden":
             sentences.append(f"unknown setting {where}.")
         else:
@@ -154,12 +160,27 @@ def _expand_aliases(values: Mapping[str, Json]) -> dict[str, Json]:
                 raise ConfigError(f"{part} must be a table, got {inner!r}")
             table[part] = inner = dict(inner)
             table = inner
-        if path[-1] in table and table[path[-1]] != value:
+        if path[-1] in table and _uses(path, table[path[-1]]) != _uses(path, value):
             raise ConfigError(
                 f"{alias} = {value!r} contradicts {'.'.join(path)} = {table[path[-1]]!r}: give one of them"
             )
         table[path[-1]] = value
     return flat
+
+
+def _uses(path: tuple[str, ...], value: Json) -> Json:
+    """A `use` in its one form, so that two spellings of it compare equal."""
+    return dict(parse_use(path[0], value)) if path[-1] == "use" else value
+
+
+def _inert_aliases(values: Mapping[str, Json], roles: Mapping[str, Selection]) -> list[str]:
+    """Settings under slime's flat names, of a choice that was not made."""
+    return [
+        f"{alias} has no effect here: it is a setting of {path[0]} {path[1]!r}, and {path[0]}.use is "
+        f"{', '.join(map(repr, roles[path[0]].use))}"
+        for alias, path in ALIASES.items()
+        if alias in values and len(path) == 3 and path[0] in roles and path[1] not in roles[path[0]].use
+    ]
 
 
 def _parse_selection(role: str, table: Json) -> Selection:
@@ -181,17 +202,26 @@ def parse_use(role: str, value: Json) -> dict[str, float]:
     """Names and weights of a `use`: "math", ["math", "format"] or {math = 0.8, format = 0.2}.
 
     Raises:
-        ConfigError: another shape, a weight that is no number, or several names where one is wanted.
+        ConfigError: another shape, a weight that is no finite number or of what is not weighted, a name twice, or
+            several names where one is wanted.
     """
     match value:
         case str():
             use: dict[str, float] = {value: 1.0}
         case list() if all(isinstance(name, str) for name in value):
             use = {str(name): 1.0 for name in value}
-        case dict() if all(isinstance(each, int | float) and not isinstance(each, bool) for each in value.values()):
+            if len(use) < len(value):
+                raise ConfigError(f"{role}.use = {value!r} names one twice")
+        case dict() if all(map(_is_weight, value.values())):
             use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]
         case _:
-            raise ConfigError(f'{role}.use = {value!r}: write "NAME", or a table of weights {{NAME = 1.0}}')
+            raise ConfigError(f'{role}.use = {value!r}: write "NAME", or a table of finite weights {{NAME = 1.0}}')
     if len(use) > 1 and not SPECS[role].many:
         raise ConfigError(f"{role}.use names {', '.join(use)}: this role takes one")
+    if role not in WEIGHTED and any(weight != 1.0 for weight in use.values()):
+        raise ConfigError(f"{role}.use = {value!r}: a weight has no effect here, only a reward's has")
     return use
+
+
+def _is_weight(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

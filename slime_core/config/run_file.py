@@ -7,7 +7,8 @@ Example:
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import date, time
 from pathlib import Path
 
 from slime_core.errors import ConfigError
@@ -18,10 +19,10 @@ def read_run_file(path: Path) -> dict[str, Json]:
     """The keys of a TOML run file.
 
     Raises:
-        ConfigError: no such file, not a file, or not TOML (with its line).
+        ConfigError: no such file, not a file, not TOML (with its line), or a date where no key takes one.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         there = ", ".join(sorted(each.name for each in path.parent.glob("*.toml"))) if path.parent.is_dir() else ""
         hint = f" {path.parent} has {there}." if there else ""
@@ -30,6 +31,22 @@ def read_run_file(path: Path) -> dict[str, Json]:
         raise ConfigError(f"cannot read run file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    for key, value in _leaves(values):
+        if isinstance(value, date | time):
+            raise ConfigError(f'{path}: {key} is a date or time, which no key takes: write it as text, "{value}"')
+    return values
+
+
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    match value:
+        case dict():
+            for key, each in value.items():
+                yield from _leaves(each, f"{path}.{key}" if path else str(key))
+        case list():
+            for each in value:
+                yield from _leaves(each, path)
+        case _:
+            yield path, value
 
 
 def merge(base: Mapping[str, Json], over: Mapping[str, Json]) -> dict[str, Json]:
@@ -45,8 +62,17 @@ def merge(base: Mapping[str, Json], over: Mapping[str, Json]) -> dict[str, Json]
 
 
 def write_toml(values: Mapping[str, Json]) -> str:
-    """TOML text of a configuration; None is left out, keys are sorted with plain values before tables."""
-    return "\n".join(_table(values, ())).strip() + "\n"
+    """TOML text of a configuration; None is left out, keys are sorted with plain values before tables.
+
+    Raises:
+        ConfigError: a null in a list, or text that is no Unicode, which TOML cannot hold.
+    """
+    text = "\n".join(_table(values, ())).strip() + "\n"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a value is no Unicode text: {error.object[: error.end][-40:]!r}") from None
+    return text
 
 
 def _table(values: Mapping[str, Json], path: tuple[str, ...]) -> list[str]:
@@ -69,15 +95,26 @@ def _is_section(path: tuple[str, ...], key: str) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _string(key)
+
+
+def _string(text: str) -> str:
+    # JSON's strings are TOML's, but for one character that TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Json) -> str:
     match value:
         case dict():
-            return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + "}"
+            given = {key: each for key, each in value.items() if each is not None}
+            return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in given.items()) + "}"
         case list():
             return "[" + ", ".join(map(_value, value)) + "]"
+        case str():
+            return _string(value)
+        case None:
+            raise ConfigError("a list holds null, which a run file cannot: leave it out")
+        case float():
+            return repr(value)  # also inf and nan, by TOML's names
         case _:
-            # JSON's strings, numbers and booleans are TOML's too.
-            return json.dumps(value, ensure_ascii=False)
+            return json.dumps(value)

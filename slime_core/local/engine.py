@@ -25,7 +25,9 @@ WORKER = "slime_core.local.engine_worker:EngineWorker"
 
 
 @dataclass(slots=True)
-class _Asked:
+class Asked:
+    """A request and where its answer goes."""
+
     request: GenerateRequest
     answer: asyncio.Future[GenerateOutput]
 
@@ -38,7 +40,7 @@ class LocalEngine:
         self._settings = settings
         self._setup = setup
         self._group: WorkerGroup | None = None
-        self._waiting: list[_Asked] = []
+        self._waiting: list[Asked] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._abort_flag = setup.scratch / "engine.abort"
 
@@ -61,7 +63,7 @@ class LocalEngine:
         """Queue one request; all that are queued in one tick make a batch."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)
-        asked = _Asked(request, asyncio.get_running_loop().create_future())
+        asked = Asked(request, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
         return await asked.answer
 
@@ -94,7 +96,7 @@ class LocalEngine:
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
 
-    async def _run(self, rank: int, share: Sequence[_Asked]) -> None:
+    async def _run(self, rank: int, share: Sequence[Asked]) -> None:
         try:
             requests = [asked.request for asked in share]
             outputs = cast(list[GenerateOutput], await self._workers.call_one(rank, "generate", requests))
@@ -110,12 +112,12 @@ class LocalEngine:
                 asked.answer.set_result(output)
 
 
-def deal(waiting: Sequence[_Asked], workers: int) -> list[list[_Asked]]:
+def deal(waiting: Sequence[Asked], workers: int) -> list[list[Asked]]:
     """Split requests over workers: prompts in order of appearance, each to the worker with the least tokens to make."""
-    by_prompt: dict[tuple[int, ...], list[_Asked]] = {}
+    by_prompt: dict[tuple[int, ...], list[Asked]] = {}
     for asked in waiting:
         by_prompt.setdefault(tuple(asked.request.prompt), []).append(asked)
-    shares: list[list[_Asked]] = [[] for _ in range(workers)]
+    shares: list[list[Asked]] = [[] for _ in range(workers)]
     load = [0] * workers
     for prompt, group in by_prompt.items():
         least = load.index(min(load))

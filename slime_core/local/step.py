@@ -9,6 +9,7 @@ import torch
 from slime_core.errors import NonFiniteError
 from slime_core.local.model import GroupTokens, LocalModel
 from slime_core.roles import Advantage, AdvantageInput, Loss, LossInput, TrainBatch
+from slime_core.train.reduce import token_weights
 
 TOKENS = "tokens"
 
@@ -84,17 +85,15 @@ class LocalStep:
         weights = torch.tensor(batch.weights_S, dtype=torch.float32)
         starts = [0, *lengths.cumsum(0).tolist()]
         old = torch.tensor(batch.rollout_log_probs_T, dtype=torch.float32)
-        weight_T = self._reduction(batch, lengths, sample_T, mask) * weights[sample_T]
+        weight_T = token_weights(
+            mask,
+            sample_T,
+            weights,
+            step_tokens=batch.step_tokens,
+            step_samples=batch.step_samples,
+            per_token=self._per_token,
+        )
         return _Columns(lengths, starts, sample_T, mask, old, advantage, weight_T)
-
-    def _reduction(
-        self, batch: TrainBatch, lengths: torch.Tensor, sample_T: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
-        """Weight [T] of each token in the step's loss: token mean, or mean of the samples' token means."""
-        if self._per_token:
-            return mask / max(1, batch.step_tokens)
-        trained_S = torch.zeros(len(lengths)).index_add_(0, sample_T, mask).clamp_min_(1.0)
-        return mask / trained_S[sample_T] / max(1, batch.step_samples)
 
     def _micro_batches(self, batch: TrainBatch, columns: _Columns) -> Iterator[list[int]]:
         """Samples in runs of one prompt, packed up to the token budget; samples that add nothing are left out."""

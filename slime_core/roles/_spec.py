@@ -9,13 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 
 class Settings(BaseModel):
-    """Base of every settings model: frozen, unknown keys forbidden, values checked strictly by type."""
+    """Base of every settings model: frozen; unknown keys, NaN, infinity, and a truth value for a number refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        wanted = cls.model_fields[info.field_name or ""].annotation
+        numbers = (int, float, int | None, float | None)
+        if isinstance(value, bool) and wanted in numbers:
+            raise PydanticCustomError("bool_for_number", "input should be a number")
+        return value
 
 
 class Make(Protocol):

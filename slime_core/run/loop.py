@@ -63,8 +63,9 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
         try:
             async with session:
                 with MetricsLog(folder.metrics) as metrics:
-                    outcome = await Loop(session, display, metrics).run(checkpoint)
-                await session.emit(RunEnd(folder.root, session.num_rollout))
+                    loop = Loop(session, display, metrics)
+                    outcome = await loop.run(checkpoint)
+                await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
         except BaseException as error:
             await session.emit(RunFailed(folder.root, error))
@@ -81,43 +82,49 @@ class Loop:
         self._config = session.plan.config
         self._metrics = metrics
         self._samples = SampleLog(session.folder.samples)
-        self._rollout_id = 0
+        self.rollout_id = 0
+        """Rollouts done."""
         self._step = 0
         self._saved_at = -1
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
         """All remaining rollouts, after those that a checkpoint contains."""
         session = self._session
+        first = checkpoint.rollout_id if checkpoint else 0
+        await session.emit(RunStart(session.folder.root, first, session.num_rollout))
         await self._resume(checkpoint)
-        await session.publish(self._rollout_id)
-        await session.emit(RunStart(session.folder.root, self._rollout_id, session.num_rollout))
+        await session.publish(self.rollout_id)
         if checkpoint is None:
             if self._evaluates() and not self._config.evaluation.skip_eval_before_train:
                 await self._evaluate()
             await self._save()
-        while self._rollout_id < session.num_rollout and not session.stop.asked:
+        while self.rollout_id < session.num_rollout and not session.stop.asked:
             await self._one_rollout()
-        if self._saved_at != self._rollout_id:
+        if self._saved_at != self.rollout_id:
             await self._save()
-        complete = self._rollout_id >= session.num_rollout or session.stop.enough
+        complete = self.rollout_id >= session.num_rollout or session.stop.enough
         return Outcome.DONE if complete else Outcome.STOPPED
 
     async def _one_rollout(self) -> None:
         session, started = self._session, time.monotonic()
-        await session.emit(RolloutStart(self._rollout_id, self._rollout_id))
+        await session.emit(RolloutStart(self.rollout_id, self.rollout_id))
         result = await self._collect()
         rolled_out = time.monotonic()
+        await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
         draw = self._take(result)
         self._display.phase(f"trainer: {len(draw.groups)} groups")
         report = await session.trainer.train(draw.groups, draw.weights)
         session.buffer.update(report.scores)
-        session.ledger.record(GroupState.TRAINED, [group.id for group in draw.groups], self._rollout_id)
+        session.ledger.record(GroupState.TRAINED, [group.id for group in draw.groups], self.rollout_id)
+        for step_metrics in report.steps:
+            await session.emit(TrainStepEnd(self.rollout_id, self._step, step_metrics))
+            self._step += 1
         trained = time.monotonic()
         self._display.phase("engine: new weights")
-        await session.publish(self._rollout_id + 1)
+        await session.publish(self.rollout_id + 1)
         timing = _timing(result, started, rolled_out, trained, time.monotonic())
         await self._report(result, report.steps, timing)
-        self._rollout_id += 1
+        self.rollout_id += 1
         if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
             await self._evaluate()
         if self._is_due(self._config.run.save_interval):
@@ -127,30 +134,25 @@ class Loop:
         """Generate until the buffer can feed a step."""
         session = self._session
         want = self._config.rollout.rollout_batch_size - len(session.buffer)
-        session.source.rollout_id = self._rollout_id
+        session.source.rollout_id = self.rollout_id
         self._display.phase(f"engine: {max(0, want)} groups of {self._config.rollout.n_samples_per_prompt}")
-        return await session.scheduler.collect(self._rollout_id, max(0, want))
+        return await session.scheduler.collect(self.rollout_id, max(0, want))
 
     def _take(self, result: RolloutResult) -> Draw:
         session, want = self._session, self._config.rollout.rollout_batch_size
         session.buffer.add(result.kept)
-        session.ledger.record(GroupState.BUFFERED, [group.id for group in result.kept], self._rollout_id)
-        context = BufferContext(self._rollout_id, self._rollout_id)
+        session.ledger.record(GroupState.BUFFERED, [group.id for group in result.kept], self.rollout_id)
+        context = BufferContext(self.rollout_id, self.rollout_id)
         draw = session.buffer.sample(want, context)
-        session.ledger.drop(session.buffer.evict(context), self._rollout_id)
+        session.ledger.drop(session.buffer.evict(context), self.rollout_id)
         return draw
 
     async def _report(
         self, result: RolloutResult, steps: Sequence[Mapping[str, float]], timing: Mapping[str, float]
     ) -> None:
-        session = self._session
-        metrics = {**result.metrics, **_mean(steps), **timing, "rollout/step": float(self._rollout_id)}
-        await session.emit(RolloutEnd(self._rollout_id, result.kept, result.dropped, metrics))
-        for step_metrics in steps:
-            await session.emit(TrainStepEnd(self._rollout_id, self._step, step_metrics))
-            self._step += 1
-        self._samples.write(self._rollout_id, result.kept)
-        await self._log(self._rollout_id, metrics)
+        self._samples.write(self.rollout_id, result.kept)
+        metrics = {**result.metrics, **_mean(steps), **timing, "rollout/step": float(self.rollout_id)}
+        await self._log(self.rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
@@ -163,19 +165,19 @@ class Loop:
 
     def _is_due(self, interval: int | None) -> bool:
         return interval is not None and (
-            self._rollout_id % interval == 0 or self._rollout_id == self._session.num_rollout
+            self.rollout_id % interval == 0 or self.rollout_id == self._session.num_rollout
         )
 
     async def _evaluate(self) -> None:
         session = self._session
         self._display.phase(f"evaluation: {', '.join(each.name for each in session.eval_sets)}")
-        result = await session.evaluate(self._rollout_id)
-        self._samples.write_eval(self._rollout_id, result.samples)
-        await session.emit(EvalEnd(self._rollout_id, result.samples, result.metrics))
-        await self._log(self._rollout_id, result.metrics)
+        result = await session.evaluate(self.rollout_id)
+        self._samples.write_eval(self.rollout_id, result.samples)
+        await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
+        await self._log(self.rollout_id, result.metrics)
 
     async def _save(self) -> None:
-        session, rollout_id = self._session, self._rollout_id
+        session, rollout_id = self._session, self.rollout_id
         self._display.phase("checkpoint")
         session.ledger.reconcile(len(session.buffer))
         run_args = self._config.run
@@ -188,7 +190,7 @@ class Loop:
     def _state(self) -> dict[str, Json]:
         session = self._session
         return {
-            "rollout_id": self._rollout_id,
+            "rollout_id": self.rollout_id,
             "step": self._step,
             "data_source": session.source.state_dict(),
             "buffer": session.buffer.state_dict(),
@@ -207,14 +209,14 @@ class Loop:
         state = checkpoint.state()
         self._refuse_other_plugins(checkpoint, state)
         await session.trainer.load(checkpoint.path)
-        self._rollout_id, self._step = _count(state, "rollout_id"), _count(state, "step")
-        self._saved_at = self._rollout_id
+        self.rollout_id, self._step = _count(state, "rollout_id"), _count(state, "step")
+        self._saved_at = self.rollout_id
         session.source.load_state_dict(_table(state, "data_source"))
         session.buffer.load_state_dict(_table(state, "buffer"))
         session.ledger.load_state_dict(_table(state, "ledger"))
         self._metrics.truncate(_count(state, "metrics_position"))
-        self._display.message(f"continuing after rollout {self._rollout_id} of {session.num_rollout}")
-        await session.emit(CheckpointLoaded(checkpoint.path, self._rollout_id))
+        self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
+        await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
 
     def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
         saved, now = _table(state, "plugins"), self._session.plan.catalog.lock()

@@ -136,7 +136,7 @@ class Session:
         policy = RolloutPolicy(
             seed=self.plan.config.run.seed,
             sampling=self.build.sampling(),
-            over_sampling_batch_size=rollout.over_sampling_batch_size,
+            over_sampling_batch_size=rollout.over_sampling_batch_size or rollout.rollout_batch_size,
             max_concurrency=rollout.max_concurrency,
             max_filter_waves=rollout.max_filter_waves,
             sample_timeout_s=rollout.sample_timeout_s,

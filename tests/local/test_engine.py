@@ -1,0 +1,129 @@
+"""The local engine in its worker processes: batching, weights by version, abort."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import torch
+
+from slime_core.local.demo.tiny import write_tiny_model
+from slime_core.local.engine import LocalEngine, deal
+from slime_core.local.launcher import LocalLauncher
+from slime_core.local.model import load_model
+from slime_core.local.settings import LocalEngineSettings
+from slime_core.roles import (
+    EngineSetup,
+    FinishReason,
+    GenerateRequest,
+    LauncherSetup,
+    SamplingParams,
+    Transport,
+    WeightChannel,
+    WeightSlot,
+)
+from slime_core.train.shared_buffer import write_version
+
+pytestmark = pytest.mark.timeout(120)
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny") / "hf"
+    write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
+    return directory
+
+
+def _make(role: str, name: str, **settings: object) -> object:
+    raise LookupError(name)
+
+
+def with_engine(
+    model_dir: Path, scratch: Path, use: Callable[[LocalEngine, WeightChannel], Awaitable[T]], workers: int = 2
+) -> T:
+    """Run `use` with an engine that serves version 0: the model's own weights; version 1 is all zeros."""
+    model = load_model(model_dir)
+    slots = [WeightSlot(slot.name, slot.shape, slot.offset) for slot in model.layout]
+    channel = WeightChannel(Transport.SHARED_BUFFER, scratch / "weights.bin", slots)
+    channel.path.write_bytes(bytes(8 * channel.numel))
+    write_version(channel, 0, ((slot.name, slot.view(model.flat)) for slot in model.layout))
+    write_version(channel, 1, ((slot.name, torch.zeros(slot.shape)) for slot in model.layout))
+
+    async def main() -> T:
+        launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=scratch))
+        setup = EngineSetup(
+            _make, 0, hf_checkpoint=model_dir, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
+        )
+        engine = LocalEngine(LocalEngineSettings(workers=workers), setup)
+        try:
+            await engine.start()
+            await engine.load_weights(channel, 0)
+            return await use(engine, channel)
+        finally:
+            await engine.close()
+            await launcher.close()
+
+    return asyncio.run(main())
+
+
+def request(prompt: list[int], seed: int, tokens: int = 12) -> GenerateRequest:
+    return GenerateRequest(prompt, SamplingParams(max_new_tokens=tokens), seed)
+
+
+def test_an_answer_does_not_depend_on_companions_or_workers(model_dir: Path, tmp_path: Path) -> None:
+    prompts = [[5, 6, 7], [5, 6, 7], [9, 10], [30] * 20]
+    asked = [request(prompt, seed) for seed, prompt in enumerate(prompts)]
+
+    async def together(engine: LocalEngine, channel: WeightChannel) -> list[list[int]]:
+        outputs = await asyncio.gather(*(engine.generate(each) for each in asked))
+        assert all(0 < len(output.tokens) <= 12 for output in outputs)
+        assert all(len(output.tokens) == len(output.log_probs) for output in outputs)
+        return [list(output.tokens) for output in outputs]
+
+    async def one_by_one(engine: LocalEngine, channel: WeightChannel) -> list[list[int]]:
+        return [list((await engine.generate(each)).tokens) for each in reversed(asked)][::-1]
+
+    assert with_engine(model_dir, tmp_path, together) == with_engine(model_dir, tmp_path, one_by_one, workers=1)
+
+
+def test_tokens_after_a_switch_are_made_by_the_new_version(model_dir: Path, tmp_path: Path) -> None:
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        before = await engine.generate(request([5, 6], 1))
+        await engine.load_weights(channel, 1)
+        after = await engine.generate(request([5, 6], 1))
+        assert (before.weight_version, after.weight_version) == (0, 1)
+        # All-zero weights make every token equally likely.
+        assert max(after.log_probs) == pytest.approx(min(after.log_probs))
+        assert max(before.log_probs) != pytest.approx(min(before.log_probs))
+
+    with_engine(model_dir, tmp_path, use)
+
+
+def test_abort_returns_what_there_is_and_the_engine_goes_on(model_dir: Path, tmp_path: Path) -> None:
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        await engine.load_weights(channel, 1)  # uniform: a response runs long before it ends
+        running = [asyncio.ensure_future(engine.generate(request([5, 6], seed, tokens=200))) for seed in range(64)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await engine.abort()
+        outputs = await asyncio.gather(*running)
+        assert any(output.finish is FinishReason.ABORT for output in outputs)
+        after = await engine.generate(request([5, 6], 1, tokens=3))
+        assert after.finish is not FinishReason.ABORT
+
+    with_engine(model_dir, tmp_path, use)
+
+
+def test_requests_of_one_prompt_go_to_one_worker_and_loads_are_level() -> None:
+    async def main() -> list[list[tuple[int, ...]]]:
+        from slime_core.local.engine import Asked
+
+        loop = asyncio.get_running_loop()
+        waiting = [Asked(request([prompt], seed), loop.create_future()) for prompt in range(4) for seed in range(3)]
+        return [[tuple(asked.request.prompt) for asked in share] for share in deal(waiting, 2)]
+
+    shares = asyncio.run(main())
+    assert [len(share) for share in shares] == [6, 6]
+    assert not set(shares[0]) & set(shares[1])

@@ -1,0 +1,24 @@
+"""The exception tree: one base, and it travels between processes."""
+
+import inspect
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+
+from slime_core import errors
+
+ALL = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, Exception)]
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_every_error_is_ours_documented_and_listed(kind: type[Exception]) -> None:
+    assert issubclass(kind, errors.SlimeError)
+    assert kind.__doc__
+    assert kind.__name__ in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_every_error_crosses_a_process(kind: type[Exception]) -> None:
+    again = ForkingPickler.loads(ForkingPickler.dumps(kind("what was tried")))
+    assert type(again) is kind
+    assert str(again) == "what was tried"

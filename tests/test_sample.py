@@ -1,0 +1,163 @@
+"""Samples and groups: slime's fields, their invariants, and their way through JSON."""
+
+import json
+import math
+from array import array
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core import Group, GroupId, Sample, Status
+from slime_core.sample import PrefixCacheInfo, SpecInfo, scalar_reward
+
+SLIME_FIELDS = [
+    "group_index",
+    "index",
+    "rollout_id",
+    "prompt",
+    "tokens",
+    "multimodal_inputs",
+    "multimodal_train_inputs",
+    "multimodal_train_input_id",
+    "apply_chat_template_kwargs",
+    "response",
+    "response_length",
+    "label",
+    "reward",
+    "loss_mask",
+    "weight_versions",
+    "rollout_log_probs",
+    "rollout_top_p_token_ids",
+    "rollout_top_p_token_offsets",
+    "rollout_routed_experts",
+    "remove_sample",
+    "teacher_log_probs",
+    "status",
+    "metadata",
+    "generate_function_path",
+    "custom_rm_path",
+    "train_metadata",
+    "session_id",
+    "non_generation_time",
+    "spec_info",
+    "prefix_cache_info",
+    "trace",
+    "source",
+]
+
+ids = st.lists(st.integers(0, 2**31 - 1), max_size=8)
+chunks = st.tuples(ids, st.booleans())
+
+
+def grown(prompt: list[int], parts: list[tuple[list[int], bool]]) -> Sample:
+    sample = Sample(tokens=prompt, index=0, group_index=1, label={"gold": [1, "x", None]})
+    for tokens, trainable in parts:
+        log_probs = [-0.5] * len(tokens) if trainable else None
+        version = "3" if trainable else None
+        sample.append_response_tokens(
+            tokens=tokens, log_probs=log_probs, trainable=trainable, text="t", weight_version=version
+        )
+    return sample
+
+
+def test_the_fields_are_slimes() -> None:
+    assert [field.name for field in fields(Sample)] == SLIME_FIELDS
+    assert {status.value for status in Status} == {"pending", "completed", "truncated", "aborted", "failed"}
+
+
+@given(ids, st.lists(chunks, max_size=5))
+def test_appended_tokens_keep_every_column_aligned(prompt: list[int], parts: list[tuple[list[int], bool]]) -> None:
+    sample = grown(prompt, parts)
+    assert list(sample.problems()) == []
+    assert sample.response_length == sum(len(tokens) for tokens, _ in parts)
+    assert sample.prompt_length == len(prompt)
+    assert sample.effective_response_length == sum(len(tokens) for tokens, trainable in parts if trainable)
+
+
+@given(ids, st.lists(chunks, max_size=5), st.booleans())
+def test_a_sample_survives_json(prompt: list[int], parts: list[tuple[list[int], bool]], frozen: bool) -> None:
+    sample = grown(prompt, parts)
+    if frozen:
+        sample.freeze()
+    again = Sample.from_dict(json.loads(json.dumps(sample.to_dict())))
+    assert again.to_dict() == sample.to_dict()
+    assert again.status is Status.PENDING
+    assert (again.spec_info, again.prefix_cache_info) == (SpecInfo(), PrefixCacheInfo())
+
+
+def test_frozen_columns_are_typed_arrays() -> None:
+    sample = grown([1, 2], [([3], True)])
+    sample.freeze()
+    assert sample.tokens == array("i", [1, 2, 3])
+    assert sample.loss_mask == array("b", [1])
+    assert sample.rollout_log_probs == array("f", [-0.5])
+
+
+def test_trainable_tokens_need_log_probs_and_a_version() -> None:
+    with pytest.raises(ValueError, match="need log_probs and a weight_version"):
+        Sample().append_response_tokens(tokens=[1], weight_version="0")
+    with pytest.raises(ValueError, match="need log_probs and a weight_version"):
+        Sample().append_response_tokens(tokens=[1], log_probs=[-1.0])
+    with pytest.raises(ValueError, match="2 tokens but 1 log_probs"):
+        Sample().append_response_tokens(tokens=[1, 2], log_probs=[-1.0], weight_version="0")
+    with pytest.raises(ValueError, match="carry no log_probs"):
+        Sample().append_response_tokens(tokens=[1], log_probs=[-1.0], trainable=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("response_length", 9, "response_length is 9 with 3 tokens"),
+        ("loss_mask", [1], "loss_mask has 1 entries for 2 response tokens"),
+        ("loss_mask", [1, 2], "values other than 0 and 1"),
+        ("rollout_log_probs", [0.0, math.nan], "NaN or infinity"),
+        ("rollout_log_probs", None, "have no rollout_log_probs"),
+        ("teacher_log_probs", [0.0], "teacher_log_probs has 1 entries"),
+        ("weight_versions", [], "have no weight version"),
+        ("reward", math.inf, "not finite"),
+        ("reward", {"score": math.nan}, "not finite"),
+    ],
+)
+def test_an_inconsistent_sample_says_what_is_wrong(field: str, value: object, problem: str) -> None:
+    sample = grown([1], [([2, 3], True)])
+    setattr(sample, field, value)
+    assert any(problem in each for each in sample.problems())
+
+
+def test_an_unknown_field_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match=r"no field colour; its fields are .*loss_mask"):
+        Sample.from_dict({"colour": "red"})
+
+
+@given(st.text(min_size=1), st.integers(0), st.integers(0), st.integers(0))
+def test_a_group_id_reads_back(source: str, epoch: int, row: int, draw: int) -> None:
+    group_id = GroupId(source, epoch, row, draw)
+    assert GroupId.parse(str(group_id)) == group_id
+
+
+def test_a_group_survives_json_and_reads_its_rewards_by_sample() -> None:
+    scored, lost = grown([1], [([2], True)]), grown([1], [([3], True)])
+    scored.reward = {"score": 0.5, "style": 1.0}
+    group = Group(GroupId("a:b", 0, 1, 2), [scored, lost], {"note": 1})
+    again = Group.from_dict(json.loads(json.dumps(group.to_dict())))
+    assert again.id == group.id
+    assert again.rewards == [0.5]
+    assert again.metadata == {"note": 1}
+    assert again.oldest_weight_version == 3
+
+
+def test_a_saved_group_does_not_change_with_the_group() -> None:
+    group = Group(GroupId("a", 0, 0, 0), [Sample()], {"note": 1})
+    saved = group.to_dict()
+    group.metadata["note"] = 2
+    assert saved["metadata"] == {"note": 1}
+
+
+def test_the_scalar_of_a_reward() -> None:
+    assert scalar_reward(Sample(reward=0.25)) == 0.25
+    assert scalar_reward(Sample(reward={"style": 2.0, "score": 1.0})) == 1.0
+    assert scalar_reward(Sample(reward={"style": 2.0})) == 2.0
+    with pytest.raises(ValueError, match="has no reward"):
+        scalar_reward(Sample())

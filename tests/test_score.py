@@ -1,0 +1,21 @@
+"""Verdicts: a score is finite, and not knowing is not zero."""
+
+import math
+
+import pytest
+
+from slime_core import NotApplicable, Score, Unscored
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_score_is_finite(value: float) -> None:
+    with pytest.raises(ValueError, match="return Unscored"):
+        Score(value)
+    with pytest.raises(ValueError, match="style must be finite"):
+        Score(1.0, {"style": value})
+
+
+def test_verdicts_are_values() -> None:
+    assert Score(1.0, {"a": 0.5}) == Score(1.0, {"a": 0.5})
+    assert Unscored("no gold") == Unscored("no gold", retryable=False)
+    assert NotApplicable() == NotApplicable()
