@@ -127,9 +127,9 @@ class Sample:
     metadata: dict[str, Json] = field(default_factory=dict)
     """The row's metadata; free for generators and rewards."""
     generate_function_path: str | None = None
-    """Name of a generator for this sample alone; carried for generators that dispatch, the scheduler runs one for all."""
+    """Name of a generator for this sample alone, for generators that dispatch; the scheduler runs one for all."""
     custom_rm_path: str | None = None
-    """Name of a reward for this sample alone; carried for rewards that dispatch, the scheduler runs all for all."""
+    """Name of a reward for this sample alone, for rewards that dispatch; the scheduler runs all for all."""
     train_metadata: dict[str, Json] | None = None
     """Extra values for the trainer."""
     session_id: str | None = None
