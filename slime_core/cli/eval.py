@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from slime_core.catalog import Catalog
+from slime_core.cli.resume import run_file_of
 from slime_core.cli.run_options import RunCommand, collect_values, refuse_unused
 from slime_core.config import parse_config, resolve
-from slime_core.errors import CheckpointError
+from slime_core.errors import CheckpointError, ConfigError
 from slime_core.run import RunFolder, newest_checkpoint
 from slime_core.run.evaluation import evaluate_model
 from slime_core.sample import Json
@@ -38,20 +39,28 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
 
 
 def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json]) -> dict[str, Json]:
-    """Keys of the evaluation: it has a folder of its own, so that a run's folder is never touched."""
-    is_folder = run is not None and run.is_dir()
-    values = collect_values(run / "run.toml" if run and is_folder else run, flags, settings)
-    if run and is_folder:
-        checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(text, err=True))
-        if checkpoint is None:
-            raise CheckpointError(f"{run} has no checkpoint yet")
-        values["hf_checkpoint"] = flags["hf_checkpoint"] or str(checkpoint.path / "hf")  # type: ignore[assignment]
-        values["save"] = flags["save"] or f"{run}-eval/{checkpoint.path.name}"  # type: ignore[assignment]
-    values.setdefault("save", f"runs/{run.stem if run else 'model'}-eval")
-    # What a run must say and an evaluation need not.
-    values = {**values, "eval_interval": 1, "num_rollout": 1, "num_epoch": None}
+    """Keys of what is evaluated: it has a folder of its own, so that a run's folder is never touched."""
+    if run is None or not run.is_dir():
+        values = collect_values(run, flags, settings)
+        return {"save": f"runs/{run.stem if run else 'model'}-eval"} | values
+    values = collect_values(run_file_of(run), flags, settings)
+    checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(text, err=True))
+    if checkpoint is None:
+        raise CheckpointError(f"{run} has no checkpoint yet")
+    model, own = flags["hf_checkpoint"] or checkpoint.path / "hf", flags["save"] or f"{run}-eval/{checkpoint.path.name}"
+    return values | {"hf_checkpoint": str(model), "save": str(own)}
+
+
+def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
+    """The same keys without what only training needs; nothing is drawn from a training set, so none is read."""
     sets = values.get("eval_prompt_data")
-    if "prompt_data" not in values and isinstance(sets, dict) and sets:
-        values["prompt_data"] = next(iter(sets.values()))
-        values["input_key"] = values.get("eval_input_key") or values.get("input_key") or "input"
-    return values
+    if not sets or not isinstance(sets, dict):
+        raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME PATH")
+    kept = {key: value for key, value in values.items() if key not in ("num_epoch", "rollout_max_prompt_len")}
+    for key in ("input_key", "label_key"):
+        if (own := kept.pop(f"eval_{key}", None)) is not None:
+            kept[key] = own
+    kept["prompt_data"] = next(iter(sets.values()))
+    kept["data_source"], kept["tracker"] = {"use": "prompts"}, {"use": []}
+    kept["eval_interval"] = kept["num_rollout"] = 1
+    return kept

@@ -179,7 +179,7 @@ def _option(key: str, info: FieldInfo, allowed: str) -> click.Option:
     hints = [allowed] if allowed else []
     if info.is_required():
         hints.append("required")
-    elif default not in (None, {}, []):
+    elif default is not False and default not in (None, {}, []):
         hints.append(f"default: {default}")
     text = f"{info.description}  [{'; '.join(hints)}]" if hints else str(info.description)
     if info.annotation is bool:
