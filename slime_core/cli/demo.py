@@ -1,13 +1,14 @@
 """`slime demo`: the whole of slime-core on two CPU cores, in about two minutes, with nothing downloaded."""
 
 import asyncio
+import textwrap
 from pathlib import Path
 
 import click
 
 from slime_core.cli.train import execute
 from slime_core.run.demo import SIZES, demo_plan, warm_start
-from slime_core.telemetry import make_display
+from slime_core.telemetry import before_and_after, make_display, prompt_text
 
 
 @click.command()
@@ -37,4 +38,10 @@ def demo(task: str, seed: int, num_rollout: int | None, save: Path | None, no_pr
     root = save or Path("runs") / f"demo-{task}-{seed}"
     with make_display(progress=not no_progress) as display:
         base = asyncio.run(warm_start(task, root.parent / f"demo-base-{task}", display))
-    return execute(demo_plan(task, seed, base, root, num_rollout), no_progress)
+    code = execute(demo_plan(task, seed, base, root, num_rollout), no_progress)
+    for pair in before_and_after(root / "samples", count=2)[:1]:
+        question = prompt_text(pair.before.prompt).partition("user\n")[2].partition("<|im_end|>")[0]
+        click.echo(f"\n{question}")
+        for row in (pair.before, pair.after):
+            click.echo(f"\nafter {row.rollout_id} rollouts:\n{textwrap.indent(row.response, '    ')}")
+    return code

@@ -46,6 +46,9 @@ def execute(plan: Plan, no_progress: bool) -> int:
         outcome = asyncio.run(run(plan, folder, display))
     paths = write_report(root)
     click.echo(f"report: {paths.report}")
+    for what, path in (("reward curve", paths.curve), ("transcripts before and after", paths.transcripts)):
+        if path is not None:
+            click.echo(f"{what}: {path}")
     if outcome is Outcome.STOPPED:
         click.echo(f"stopped and saved; continue with: slime resume {root}")
         return STOPPED

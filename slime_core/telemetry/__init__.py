@@ -10,18 +10,22 @@ from slime_core.telemetry.plots import overlay
 from slime_core.telemetry.report import ReportPaths, write_report
 from slime_core.telemetry.samples import SampleLog, SampleRow
 from slime_core.telemetry.tensorboard import TensorBoardTracker, tensorboard_tracker
+from slime_core.telemetry.transcripts import Pair, before_and_after, prompt_text
 
 __all__ = [
     "Display",
     "MetricsLog",
     "MetricsRow",
+    "Pair",
     "PlainDisplay",
     "ReportPaths",
     "SampleLog",
     "SampleRow",
     "TensorBoardTracker",
+    "before_and_after",
     "make_display",
     "overlay",
+    "prompt_text",
     "strip_timing",
     "tensorboard_tracker",
     "write_report",
