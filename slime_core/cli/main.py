@@ -50,6 +50,17 @@ class LazyGroup(click.Group):
         entry = _foreign().get(cmd_name)
         return _load(entry) if entry else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; a misspelt one is told the nearest."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from slime_core.catalog import did_you_mean
+
+            known = self.list_commands(ctx)
+            ctx.fail(f"no command {args[0]!r}.{did_you_mean(args[0], known)} Commands: {', '.join(known)}.")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text, from what is known without importing."""
         rows = [(name, text) for name, (_, text) in COMMANDS.items()]
