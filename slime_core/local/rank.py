@@ -66,17 +66,23 @@ class LocalRank:
 
     def train_step(self, batch: TrainBatch) -> StepResult:
         """One optimizer step; see `TrainerRank.train_step`."""
-        gradient, result = self._step.run(batch)
+        try:
+            gradient, result = self._step.run(batch)
+        except NonFiniteError as error:
+            raise self._not_finite(str(error)) from error
         if self._world_size > 1:
             dist.all_reduce(gradient)
         norm = float(gradient.norm())
         if not math.isfinite(norm):
-            raise NonFiniteError(
-                f"the gradient norm of step {self._optimizer.steps} is {norm}; the weights are as before it. "
-                "Lower lr, raise eps of the loss's clip, or look at the rewards and log-probs of the newest samples."
-            )
+            raise self._not_finite(f"the gradient norm is {norm}")
         lr = self._optimizer.step(gradient, norm)
         return StepResult(result.metrics, result.tokens, {"grad_norm": norm, "lr-pg_0": lr}, result.scores)
+
+    def _not_finite(self, what: str) -> NonFiniteError:
+        return NonFiniteError(
+            f"optimizer step {self._optimizer.steps}: {what}; the weights are as before it. "
+            "Lower lr or the loss's clip, or look at the rewards and log-probs of the newest samples."
+        )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The current weights by HF name."""

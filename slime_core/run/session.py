@@ -9,6 +9,7 @@ Example:
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import cast
 
@@ -43,15 +44,17 @@ class Session:
         self.hooks = RunHooks(plan.catalog)
         self.stop = StopRequest()
         self.tokenizer = self.build.tokenizer()
-        self.ledger = Ledger(folder.ledger)
-        self.source = LedgeredSource(self.build.data_source(self.tokenizer), self.ledger)
-        self.eval_sets = self.build.eval_sets(self.tokenizer)
-        self.buffer = self.build.buffer()
-        self.launcher = self.build.launcher(folder)
-        self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
-        self.trackers: Sequence[Tracker] = ()
-        self.num_rollout = self._count_rollouts()
-        self.scheduler = self._scheduler()
+        with ExitStack() as undo:
+            self.ledger = undo.enter_context(closing(Ledger(folder.ledger)))
+            self.source = LedgeredSource(self.build.data_source(self.tokenizer), self.ledger)
+            self.eval_sets = self.build.eval_sets(self.tokenizer)
+            self.buffer = self.build.buffer()
+            self.launcher = self.build.launcher(folder)
+            self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
+            self.trackers: Sequence[Tracker] = ()
+            self.num_rollout = self._count_rollouts()
+            self.scheduler = self._scheduler()
+            undo.pop_all()
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
 

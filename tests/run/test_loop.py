@@ -1,0 +1,329 @@
+"""The loop end to end: dynamic sampling, the buffer, hooks, guards; each on a run of a few seconds."""
+
+import json
+import logging
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.run import list_checkpoints, newest_checkpoint, verify
+from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog
+
+Slime = Callable[..., Any]
+Project = Any
+Install = Callable[..., None]
+
+REWARDS = '''
+import itertools
+
+from slime_core import Score
+
+calls = itertools.count()
+
+
+async def same(sample, ctx):
+    """Nothing to learn from."""
+    return Score(0.5)
+
+
+async def longest(sample, ctx):
+    """Something to learn from."""
+    return Score(sample.response_length)
+
+
+async def flaky(sample, ctx):
+    """Fails for one sample in fifty."""
+    if next(calls) % 50 == 10:
+        raise ConnectionError("the judge hung up")
+    return Score(sample.index)
+'''
+KEEP_ALL = """
+from slime_core.roles import Keep
+
+
+def keep_all(group, ctx):
+    return Keep()
+"""
+WATCHER = """
+import json
+from pathlib import Path
+
+from slime_core.hookspecs import HOOK_OF_EVENT, hookimpl
+
+SLIME_API = "1"
+
+
+def note(event):
+    with Path("events.jsonl").open("a") as file:
+        counted = ("rollout_id", "version", "step", "num_rollout", "evaluation")
+        about = {name: getattr(event, name) for name in counted if hasattr(event, name)}
+        file.write(json.dumps([type(event).__name__, about]) + "\\n")
+
+
+def _listen(hook):
+    def watch(event):
+        note(event)
+
+    return hookimpl(watch, specname=hook)
+
+
+globals().update({f"watch_{hook}": _listen(hook) for hook in HOOK_OF_EVENT.values()})
+"""
+RAISES = """
+from slime_core.hookspecs import hookimpl
+
+SLIME_API = "1"
+
+
+@hookimpl
+async def slime_rollout_end(event):
+    raise RuntimeError("the dashboard is down")
+"""
+STOPS = """
+from slime_core.errors import StopRun
+from slime_core.hookspecs import hookimpl
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_rollout_end(event):
+    if event.rollout_id == 1:
+        raise StopRun("good enough")
+"""
+NAN = """
+from slime_core.hookspecs import hookimpl
+from slime_core.roles import LossOutput, LossSpec
+
+SLIME_API = "1"
+
+
+class TurnsNan:
+    def __init__(self, settings, setup):
+        self.calls = 0
+
+    def __call__(self, batch):
+        self.calls += 1
+        return LossOutput(batch.log_probs_T * (1.0 if self.calls == 1 else float("nan")))
+
+
+@hookimpl
+def slime_losses():
+    yield LossSpec("turns_nan", TurnsNan)
+"""
+KILLS = """
+import multiprocessing
+
+from slime_core.hookspecs import hookimpl
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_rollout_start(event):
+    if event.rollout_id == 1:
+        for process in multiprocessing.active_children():
+            if process.name == VICTIM:
+                process.kill()
+"""
+
+
+def rows_of(run: Path) -> list[MetricsRow]:
+    return MetricsLog.read(run / "metrics.jsonl")
+
+
+def ledger_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def rewards(project: Project) -> Project:
+    (project.root / "rewards2.py").write_text(REWARDS)
+    (project.root / "filters.py").write_text(KEEP_ALL)
+    return project
+
+
+def test_dynamic_sampling_trains_only_groups_whose_rewards_differ(project: Project, slime: Slime) -> None:
+    ran = slime(
+        "train", "run.toml", "--group-filter", "nonzero_std", "--num-rollout", 3, "--rollout-max-response-len", 3
+    )
+    assert ran.code == 0, ran.err
+    ledger = ledger_of(project.run)
+    dropped = [line["reason"] for line in ledger if line["state"] == "dropped"]
+    assert dropped
+    assert set(dropped) <= {"zero_std_0.0", "zero_std_0.3", "zero_std_0.7", "zero_std_1.0"}
+    counted = Counter[str]()
+    for row in rows_of(project.run):
+        for name, value in row.metrics.items():
+            if name.startswith("rollout/dynamic_filter/drop_"):
+                counted[name.removeprefix("rollout/dynamic_filter/drop_")] += int(value)
+    assert counted == Counter(dropped)
+    trained = [line["id"] for line in ledger if line["state"] == "trained"]
+    assert len(trained) == len(set(trained)) == 12
+    for file in (project.run / "samples").iterdir():
+        by_group: dict[str | None, set[object]] = {}
+        for sample in SampleLog.read(file):
+            by_group.setdefault(sample.group, set()).add(sample.reward)
+        assert all(len(rewards) > 1 for rewards in by_group.values())
+
+
+def test_surplus_groups_wait_in_the_buffer_across_steps_and_a_resume(rewards: Project, slime: Slime) -> None:
+    flags = ["--group-filter", "./filters.py:keep_all", "--over-sampling-batch-size", 6]
+    whole, parts = rewards.root / "whole", rewards.root / "parts"
+    assert slime("train", "run.toml", *flags, "--num-rollout", 3, "--save", whole).code == 0
+    assert slime("train", "run.toml", *flags, "--num-rollout", 1, "--save", parts).code == 0
+    buffered = Counter(line["state"] for line in ledger_of(parts))
+    assert buffered == {"drawn": 6, "finished": 6, "buffered": 6, "trained": 4}
+    assert slime("resume", parts, "--num-rollout", 3).code == 0
+    assert ledger_of(parts) == ledger_of(whole)
+    # Wave by wave: 6 drawn, 4 trained; 6 drawn with 2 held, 4 trained; the last 4 are held already.
+    drawn = Counter(line["rollout_id"] for line in ledger_of(whole) if line["state"] == "drawn")
+    trained = Counter(line["rollout_id"] for line in ledger_of(whole) if line["state"] == "trained")
+    assert drawn == {0: 6, 1: 6}
+    assert trained == {0: 4, 1: 4, 2: 4}
+
+
+def test_a_filter_that_keeps_nothing_ends_with_the_reasons(rewards: Project, slime: Slime) -> None:
+    flags = ["--group-filter", "nonzero_std", "--max-filter-waves", 2, "--reward", "./rewards2.py:same"]
+    ran = slime("train", "run.toml", *flags)
+    assert ran.code == 1
+    assert "2 waves of draws kept 0 of the 4 groups wanted" in ran.err
+    assert "8 x zero_std_0.5" in ran.err
+
+
+def test_epochs_count_rollouts_and_too_few_prompts_are_refused(project: Project, slime: Slime) -> None:
+    project.write_run(num_rollout=None, num_epoch=3)
+    project.write_prompts("prompts.jsonl", 3)
+    assert slime("train", "run.toml").code == 0
+    assert len(rows_of(project.run)) == 2  # 9 prompts in all, 4 a rollout
+    again = [line["id"] for line in ledger_of(project.run) if line["state"] == "drawn"]
+    assert [name.split(":")[1] for name in again] == ["e0", "e0", "e0", "e1", "e1", "e1", "e2", "e2"]
+    project.write_prompts("prompts.jsonl", 1)
+    ran = slime("train", "run.toml", "--save", "other")
+    assert ran.code == 2
+    assert "num_epoch = 3 over 1 prompts is less than one rollout" in ran.err
+
+
+def test_several_optimizer_steps_a_rollout(rewards: Project, slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
+    ran = slime("train", "run.toml", "--num-steps-per-rollout", 2, "--reward", "./rewards2.py:longest")
+    assert ran.code == 0, ran.err
+    assert [row.step for row in rows_of(rewards.run)] == [2, 4]
+    steps = [about["step"] for name, about in events_of(rewards) if name == "TrainStepEnd"]
+    assert steps == [0, 1, 2, 3]
+
+
+def test_rewards_are_summed_by_weight(project: Project, slime: Slime) -> None:
+    half = ["--reward", "math=0.5", "--reward", "./rewards.py:digits=2"]
+    ran = slime("train", "run.toml", *half)
+    assert ran.code == 0, ran.err
+    for row in rows_of(project.run):
+        math, digits = row.metrics["rollout/reward/math"], row.metrics["rollout/reward/./rewards.py:digits"]
+        assert row.metrics["rollout/raw_reward"] == pytest.approx(0.5 * math + 2 * digits)
+        assert digits > 0
+
+
+def events_of(project: Project) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, about) for name, about in map(json.loads, (project.root / "events.jsonl").read_text().splitlines())]
+
+
+def test_hooks_see_every_event_in_order(project: Project, slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
+    project.write_prompts("eval.jsonl", 2)
+    evals = ["--eval-prompt-data", "held", "eval.jsonl", "--eval-interval", 1]
+    assert slime("train", "run.toml", "--num-rollout", 1, *evals).code == 0
+    rollout = ["RolloutStart", "SamplesDone", "GroupsDone", "RolloutEnd", "TrainStepEnd", "WeightsPublished"]
+    rollout += ["SamplesDone", "EvalEnd", "CheckpointSaved", "RunEnd"]
+    events = events_of(project)
+    assert [name for name, _ in events] == [
+        "RunStart", "WeightsPublished", "SamplesDone", "EvalEnd", "CheckpointSaved", *rollout,
+    ]  # fmt: skip
+    assert events[0][1] == {"rollout_id": 0, "num_rollout": 1}
+    assert [about["evaluation"] for name, about in events if name == "SamplesDone"] == [True, False, True]
+    assert [about["version"] for name, about in events if name == "WeightsPublished"] == [0, 1]
+    assert events[-1][1] == {"rollout_id": 1}
+
+    (project.root / "events.jsonl").unlink()
+    assert slime("resume", project.run, "--num-rollout", 2).code == 0
+    events = events_of(project)
+    assert [name for name, _ in events] == ["RunStart", "CheckpointLoaded", "WeightsPublished", *rollout]
+    assert events[0][1] == {"rollout_id": 1, "num_rollout": 2}
+
+    (project.root / "events.jsonl").unlink()
+    (project.root / "no_judge.py").write_text("async def fails(sample, ctx):\n    raise OSError('no judge')\n")
+    assert slime("train", "run.toml", "--save", "failing", "--reward", "./no_judge.py:fails").code == 1
+    assert events_of(project)[-1][0] == "RunFailed"
+
+
+def test_a_hook_that_raises_is_logged_once_and_the_run_goes_on(
+    project: Project, slime: Slime, install_plugin: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install_plugin("slime-raises", {"slime_raises.py": RAISES}, entry_points={"raises": "slime_raises"})
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    assert len(rows_of(project.run)) == 2
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 1
+    assert "slime-raises/slime_rollout_end/RuntimeError" in errors[0]
+    assert "the dashboard is down" in errors[0]
+
+
+def test_a_hook_ends_the_run_in_good_order(project: Project, slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-stops", {"slime_stops.py": STOPS}, entry_points={"stops": "slime_stops"})
+    ran = slime("train", "run.toml", "--num-rollout", 9)
+    assert ran.code == 0, ran.err
+    assert "good enough" in ran.out
+    newest = newest_checkpoint(project.run / "checkpoints", pytest.fail)
+    assert newest is not None
+    assert newest.rollout_id == len(rows_of(project.run)) == 2
+
+
+def test_one_failed_reward_in_fifty_is_dropped_and_counted(rewards: Project, slime: Slime) -> None:
+    flags = ["--reward", "./rewards2.py:flaky", "--n-samples-per-prompt", 8]
+    ran = slime("train", "run.toml", *flags)
+    assert ran.code == 0, ran.err
+    failures = [
+        row.metrics.get("rollout/errors/./rewards2.py:flaky_ConnectionError", 0.0) for row in rows_of(rewards.run)
+    ]
+    assert failures == [1.0, 1.0]  # calls 10 and 60 of 64
+    first = SampleLog.read(rewards.run / "samples" / "rollout_000000.jsonl")
+    assert Counter(row.group for row in first).total() == 31
+
+
+def test_too_many_failed_rewards_stop_the_run_and_say_why(rewards: Project, slime: Slime) -> None:
+    ran = slime("train", "run.toml", "--reward", "./rewards2.py:flaky", "--max-error-rate", 0.01)
+    assert ran.code == 1
+    assert "1 of 16 samples failed, which is over --max-error-rate 0.01" in ran.err
+    assert "flaky_ConnectionError: the judge hung up" in ran.err
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights_change(
+    project: Project, slime: Slime, install_plugin: Install, ranks: int
+) -> None:
+    install_plugin("slime-nan", {"slime_nan.py": NAN}, entry_points={"nan": "slime_nan"})
+    flags = ["--loss", "turns_nan", "--save-interval", 1, "--num-rollout", 3, f"--trainer.local.ranks={ranks}"]
+    ran = slime("train", "run.toml", *flags)
+    assert ran.code == 1
+    assert "optimizer step 1: the loss of a micro-batch of" in ran.err
+    assert "is nan; the weights are as before it" in ran.err
+    checkpoints = list_checkpoints(project.run / "checkpoints")
+    assert [path.name for path in checkpoints] == ["rollout_000000", "rollout_000001"]
+    assert [verify(path).rollout_id for path in checkpoints] == [0, 1]
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("victim", ["engine 0", "trainer 1"])
+def test_a_killed_worker_is_named_and_leaves_no_orphans(
+    project: Project, slime: Slime, install_plugin: Install, victim: str
+) -> None:
+    source = KILLS.replace("VICTIM", repr(victim))
+    install_plugin("slime-kills", {"slime_kills.py": source}, entry_points={"kills": "slime_kills"})
+    ran = slime("train", "run.toml", "--trainer.local.ranks", 2)
+    assert ran.code == 1
+    assert f"{victim} died" in ran.err
+    assert multiprocessing.active_children() == []
