@@ -5,9 +5,10 @@
 The core calls `factory(settings, setup)` once per run, after everything was validated and before anything starts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from types import UnionType
+from typing import Annotated, ClassVar, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -21,11 +22,22 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
-        wanted = cls.model_fields[info.field_name or ""].annotation
-        numbers = (int, float, int | None, float | None)
-        if isinstance(value, bool) and wanted in numbers:
+        wanted = set(_alternatives(cls.model_fields[info.field_name or ""].annotation))
+        if isinstance(value, bool) and wanted & {int, float} and bool not in wanted:
             raise PydanticCustomError("bool_for_number", "input should be a number")
         return value
+
+
+def _alternatives(annotation: object) -> Iterator[object]:
+    """The types that a field may have, without their bounds."""
+    match get_origin(annotation), get_args(annotation):
+        case (origin, (first, *_)) if origin is Annotated:
+            yield from _alternatives(first)
+        case (origin, several) if origin in (Union, UnionType):
+            for each in several:
+                yield from _alternatives(each)
+        case _:
+            yield annotation
 
 
 class Make(Protocol):

@@ -1,0 +1,172 @@
+import re
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, parse_config, parse_use
+from slime_core.config.families import FAMILY_OF_KEY
+from slime_core.errors import ConfigError
+from slime_core.roles import SPECS
+from slime_core.sample import Json
+
+LEAST: Mapping[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
+
+
+def refused(changes: Mapping[str, Json], *, without: str = "") -> str:
+    values = {key: value for key, value in {**LEAST, **changes}.items() if key != without}
+    with pytest.raises(ConfigError) as raised:
+        parse_config(values)
+    return str(raised.value)
+
+
+def test_the_least_that_a_run_must_say() -> None:
+    config = parse_config(LEAST)
+    assert config.run.hf_checkpoint.name == "m"
+    assert config.rollout.rollout_batch_size == 32
+    assert config.roles["reward"].use == {"math": 1.0}
+    assert {role: dict(config.roles[role].use) for role in SPECS if role != "reward"} == {
+        role: use for role, use in DEFAULT_USE.items() if role != "reward"
+    }
+
+
+def test_every_key_belongs_to_one_family_and_is_no_role_and_no_alias() -> None:
+    assert len(FAMILY_OF_KEY) == sum(len(family.model_fields) for family in FAMILIES.values())
+    assert not FAMILY_OF_KEY.keys() & (SPECS.keys() | ALIASES.keys())
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("hf_checkpoint", "hf_checkpoint is required: set it in the run file or pass --hf-checkpoint"),
+        ("save", "save is required: set it in the run file or pass --save"),
+        ("num_rollout", "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"),
+        ("reward", 'no reward is chosen: write [reward] use = "math", or pass --reward math'),
+    ],
+)
+def test_what_is_missing_is_asked_for(missing: str, said: str) -> None:
+    assert refused({}, without=missing) == said
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("rollout_batch_size", "many", "rollout_batch_size = 'many': input should be a valid integer"),
+        ("rollout_batch_size", 8.5, "rollout_batch_size = 8.5: input should be a valid integer"),
+        ("rollout_batch_size", True, "rollout_batch_size = True: input should be a number"),
+        ("num_epoch", True, "num_epoch = True: input should be a number"),
+        ("rollout_batch_size", {}, "rollout_batch_size = {}: input should be a valid integer"),
+        ("lr", True, "lr = True: input should be a number"),
+        ("rollout_batch_size", 0, "rollout_batch_size = 0: input should be greater than or equal to 1"),
+        ("rollout_temperature", 0, "rollout_temperature = 0: input should be greater than 0"),
+        ("rollout_top_p", 1.5, "rollout_top_p = 1.5: input should be less than or equal to 1"),
+        ("lr", float("nan"), "lr = nan: input should be a finite number"),
+        ("lr", float("inf"), "lr = inf: input should be a finite number"),
+        ("prompt_data", 5, "prompt_data = 5: input should be a valid string"),
+        ("rollout_shuffle", "perhaps", "rollout_shuffle = 'perhaps': input should be a valid boolean"),
+        ("lr_decay_style", "sharp", "lr_decay_style = 'sharp': input should be 'constant', 'linear' or 'cosine'"),
+        ("rollout_stop_token_ids", "five", "rollout_stop_token_ids = 'five': input should be a valid list"),
+        ("rollout_stop_token_ids", ["five"], "rollout_stop_token_ids.0 = 'five': input should be a valid integer"),
+        ("eval_prompt_data", "e.jsonl", "eval_prompt_data = 'e.jsonl': input should be a valid dictionary"),
+    ],
+)
+def test_a_wrong_type_or_range_names_key_value_and_what_is_wanted(key: str, value: Json, said: str) -> None:
+    assert said in refused({key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("rolout_batch_size", "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'?"),
+        ("rewards", "unknown key 'rewards'. Did you mean 'reward'?"),
+        ("eps_clip_hi", "unknown key 'eps_clip_hi'. Did you mean 'eps_clip_high'?"),
+        ("xyzzy", "unknown key 'xyzzy'. `slime train --help` lists every key."),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest(key: str, said: str) -> None:
+    assert refused({key: 1}) == said
+
+
+def test_all_problems_come_in_one_message() -> None:
+    said = refused({"lr": -1, "sede": 3, "rollout_top_p": 2, "engine": "local"})
+    assert [re.split(r"[ =:.]", line)[0] for line in said.splitlines()] == ["unknown", "rollout_top_p", "lr", "engine"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"eval_interval": 5}, "eval_interval has no effect here: give eval_prompt_data, or leave it out"),
+        ({"eval_temperature": 0.5}, "eval_temperature has no effect here"),
+        ({"eval_prompt_data": {"a": "b"}}, "eval_prompt_data has no effect here: give eval_interval"),
+        ({"apply_chat_template_kwargs": {"a": 1}}, "apply_chat_template_kwargs has no effect here: set apply_chat"),
+        ({"over_sampling_batch_size": 64}, "over_sampling_batch_size has no effect here: choose a group filter"),
+        ({"max_filter_waves": 3}, "max_filter_waves has no effect here: choose a group filter"),
+        ({"min_lr": 1e-9}, 'min_lr has no effect here: set lr_decay_style = "linear" or "cosine"'),
+        ({"min_lr": 1e-3, "lr_decay_style": "linear"}, "min_lr = 0.001 is above lr = 1e-06"),
+        ({"num_epoch": 1}, "num_rollout and num_epoch both say how long the run is: give one"),
+        ({"num_steps_per_rollout": 64}, "num_steps_per_rollout = 64 is more than rollout_batch_size = 32 groups"),
+        (
+            {"eps_clip": 0.1, "loss": {"use": "sft_loss"}},
+            "eps_clip has no effect here: it is a setting of loss 'policy_loss', and loss.use is 'sft_loss'",
+        ),
+    ],
+)
+def test_a_key_without_effect_is_refused_with_what_would_give_it_one(changes: Mapping[str, Json], said: str) -> None:
+    assert said in refused(changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"eval_prompt_data": {"a": "b"}, "eval_interval": 5, "eval_temperature": 0},
+        {"over_sampling_batch_size": 64, "group_filter": {"use": "nonzero_std"}},
+        {"min_lr": 1e-9, "lr_decay_style": "cosine"},
+        {"eval_interval": None, "min_lr": 0.0, "max_filter_waves": 16},
+        {"loss": {"use": "sft_loss", "policy_loss": {"eps_clip": 0.1}}},
+    ],
+)
+def test_the_same_keys_are_welcome_where_they_have_one_or_are_at_their_default(changes: Mapping[str, Json]) -> None:
+    parse_config({**LEAST, **changes})
+
+
+def test_slimes_flat_names_land_in_their_sections() -> None:
+    config = parse_config(
+        {**LEAST, "advantage_estimator": "grpo", "eps_clip_high": 0.28, "grpo_std_normalization": False}
+    )
+    assert config.roles["advantage"].use == {"grpo": 1.0}
+    assert config.roles["advantage"].sections == {"grpo": {"grpo_std_normalization": False}}
+    assert config.roles["loss"].sections == {"policy_loss": {"eps_clip_high": 0.28}}
+
+
+def test_a_flat_name_and_its_section_must_agree() -> None:
+    agreeing: Json = {"use": {"policy_loss": 1.0}, "policy_loss": {"eps_clip": 0.1}}
+    parse_config({**LEAST, "loss_type": "policy_loss", "eps_clip": 0.1, "loss": agreeing})
+    said = refused({"eps_clip": 0.3, "loss": agreeing})
+    assert said == "eps_clip = 0.3 contradicts loss.policy_loss.eps_clip = 0.1: give one of them"
+    assert "loss_type = 'sft_loss' contradicts loss.use" in refused({"loss_type": "sft_loss", "loss": agreeing})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reward": "math"}, "reward = 'math': write a table instead, [reward] use = \"math\""),
+        ({"engine": {"workers": 4}}, "[engine] has a key 'workers' that is no table"),
+        ({"engine": {"use": ["local", "other"]}}, "engine.use names local, other: this role takes one"),
+        ({"engine": {"use": {"local": 0.5}}}, "a weight has no effect here, only a reward's has"),
+        ({"reward": {"use": {"math": "much"}}}, "reward.use = {'math': 'much'}: write \"NAME\", or a table of finite"),
+        ({"reward": {"use": {"math": True}}}, "or a table of finite weights"),
+        ({"reward": {"use": {"math": float("nan")}}}, "or a table of finite weights"),
+        ({"reward": {"use": 5}}, "reward.use = 5"),
+        ({"reward": {"use": ["math", "math"]}}, "reward.use = ['math', 'math'] names one twice"),
+    ],
+)
+def test_a_role_is_chosen_in_one_of_three_ways(changes: Mapping[str, Json], said: str) -> None:
+    assert said in refused(changes)
+
+
+@given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9)))
+def test_rewards_keep_their_names_order_and_weights(use: dict[str, float]) -> None:
+    parsed = parse_use("reward", dict(use))
+    assert list(parsed.items()) == list(use.items())
+    assert parse_use("reward", list(use)) == dict.fromkeys(use, 1.0)

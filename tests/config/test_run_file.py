@@ -1,0 +1,127 @@
+import math
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.config import merge, parse_config, read_run_file, write_toml
+from slime_core.errors import ConfigError
+from slime_core.roles import SPECS
+from slime_core.sample import Json
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
+SECTIONS = st.dictionaries(
+    TEXT.filter(lambda name: name != "use"), st.dictionaries(TEXT, VALUES, max_size=3), max_size=3
+)
+FILES = st.fixed_dictionaries(
+    {},
+    optional={
+        "lr": st.floats(allow_nan=False),
+        "seed": st.integers(),
+        "prompt_data": TEXT,
+        "rollout_stop_token_ids": st.lists(st.integers()),
+        "eval_prompt_data": st.dictionaries(TEXT, TEXT, max_size=3),
+        "apply_chat_template_kwargs": st.dictionaries(TEXT, VALUES, max_size=3),
+        **{
+            role: st.builds(
+                lambda use, sections: {"use": use} | sections,
+                TEXT | st.dictionaries(TEXT, st.floats(allow_nan=False), max_size=2),
+                SECTIONS,
+            )
+            for role in SPECS
+        },
+    },
+)
+
+
+@given(FILES)
+def test_what_is_written_reads_back(values: dict[str, Json]) -> None:
+    assert tomllib.loads(write_toml(values)) == values
+
+
+@given(TEXT, TEXT)
+def test_any_text_reads_back_as_key_and_value(key: str, value: str) -> None:
+    assert tomllib.loads(write_toml({key: value})) == {key: value}
+
+
+@given(FILES)
+def test_writing_is_a_function_of_the_content_not_of_its_order(values: dict[str, Json]) -> None:
+    assert write_toml(dict(reversed(values.items()))) == write_toml(values)
+
+
+def test_none_is_left_out_wherever_toml_can_do_without_it() -> None:
+    values: dict[str, Json] = {"a": None, "reward": {"use": {"math": 1.0}, "math": {"x": None, "y": {"z": None}}}}
+    assert tomllib.loads(write_toml(values)) == {"reward": {"use": {"math": 1.0}, "math": {"y": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [([1, None], "a list holds null"), ("\ud800", "no Unicode text"), ({"k": ["\udfff"]}, "no Un")],
+)
+def test_what_toml_cannot_hold_is_refused(value: Json, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        write_toml({"reward": {"math": {"key": value}}})
+
+
+def test_infinity_goes_by_its_toml_name() -> None:
+    assert tomllib.loads(write_toml({"reward": {"x": {"limit": math.inf}}})) == {"reward": {"x": {"limit": math.inf}}}
+
+
+def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
+    config = parse_config(
+        {
+            "hf_checkpoint": "m",
+            "save": "s",
+            "num_rollout": 3,
+            "eval_prompt_data": {"held out": "e.jsonl"},
+            "eval_interval": 1,
+            "reward": {"use": ["math", "./my.py:fn"], "math": {"strict": True}},
+            "loss": {"use": "sft_loss", "policy_loss": {"eps_clip": 0.1}},
+        }
+    )
+    path = tmp_path / "run.toml"
+    path.write_text(write_toml(config.to_dict()))
+    assert parse_config(read_run_file(path)) == config
+
+
+def test_a_missing_file_names_those_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "first.toml").touch()
+    with pytest.raises(ConfigError, match=rf"no run file {tmp_path}/frist.toml. {tmp_path} has first.toml."):
+        read_run_file(tmp_path / "frist.toml")
+
+
+def test_a_missing_folder_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no run file .*/nowhere/run.toml.$"):
+        read_run_file(tmp_path / "nowhere/run.toml")
+
+
+def test_a_folder_is_no_run_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read run file .*: Is a directory"):
+        read_run_file(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"lr = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_what_is_no_toml_is_named_with_its_place(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"run.toml is not a TOML file: .*(line|position|end of document)"):
+        read_run_file(path)
+
+
+@pytest.mark.parametrize("value", ["2026-01-31", "12:30:00", "2026-01-31T12:30:00Z", "[1, [2026-01-31]]"])
+def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(f"[reward.math]\nsince = {value}")
+    with pytest.raises(ConfigError, match=r"run.toml: reward.math.since is a date or time, .* write it as text"):
+        read_run_file(path)
+
+
+def test_tables_merge_key_by_key_and_a_use_is_replaced_whole() -> None:
+    base: dict[str, Json] = {"lr": 1.0, "reward": {"use": {"math": 1.0}, "math": {"a": 1, "b": 2}}}
+    over: dict[str, Json] = {"seed": 3, "reward": {"use": {"format": 0.5}, "math": {"b": 9}}}
+    assert merge(base, over) == {"lr": 1.0, "seed": 3, "reward": {"use": {"format": 0.5}, "math": {"a": 1, "b": 9}}}
+    assert base == {"lr": 1.0, "reward": {"use": {"math": 1.0}, "math": {"a": 1, "b": 2}}}
