@@ -59,7 +59,7 @@ class Session:
         self._message = display.message if display else _ignore
 
     async def __aenter__(self) -> "Session":
-        """Start trainer and engine and serve the starting weights as version 0.
+        """Start trainer and engine; the engine serves nothing before the first `publish`.
 
         Raises:
             PluginError: a tracker could not be built.
