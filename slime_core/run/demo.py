@@ -47,11 +47,9 @@ SIZES = {"word": DemoSize(64, 60, 4e-4), "chain": DemoSize(32, 40, 2e-4)}
 def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None) -> dict[str, Json]:
     """The demo's run file, prompts written beside it; `num_rollout` is the task's own unless given."""
     size = SIZES[task]
-    rollouts = num_rollout or size.num_rollout
     save.mkdir(parents=True, exist_ok=True)
-    # A shorter run gets all the same prompts, so that it can be made longer.
-    count = size.rollout_batch_size * max(rollouts, size.num_rollout)
-    train = problems(task, TRAIN_SEED + seed, count, "train")
+    # The same prompts for every number of rollouts, so that any run can be made longer; more rollouts go round again.
+    train = problems(task, TRAIN_SEED + seed, size.rollout_batch_size * size.num_rollout, "train")
     evaluation = problems(task, EVAL_SEED, EVAL_PROBLEMS, "eval")
     prompts = {
         "train": _write_prompts(save / "train.jsonl", train),
@@ -67,7 +65,7 @@ def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int |
         "apply_chat_template": True,
         "rollout_batch_size": size.rollout_batch_size,
         "n_samples_per_prompt": 8,
-        "num_rollout": rollouts,
+        "num_rollout": num_rollout or size.num_rollout,
         "rollout_max_response_len": MAX_RESPONSE,
         "eval_prompt_data": {"heldout": str(prompts["eval"])},
         "eval_interval": 10,

@@ -58,7 +58,7 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
         loaded: object = AutoModelForCausalLM.from_pretrained(
             hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a configuration, or tensors that do not fit it, fail in many ways
         raise ModelError(f"no causal LM could be loaded from {hf_dir}: {error}") from error
     finally:
         _show_progress(shown)

@@ -1,0 +1,47 @@
+"""`slime demo`, shortened: from nothing to a report, and at once when it is called again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.local.demo.warmup import WarmUp
+from slime_core.run import demo
+from slime_core.telemetry import MetricsLog
+
+Slime = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(demo.RECIPES, "chain", WarmUp(steps=4, batch=4))
+    monkeypatch.setitem(demo.SIZES, "chain", demo.DemoSize(2, 2, 2e-4))
+    monkeypatch.setattr(demo, "EVAL_PROBLEMS", 4)
+
+
+def test_it_builds_a_model_trains_it_and_reports(tmp_path: Path, slime: Slime) -> None:
+    ran = slime("demo", "--task", "chain", "--seed", 5)
+    assert ran.code == 0, ran.err
+    run = tmp_path / "runs" / "demo-chain-5"
+    rows = MetricsLog.read(run / "metrics.jsonl")
+    assert ["eval/heldout" in row.metrics for row in rows] == [True, False, False, True]
+    for name in ("report.md", "reward.png", "transcripts.md"):
+        assert (run / "report" / name).stat().st_size > 0
+    assert (tmp_path / "runs" / "demo-base-chain" / "checkpoints" / "rollout_000004" / "hf").is_dir()
+
+    again = slime("demo", "--task", "chain", "--seed", 5)
+    assert again.code == 0
+    assert "is done: 2 of 2 rollouts" in again.out
+    assert "warm start" not in again.out
+
+    assert slime("demo", "--task", "chain", "--seed", 5, "--num-rollout", 3).code == 0
+    assert len([row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]) == 3
+
+
+def test_another_task_or_seed_is_refused_with_the_choices(slime: Slime) -> None:
+    ran = slime("demo", "--task", "poem")
+    assert ran.code == 2
+    assert "chain" in ran.err
+    assert slime("demo", "--seed", -1).code == 2

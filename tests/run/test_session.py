@@ -1,0 +1,139 @@
+"""Session: the live parts of a run, with the tiny model in real processes."""
+
+import asyncio
+import json
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.catalog import Catalog
+from slime_core.config import Plan, parse_config, read_run_file, resolve
+from slime_core.errors import ModelError, SlimeError
+from slime_core.run import RunFolder, Session
+from slime_core.sample import Json
+
+Project = Any
+PlanOf = Callable[..., Plan]
+NO_TRACKER = """
+from slime_core.errors import PluginError
+from slime_core.hookspecs import hookimpl
+from slime_core.roles import TrackerSpec
+
+SLIME_API = "1"
+
+
+def unreachable(settings, setup):
+    raise PluginError("the tracking server does not answer")
+
+
+@hookimpl
+def slime_trackers():
+    yield TrackerSpec("unreachable", unreachable)
+"""
+
+
+@pytest.fixture
+def plan_of(project: Project) -> PlanOf:
+    def make(**changes: Json) -> Plan:
+        values = read_run_file(project.write_run(save=str(project.run), **changes))
+        return resolve(parse_config(values), Catalog.discover())
+
+    return make
+
+
+def open_folder(plan: Plan) -> RunFolder:
+    return RunFolder.open(plan.config.run.save, plan.config.to_dict())
+
+
+def test_samples_carry_the_version_that_the_engine_serves(plan_of: PlanOf) -> None:
+    plan = plan_of()
+
+    async def two_versions(session: Session) -> list[set[str]]:
+        seen = []
+        async with session:
+            for version in (0, 7):
+                await session.publish(version)
+                result = await session.scheduler.collect(version, want=2)
+                seen.append(
+                    {one for group in result.kept for sample in group.samples for one in sample.weight_versions}
+                )
+        return seen
+
+    with open_folder(plan) as folder:
+        assert asyncio.run(two_versions(Session(plan, folder))) == [{"0"}, {"7"}]
+    assert multiprocessing.active_children() == []
+
+
+def test_evaluation_leaves_the_training_state_as_it_was(project: Project, plan_of: PlanOf) -> None:
+    project.write_prompts("eval.jsonl", 3)
+    plan = plan_of(eval_prompt_data={"held": "eval.jsonl"}, eval_interval=1)
+
+    async def around(session: Session) -> None:
+        async with session:
+            await session.publish(0)
+            await session.scheduler.collect(0, want=2)
+            before = [each.state_dict() for each in (session.source, session.buffer, session.ledger)]
+            once, again = await session.evaluate(0), await session.evaluate(5)
+            assert [each.state_dict() for each in (session.source, session.buffer, session.ledger)] == before
+            assert once.metrics == again.metrics
+            assert len(once.samples["held"]) == 3
+
+    with open_folder(plan) as folder:
+        asyncio.run(around(Session(plan, folder)))
+
+
+def test_a_tracker_that_cannot_be_built_stops_it_before_any_process(
+    plan_of: PlanOf, install_plugin: Callable[..., None]
+) -> None:
+    install_plugin("slime-nowhere", {"slime_nowhere.py": NO_TRACKER}, entry_points={"nowhere": "slime_nowhere"})
+    plan = plan_of(tracker={"use": "unreachable"})
+
+    async def enter(session: Session) -> None:
+        async with session:
+            pytest.fail("it started")
+
+    with open_folder(plan) as folder:
+        with pytest.raises(SlimeError, match="the tracking server does not answer"):
+            asyncio.run(enter(Session(plan, folder)))
+        assert not list(folder.logs.iterdir())
+
+
+def test_a_worker_that_cannot_be_built_leaves_no_process(project: Project, plan_of: PlanOf, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in project.model.iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    plan = plan_of(hf_checkpoint=str(broken), trainer={"local": {"ranks": 2}})
+
+    async def enter(session: Session) -> None:
+        async with session:
+            pytest.fail("it started")
+
+    with open_folder(plan) as folder, pytest.raises(ModelError, match=r"num_hidden_layers` \(3\)"):
+        asyncio.run(enter(Session(plan, folder)))
+    assert multiprocessing.active_children() == []
+
+
+def test_what_it_waits_for_is_shown_while_it_starts(project: Project, plan_of: PlanOf) -> None:
+    from slime_core.telemetry import PlainDisplay
+
+    class Recorder(PlainDisplay):
+        phases: list[str] = []  # noqa: RUF012
+
+        def phase(self, text: str) -> None:
+            self.phases.append(text)
+
+    plan = plan_of()
+
+    async def start(session: Session) -> None:
+        async with session:
+            pass
+
+    with open_folder(plan) as folder, Recorder() as display:
+        asyncio.run(start(Session(plan, folder, display)))
+        assert display.phases == ["trainer: loading the model", "engine: loading the model"]
