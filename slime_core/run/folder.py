@@ -11,9 +11,9 @@ import os
 import shutil
 import tomllib
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
@@ -37,7 +37,7 @@ class RunFolder:
         self.samples = root / "samples"
         self.logs = root / "logs"
         self.scratch = root / "scratch"
-        self._lock: IO[bytes] | None = None
+        self._lock: FileIO | None = None
 
     @classmethod
     def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
@@ -71,7 +71,7 @@ class RunFolder:
         return folder
 
     def _acquire(self) -> None:
-        lock = (self.root / "lock").open("a+b")
+        lock = (self.root / "lock").open("a+b", buffering=0)  # closing must not fail on a full disk
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -86,7 +86,6 @@ class RunFolder:
         self._lock = lock
         lock.truncate(0)
         lock.write(f"process {os.getpid()}".encode())
-        lock.flush()
 
     def _refuse_other_config(self, now: Mapping[str, Json]) -> None:
         if not self.config_file.exists():

@@ -1,0 +1,303 @@
+"""Bad input ends with exit code 2 and one clear message, before any process is started."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from slime_core.config import parse_config, read_run_file
+from slime_core.run import RunFolder
+from slime_core.testing import write_distribution
+
+
+class Ran(Protocol):
+    """What the command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Slime = Callable[..., Ran]
+Project = Any
+
+BROKEN = "import a_library_that_nobody_has\n"
+ELSEWHERE = """
+import click
+
+@click.command()
+def hello() -> None:
+    click.echo("hello")
+"""
+
+
+def refused(ran: Ran, run: Path, *said: str) -> None:
+    """The command failed as bad input does, said so without a traceback, and no worker was started."""
+    assert ran.code == 2, ran.err
+    for text in said:
+        assert text in ran.err
+    assert "Traceback" not in ran.err
+    assert not list(run.glob("logs/*"))
+
+
+def test_a_missing_run_file(project: Project, slime: Slime) -> None:
+    refused(slime("train", "rum.toml"), project.run, "error: no run file rum.toml. . has run.toml.")
+
+
+def test_a_run_file_that_is_no_toml(project: Project, slime: Slime) -> None:
+    (project.root / "run.toml").write_text("lr == 3")
+    refused(slime("train", "run.toml"), project.run, "run.toml is not a TOML file", "line 1")
+
+
+def test_a_run_without_anything(project: Project, slime: Slime) -> None:
+    needed = ("hf_checkpoint is required", "save is required: set it in the run file or pass --save")
+    refused(slime("train"), project.run, *needed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
+        ("--rollout-batch-size", ["--rollout-batch-size", "requires an argument"]),
+        ("--rollout-batch-size three", ["rollout_batch_size = 'three': input should be a valid integer"]),
+        ("--rollout-batch-size 0", ["rollout_batch_size = '0': input should be greater than or equal to 1"]),
+        ("--lr nan", ["lr = 'nan': input should be a finite number"]),
+        ("--eval-interval 3", ["eval_interval has no effect here: give eval_prompt_data"]),
+        ("--min-lr 1e-9", ["min_lr has no effect here"]),
+        ("--apply-chat-template-kwargs {broken", ["apply_chat_template_kwargs = '{broken'", "valid dictionary"]),
+        ("--reward mth", ["no reward 'mth'. Did you mean 'math'?", "Available: math (slime-reward-math "]),
+        ("--reward ./rewards.py:digit", ["digit"]),
+        ("--reward ./nowhere.py:digits", ["nowhere.py"]),
+        ("--reward math=much", ["--reward math=much: the weight after '=' must be a number"]),
+        ("--reward math=nan", ["a table of finite weights"]),
+        ("--reward math --reward math=2", ["--reward names 'math' twice"]),
+        ("--engine local=0.5", ["engine.use", "a weight has no effect here"]),
+        ("--engine lokal", ["no engine 'lokal'. Did you mean 'local'?"]),
+        ("--engine local --engine other", ["engine.use names local, other: this role takes one"]),
+        ("--loss-type sft-los", ["no loss 'sft-los'. Did you mean 'sft_loss'?"]),
+        ("--loss sft_loss --eps-clip 0.1", ["eps_clip has no effect here", "loss.use is 'sft_loss'"]),
+        ("--loss policy_loss --loss-type sft_loss", ["loss_type = 'sft_loss' contradicts loss.use"]),
+        ("--eps-clip 2", ["loss.policy_loss.eps_clip = 2: input should be less than 1"]),
+        ("--engine.local.wokers 4", ["unknown setting engine.local.wokers. Did you mean 'workers'?"]),
+        ("--engine.local.workers many", ["engine.local.workers = 'many': input should be a valid integer"]),
+        ("--engine.local.workers true", ["engine.local.workers = True: input should be a number"]),
+        ("--engine.local.workers", ["--engine.local.workers needs a value"]),
+        (
+            "--engine.lokal.workers 4",
+            ["--engine.lokal.* has no effect here: nothing chooses 'lokal'", "--engine lokal"],
+        ),
+        ("--engine.workers 4", ["--engine.workers: settings are written --ROLE.NAME.KEY VALUE"]),
+        ("--motor.local.workers 4", ["settings are written --ROLE.NAME.KEY VALUE; roles are data_source, generator"]),
+    ],
+)
+def test_bad_flags(project: Project, slime: Slime, flags: str, said: list[str]) -> None:
+    refused(slime("train", "run.toml", *flags.split()), project.run, *said)
+    assert not project.run.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rolout_batch_size": 3}, "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'?"),
+        ({"rollout_batch_size": "three"}, "rollout_batch_size = 'three': input should be a valid integer"),
+        ({"rollout_batch_size": True}, "rollout_batch_size = True: input should be a number"),
+        ({"rollout_top_p": 1.5}, "rollout_top_p = 1.5: input should be less than or equal to 1"),
+        ({"reward": {"use": "./rewards.py:digits", "mth": {}}, "reward_": {}}, "unknown key 'reward_'"),
+        ({"engine": {"local": {"workers": 0}}}, "engine.local.workers = 0: input should be greater than or equal to 1"),
+        ({"engine": {"workers": 2}}, "[engine] has a key 'workers' that is no table"),
+        ({"reward": None}, 'no reward is chosen: write [reward] use = "math", or pass --reward math'),
+        ({"prompt_data": None}, "prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE"),
+        ({"hf_checkpoint": "nowhere"}, "no model directory nowhere: hf_checkpoint must be a local directory"),
+    ],
+)
+def test_bad_run_files(project: Project, slime: Slime, changes: dict[str, Any], said: str) -> None:
+    project.write_run(**changes)
+    refused(slime("train", "run.toml"), project.run, said)
+    assert not project.run.exists()
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "eval"])
+def test_every_command_that_takes_a_run_file_refuses_it_alike(project: Project, slime: Slime, command: str) -> None:
+    project.write_run(rolout_batch_size=3, eval_prompt_data={"own": "prompts.jsonl"}, eval_interval=1)
+    refused(slime(command, "run.toml"), project.run, "Did you mean 'rollout_batch_size'?")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("config.json", "no config.json: "),
+        ("model.safetensors", "no .safetensors weights: "),
+        ("tokenizer.json", "no tokenizer.json: "),
+    ],
+)
+def test_an_incomplete_model(project: Project, slime: Slime, missing: str, said: str) -> None:
+    shutil.copytree(project.model, project.root / "model")
+    (project.root / "model" / missing).unlink()
+    project.write_run(hf_checkpoint="model")
+    refused(slime("train", "run.toml"), project.run, said, "model holds ")
+    assert not project.run.exists()
+
+
+@pytest.mark.parametrize(("content", "said"), [("{", "is not JSON"), ("[]", "expected an object")])
+def test_a_damaged_model_configuration(project: Project, slime: Slime, content: str, said: str) -> None:
+    shutil.copytree(project.model, project.root / "model")
+    (project.root / "model/config.json").write_text(content)
+    project.write_run(hf_checkpoint="model")
+    refused(slime("train", "run.toml"), project.run, "model/config.json", said)
+
+
+def test_a_damaged_tokenizer(project: Project, slime: Slime) -> None:
+    shutil.copytree(project.model, project.root / "model")
+    (project.root / "model/tokenizer.json").write_text("{}")
+    project.write_run(hf_checkpoint="model")
+    refused(slime("train", "run.toml"), project.run, "tokenizer.json")
+
+
+def test_a_missing_prompt_file_can_be_mended_in_place(project: Project, slime: Slime) -> None:
+    project.write_run(prompt_data="promts.jsonl")
+    refused(slime("train", "run.toml"), project.run, "promts.jsonl")
+    project.write_run(prompt_data="prompts.jsonl", input_key="nope")
+    refused(slime("train", "run.toml"), project.run, "'nope'", "question")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", ["prompts.jsonl"]),
+        ('{"question": "1+1", "answer": "2"}\n{"question": \n', ["prompts.jsonl:2"]),
+        ('{"question": "1+1", "answer": "2"}\n{"answer": "2"}\n', ["prompts.jsonl:2", "'question'"]),
+        ('{"question": 7, "answer": "2"}\n', ["prompts.jsonl:1", "'question'"]),
+        ("[1, 2]\n", ["prompts.jsonl:1"]),
+    ],
+)
+def test_bad_prompts(project: Project, slime: Slime, content: str, said: list[str]) -> None:
+    (project.root / "prompts.jsonl").write_text(content)
+    refused(slime("train", "run.toml"), project.run, *said)
+
+
+def test_a_missing_evaluation_file(project: Project, slime: Slime) -> None:
+    refused(
+        slime("train", "run.toml", "--eval-prompt-data", "held", "nope.jsonl", "--eval-interval", 1),
+        project.run,
+        "nope.jsonl",
+    )
+
+
+def test_a_file_in_place_of_the_run_folder(project: Project, slime: Slime) -> None:
+    (project.root / "taken").write_text("")
+    said = "run folder taken/run is a file, or lies inside one; give another --save"
+    refused(slime("train", "run.toml", "--save", "taken/run"), project.root / "taken/run", said)
+
+
+def test_a_read_only_run_folder(project: Project, slime: Slime, read_only_folder: Path) -> None:
+    root = read_only_folder / "run"
+    said = f"cannot write to run folder {root}: it is read-only for this user; give another --save"
+    refused(slime("train", "run.toml", "--save", root), root, said)
+
+
+def test_a_run_folder_on_a_full_disk(project: Project, slime: Slime, tiny_disk: Path) -> None:
+    root = tiny_disk / "run"
+    root.mkdir()
+    with pytest.raises(OSError, match="No space left"):
+        (tiny_disk / "filler").write_bytes(bytes(3_000_000))
+    refused(slime("train", "run.toml", "--save", root), root, f"cannot write to run folder {root}: the disk is full")
+
+
+def test_a_run_folder_of_another_configuration(project: Project, slime: Slime) -> None:
+    values = read_run_file(project.root / "run.toml") | {"save": str(project.run)}
+    with RunFolder.open(project.run, parse_config(values).to_dict()) as folder:
+        (folder.checkpoints / "rollout_000001").mkdir()
+    said = (
+        f"{project.run.relative_to(project.root)} holds a run of another config, which differs in\n  lr: 0.001 -> 0.5\n"
+    )
+    refused(slime("train", "run.toml", "--lr", "0.5"), project.run, said, "slime resume runs/run", "another --save")
+
+
+def test_a_run_folder_in_use(project: Project, slime: Slime) -> None:
+    with RunFolder.open(project.run, {}):
+        refused(slime("train", "run.toml"), project.run, f"process {os.getpid()} is running in runs/run: wait for it")
+
+
+def installed(*arguments: str, at: Path, hidden: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+    """`slime` in a process of its own, with another distribution installed, and perhaps one that is not."""
+    hide = f"""
+import importlib.metadata as metadata
+found = metadata.distributions
+metadata.distributions = lambda **given: (each for each in found(**given) if each.name != {hidden!r})
+"""
+    code = f"{hide if hidden else ''}\nfrom slime_core.cli import main\nmain({list(arguments)!r})"
+    env = {**os.environ, "PYTHONPATH": str(at), "COLUMNS": "200", **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+
+
+def test_no_plugin_that_offers_the_reward(project: Project) -> None:
+    ran = installed("train", "run.toml", "--reward", "math", at=project.root, hidden="slime-reward-math")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: no reward 'math'. No loaded plugin offers a reward. Install slime-reward-math")
+    assert "pip install" in ran.stderr
+    assert not project.run.exists()
+
+
+def test_a_broken_plugin_is_a_warning_where_it_is_not_needed_and_named_where_it_might_be(project: Project) -> None:
+    at = project.root / "site"
+    write_distribution(at, "slime-reward-other", {"other.py": BROKEN}, entry_points={"other": "other"})
+    warning = "plugin slime-reward-other 1.0 (other): broken (import): "
+    fine = installed("plan", "run.toml", "--json", at=at)
+    assert fine.returncode == 0, fine.stderr
+    assert fine.stderr.startswith(f"warning: {warning}")
+    assert fine.stderr.count(warning) == 1
+    assert json.loads(fine.stdout)["choices"]
+
+    needed = installed("train", "run.toml", "--reward", "other", at=at)
+    assert needed.returncode == 2
+    assert "error: no reward 'other'." in needed.stderr
+    assert f"Not loaded, and might have offered it: {warning}" in needed.stderr
+    assert "a_library_that_nobody_has" in needed.stderr
+    assert "Traceback" not in needed.stderr
+
+    strict = installed("plan", "run.toml", at=at, SLIME_PLUGINS_STRICT="1")
+    assert strict.returncode == 2
+    assert f"error: {warning}" in strict.stderr
+    assert not project.run.exists()
+
+
+def test_a_plugin_for_another_api(project: Project) -> None:
+    at = project.root / "site"
+    write_distribution(at, "slime-reward-old", {"old.py": 'SLIME_API = "0"\n'}, entry_points={"old": "old"})
+    ran = installed("train", "run.toml", "--reward", "old", at=at)
+    assert ran.returncode == 2
+    assert re.search(r"plugin API 0; .*pip install --upgrade slime-reward-old", ran.stderr)
+
+
+def add_command(at: Path, source: str) -> None:
+    write_distribution(at, "slime-hello", {"slime_hello.py": source}, entry_points={})
+    (at / "slime_hello-1.0.dist-info/entry_points.txt").write_text("[slime.commands]\nhello = slime_hello:hello\n")
+
+
+def test_another_package_can_add_a_command(tmp_path: Path) -> None:
+    add_command(tmp_path, ELSEWHERE)
+    assert installed("hello", at=tmp_path).stdout == "hello\n"
+    assert re.search(r"hello +from slime_hello", installed("--help", at=tmp_path).stdout)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (BROKEN, "cannot be loaded: ModuleNotFoundError: No module named 'a_library_that_nobody_has'"),
+        ("hello = 5", "is a int; expected a click.Command"),
+    ],
+)
+def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, source: str, said: str) -> None:
+    add_command(tmp_path, source)
+    ran = installed("hello", at=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == f"error: command 'hello' of slime-hello (slime_hello:hello) {said}\n"
+    assert installed("--help", at=tmp_path).returncode == 0
+    assert installed("plugins", "list", at=tmp_path).returncode == 0

@@ -1,0 +1,144 @@
+"""The command line itself: help, exit codes, flags against run file."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from slime_core import __version__
+from slime_core.cli.main import COMMANDS, cli, run_cli
+from slime_core.cli.run_options import collect_values, split_settings
+from slime_core.config import ALIASES, FAMILIES
+from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
+from slime_core.roles import SPECS
+
+Slime = Callable[..., Any]
+
+
+def test_help_lists_every_command(slime: Slime) -> None:
+    ran = slime("--help")
+    assert ran.code == 0
+    for name, (_, text) in COMMANDS.items():
+        assert f"  {name} " in ran.out
+        assert text in ran.out
+
+
+def test_no_arguments_show_the_help(slime: Slime) -> None:
+    ran = slime()
+    assert "Commands:" in ran.out + ran.err
+
+
+def test_the_version(slime: Slime) -> None:
+    assert __version__ in slime("--version").out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(slime: Slime, name: str) -> None:
+    ran = slime(name, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: slime {name} ")
+    assert "--help" in ran.out
+
+
+def test_trains_help_shows_every_key_role_and_alias_with_range_and_default(
+    slime: Slime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    shown = slime("train", "--help").out
+    keys = [key for family in FAMILIES.values() for key in family.model_fields]
+    for key in (*keys, *SPECS, *ALIASES):
+        flag = key.replace("_", "-")
+        assert f"  --{flag} " in shown or f"  --[no-]{flag} " in shown
+    assert "Groups trained on per rollout.  [1 or more; default: 32]" in shown
+    assert "--lr-decay-style constant|linear|cosine" in shown
+    assert max(map(len, shown.splitlines())) <= 110
+
+
+def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
+    ran = slime("trian")
+    assert ran.code == 2
+    assert "no command 'trian'. Did you mean 'train'? Commands: demo, train, " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ConfigError("lr is wrong"), 2, "error: lr is wrong\n"),
+        (WorkerError("trainer 0 died"), 1, "error: trainer 0 died\n"),
+        (NonFiniteError("the loss is nan"), 1, "error: the loss is nan\n"),
+        (SlimeError("something"), 1, "error: something\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+        (asyncio.CancelledError(), 130, "stopped\n"),
+    ],
+)
+def test_an_error_is_a_message_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    @click.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setitem(cli.commands, "fail", fail)
+    monkeypatch.setattr(cli, "get_command", lambda ctx, name: cli.commands.get(name))
+    assert run_cli(["fail"]) == code
+    assert capsys.readouterr().err.lstrip() == said
+
+
+def test_a_mistake_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fail() -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(cli, "get_command", lambda ctx, name: fail)
+    with pytest.raises(AssertionError, match="a bug"):
+        run_cli(["fail"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rest", "settings"),
+    [
+        (["--engine.local.workers", "4"], [], {"engine": {"local": {"workers": 4}}}),
+        (["--engine.local.workers=4", "--lr", "1"], ["--lr", "1"], {"engine": {"local": {"workers": 4}}}),
+        (["--reward.a-b.some-key", "x"], [], {"reward": {"a-b": {"some_key": "x"}}}),
+        (["--group-filter.f.k", "[1]"], [], {"group_filter": {"f": {"k": [1]}}}),
+        (["--reward../my.py:fn.k", "x=y"], [], {"reward": {"./my.py:fn": {"k": "x=y"}}}),
+        (["--reward.r.a", "1", "--reward.r.b", "2"], [], {"reward": {"r": {"a": 1, "b": 2}}}),
+        (["run.toml", "--save=runs/a.b", "x.y"], ["run.toml", "--save=runs/a.b", "x.y"], {}),
+    ],
+)
+def test_settings_of_plugins_are_told_from_flags(
+    arguments: list[str], rest: list[str], settings: dict[str, object]
+) -> None:
+    assert split_settings(arguments) == (rest, settings)
+
+
+@pytest.mark.parametrize(
+    ("in_file", "flags", "settings", "expected"),
+    [
+        ("eps_clip = 0.2", {"eps_clip": "0.3"}, {}, {"eps_clip": 0.3}),
+        ("[loss.policy_loss]\neps_clip = 0.2", {"eps_clip": "0.3"}, {}, {"eps_clip": 0.3, "loss": {"policy_loss": {}}}),
+        (
+            "eps_clip = 0.2",
+            {},
+            {"loss": {"policy_loss": {"eps_clip": 0.3}}},
+            {"loss": {"policy_loss": {"eps_clip": 0.3}}},
+        ),
+        ('[loss]\nuse = "sft_loss"', {"loss_type": "policy_loss"}, {}, {"loss_type": "policy_loss", "loss": {}}),
+        ('loss_type = "sft_loss"', {"loss": ("policy_loss",)}, {}, {"loss": {"use": {"policy_loss": 1.0}}}),
+        ("rollout_shuffle = true", {"rollout_shuffle": False}, {}, {"rollout_shuffle": False}),
+        ('reward = {use = "math"}', {"reward": ("a=0.5", "b")}, {}, {"reward": {"use": {"a": 0.5, "b": 1.0}}}),
+    ],
+)
+def test_a_flag_wins_over_every_spelling_of_its_key_in_the_run_file(
+    tmp_path: Path, in_file: str, flags: dict[str, object], settings: dict[str, Any], expected: dict[str, object]
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(in_file)
+    assert collect_values(path, flags, settings) == expected
