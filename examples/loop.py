@@ -1,9 +1,10 @@
-"""The whole loop in one readable file: rollout, buffer, train, publish; no ledger, no checkpoints, no display.
+"""The whole loop in one readable file: rollout, buffer, train, publish; no checkpoints, no resume, no display.
 
-    python examples/loop.py runs/demo-base-word/checkpoints/rollout_000320/hf
+    slime demo --task chain
+    python examples/loop.py runs/demo-base-chain/checkpoints/*/hf
 
-Takes any HF model directory (the demo leaves one in runs/) and teaches it to add two numbers. `slime train` does the
-same with everything that a long run needs; see slime_core/run/loop.py.
+Takes any HF model directory (the demo leaves one in runs/) and teaches it sums. `slime train examples/run.toml` does
+the same with everything that a long run needs; its loop is slime_core/run/loop.py.
 """
 
 import asyncio
@@ -22,11 +23,12 @@ GROUPS = 32
 
 
 def write_prompts(path: Path, count: int) -> Path:
-    """Sums as a prompt file."""
+    """Sums of three numbers as a prompt file."""
     draw = random.Random(0)
-    pairs = [(draw.randint(1, 9), draw.randint(1, 9)) for _ in range(count)]
-    rows = [{"input": [{"role": "user", "content": f"What is {a}+{b}?"}], "answer": str(a + b)} for a, b in pairs]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    with path.open("w") as file:
+        for _ in range(count):
+            a, b, c = (draw.randint(1, 9) for _ in range(3))
+            print(json.dumps({"question": f"What is {a}+{b}+{c}?", "answer": str(a + b + c)}), file=file)
     return path
 
 
@@ -47,7 +49,7 @@ async def loop(session: Session, rollouts: int) -> list[float]:
     return curve
 
 
-def main(model: str, rollouts: int = 10) -> list[float]:
+def main(model: str, rollouts: int = 20) -> list[float]:
     """Resolve a configuration, open a run folder, loop."""
     with tempfile.TemporaryDirectory() as scratch:
         config = parse_config(
@@ -55,6 +57,7 @@ def main(model: str, rollouts: int = 10) -> list[float]:
                 "hf_checkpoint": model,
                 "save": f"{scratch}/run",
                 "prompt_data": str(write_prompts(Path(scratch) / "sums.jsonl", GROUPS * rollouts)),
+                "input_key": "question",
                 "label_key": "answer",
                 "apply_chat_template": True,
                 "rollout_batch_size": GROUPS,
