@@ -5,6 +5,7 @@ continues where it was killed.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +121,10 @@ async def _warm_up(
             start = done.rollout_id
         tokenizer = HfTokenizer.load(init)
         for step in range(start, recipe.steps):
+            began = time.monotonic()
             display.phase(f"trainer: {recipe.batch} solutions")
             report = await trainer.train(*_sft_groups(task, tokenizer, step, recipe))
-            display.row(step, report.steps[0])
+            display.row(step, {**report.steps[0], "perf/step_time": time.monotonic() - began})
             if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == recipe.steps:
                 done = await write_checkpoint(folder.checkpoints, step + 1, {"step": step + 1}, trainer.save, keep=1)
     finally:

@@ -6,6 +6,7 @@ with make_display(progress=True) as display:
     display.row(0, {"rollout/raw_reward": 0.12, "perf/step_time": 0.9})
 """
 
+import math
 import sys
 import threading
 import time
@@ -43,6 +44,8 @@ class Progress:
     """What is counted."""
     first: int = 0
     """Rollouts done before this process began."""
+    paced_from: float = 0.0
+    """When the first rollout of this process began."""
     curves: dict[str, Series] = field(default_factory=dict)
     """Every metric shown, by name."""
     first_values: dict[str, float] = field(default_factory=dict)
@@ -56,14 +59,17 @@ class Progress:
                 self.curves.setdefault(name, Series()).add(metrics[name])
                 self.first_values.setdefault(name, metrics[name])
 
-    def elapsed(self) -> float:
-        """Seconds of this process."""
-        return time.monotonic() - self.began
+    def finish(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        """A rollout is done; the pace is counted from the start of the first, what came before it is not repeated."""
+        if self.done == self.first:
+            now = time.monotonic()
+            self.paced_from = max(self.began, now - metrics.get(names.STEP_TIME, math.inf))
+        self.done = rollout_id + 1
 
     def remaining(self) -> float | None:
         """Seconds to go at this process's mean pace; None before its first rollout is done."""
         done = self.done - self.first
-        return self.elapsed() / done * (self.total - self.done) if done else None
+        return (time.monotonic() - self.paced_from) / done * (self.total - self.done) if done else None
 
 
 class Display(ABC):
@@ -93,7 +99,7 @@ class Display(ABC):
         with self.lock:
             self.progress.add(metrics)
             if not is_evaluation(metrics):
-                self.progress.done = rollout_id + 1
+                self.progress.finish(rollout_id, metrics)
             self._row(self.progress, rollout_id, metrics)
 
     @abstractmethod

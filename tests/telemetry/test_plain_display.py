@@ -2,11 +2,12 @@ import io
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from slime_core.telemetry import PlainDisplay, make_display
-from slime_core.telemetry.display import seconds
+from slime_core.telemetry.display import Progress, seconds
 
 ROW = {
     "rollout/raw_reward": 0.25,
@@ -119,3 +120,12 @@ def test_no_progress_means_plain_lines() -> None:
 )
 def test_durations_for_people(value: float, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_what_came_before_the_first_rollout_is_not_extrapolated() -> None:
+    progress = Progress("demo", total=10, done=0, began=time.monotonic() - 10_000)
+    assert progress.remaining() is None
+    progress.finish(0, ROW)
+    remaining = progress.remaining()
+    assert remaining is not None
+    assert 9 * 1.5 <= remaining < 9 * 1000
