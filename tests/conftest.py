@@ -120,11 +120,11 @@ class Project:
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """An empty disk of 2 MiB; skips where mounting is not allowed."""
+def tiny_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """An empty disk of 2 MiB, or of the size given by parametrizing; skips where mounting is not allowed."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if not _mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)):
+    if not _mount("-t", "tmpfs", "-o", f"size={getattr(request, 'param', '2m')}", "tmpfs", str(folder)):
         pytest.skip("mounting a small disk needs root")
     try:
         yield folder

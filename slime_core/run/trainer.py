@@ -6,12 +6,14 @@ Example:
     await trainer.publish(version)
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from slime_core.config import Plan
+from slime_core.errors import RunFolderError
 from slime_core.roles import (
     Launcher,
     Optim,
@@ -57,6 +59,7 @@ class Trainer:
 
         Raises:
             WorkerError: a rank could not be built.
+            RunFolderError: there is no room for the weights.
         """
         chosen = plan.one("trainer")
         spec = cast(TrainerSpec, chosen.registered.spec)
@@ -65,8 +68,7 @@ class Trainer:
         group = await launcher.start(WorkerGroupSpec("trainer", spec.world_size(chosen.settings), HOST, arguments))
         slots = cast(Sequence[WeightSlot], (await group.call("weight_slots", timeout_s=START_TIMEOUT_S))[0])
         channel = WeightChannel(plan.transport, scratch / "weights.bin", slots)
-        with channel.path.open("wb") as file:
-            file.truncate(2 * 4 * channel.numel)
+        _allocate(channel.path, 2 * 4 * channel.numel)
         config = plan.config
         return cls(group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s)
 
@@ -100,6 +102,19 @@ class Trainer:
     async def load(self, directory: Path) -> None:
         """Continue from what `save` wrote."""
         await self._group.call("load", [directory] * self._group.size, timeout_s=self._timeout_s)
+
+
+def _allocate(path: Path, size: int) -> None:
+    """Make a file of zeros whose room is ours: running out of it in mapped memory would kill the ranks."""
+    try:
+        with path.open("wb") as file:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot make room for two copies of the weights, {size / 2**20:.1f} MiB, in {path}: {error.strerror}"
+        ) from None
 
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:

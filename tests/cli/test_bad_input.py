@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from slime_core.config import parse_config, read_run_file
-from slime_core.run import RunFolder
+from slime_core.run import RunFolder, newest_checkpoint
 from slime_core.testing import write_distribution
 
 
@@ -208,6 +208,33 @@ def test_a_run_folder_on_a_full_disk(project: Project, slime: Slime, tiny_disk: 
     with pytest.raises(OSError, match="No space left"):
         (tiny_disk / "filler").write_bytes(bytes(3_000_000))
     refused(slime("train", "run.toml", "--save", root), root, f"cannot write to run folder {root}: the disk is full")
+
+
+def test_a_disk_too_small_for_the_weights(project: Project, slime: Slime, tiny_disk: Path) -> None:
+    """Seen when their number is known; the ranks are stopped in good order instead of by SIGBUS."""
+    ran = slime("train", "run.toml", "--save", tiny_disk / "run")
+    assert ran.code == 2, ran.err
+    assert re.search(r"cannot make room for two copies of the weights, \d\.\d MiB, in .*: No space left", ran.err)
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("tiny_disk", ["14m"], indirect=True)
+def test_a_disk_that_fills_up_leaves_the_newest_checkpoint_usable(
+    project: Project, slime: Slime, tiny_disk: Path
+) -> None:
+    """It has room for the weights and one checkpoint; the second fails in a rank's process."""
+    root = tiny_disk / "run"
+    ran = slime("train", "run.toml", "--save", root, "--save-interval", 1)
+    assert ran.code == 2, ran.err
+    assert re.search(
+        r"cannot write checkpoint .*/rollout_000001: No space left on device \(.* MiB free\); "
+        "rollout_000000 is untouched: make room and continue from it",
+        ran.err,
+    )
+    assert "Traceback" not in ran.err
+    newest = newest_checkpoint(root / "checkpoints", pytest.fail)
+    assert newest is not None
+    assert newest.rollout_id == 0
 
 
 def test_a_run_folder_of_another_configuration(project: Project, slime: Slime) -> None:
