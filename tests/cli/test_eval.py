@@ -43,6 +43,7 @@ def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[s
     keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6 --save judged"
     ran = slime("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert ran.code == 0, ran.err
+    assert f"evaluation of {project.model}: 8 samples" in ran.out
     rows = SampleLog.read(project.root / "judged" / "samples" / "eval_000000.jsonl")
     assert [row.source for row in rows] == ["easy"] * 3 + ["hard"] * 5
     assert 0.0 <= json.loads((project.root / "judged" / "eval.json").read_text())["eval/hard"] <= 1.0
