@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from slime_core.config import read_run_file
 from slime_core.run.demo import SIZES
@@ -95,7 +96,7 @@ def _run_trl(ours: Path, base: Path, out: Path, threads: str) -> tuple[Path, Ste
     return out, Steps(**json.loads((out / "steps.json").read_text())), usage
 
 
-def train_with_trl(run: dict[str, object], base: Path, out: Path, threads: str) -> None:
+def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str) -> None:
     """The training of a slime run file with TRL; figures and the final model are written to `out`."""
     import torch
     from datasets import Dataset
@@ -123,7 +124,7 @@ def train_with_trl(run: dict[str, object], base: Path, out: Path, threads: str) 
     ended: list[float] = []
     rewards: list[float] = []
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         """Wall clock of each step, from its beginning to its log."""
 
         def on_step_begin(self, *_: object, **__: object) -> None:
@@ -144,7 +145,7 @@ def train_with_trl(run: dict[str, object], base: Path, out: Path, threads: str) 
     (out / "steps.json").write_text(json.dumps(asdict(steps)))
 
 
-def _trl_config(make: type, run: dict[str, object], out: Path) -> object:
+def _trl_config(make: type, run: dict[str, Any], out: Path) -> object:
     """TRL's settings for a slime run file; what is not named is TRL's default, which here is slime's too."""
     samples = int(run["n_samples_per_prompt"])
     clip = run["loss"]["policy_loss"]

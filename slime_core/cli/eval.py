@@ -14,7 +14,7 @@ from slime_core.errors import CheckpointError, ConfigError
 from slime_core.run import RunFolder, newest_checkpoint
 from slime_core.run.evaluation import evaluate_model
 from slime_core.sample import Json
-from slime_core.telemetry import make_display
+from slime_core.telemetry import make_display, run_folder_errors
 
 
 @click.command(cls=RunCommand, name="eval")
@@ -32,7 +32,8 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
     root = plan.config.run.save
     with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
         metrics = asyncio.run(evaluate_model(plan, folder, display))
-    (root / "eval.json").write_text(json.dumps(metrics, indent=1), encoding="utf-8")
+    with run_folder_errors(root / "eval.json", "write"):
+        (root / "eval.json").write_text(json.dumps(metrics, indent=1), encoding="utf-8")
     for name, value in sorted(metrics.items()):
         click.echo(f"{name:40} {value:.4f}")
     click.echo(f"written: {root / 'eval.json'}")

@@ -61,6 +61,8 @@ class LocalEngine:
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Queue one request; all that are queued in one tick make a batch."""
+        if self._group is None:
+            raise RuntimeError("the engine was not started: await engine.start() first")
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)
         asked = Asked(request, asyncio.get_running_loop().create_future())
@@ -68,10 +70,12 @@ class LocalEngine:
         return await asked.answer
 
     async def abort(self) -> None:
-        """Let running batches end at their next token."""
+        """Let running batches, and requests queued in this very tick, end at their next token."""
         _write_flag(self._abort_flag, 1)
-        while self._batches:
-            await asyncio.wait(self._batches)
+        while self._batches or self._waiting:
+            await asyncio.sleep(0)
+            if self._batches:
+                await asyncio.wait(self._batches)
         _write_flag(self._abort_flag, 0)
 
     async def close(self) -> None:

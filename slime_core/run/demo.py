@@ -21,7 +21,7 @@ from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_check
 from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import Trainer
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import Display
+from slime_core.telemetry import Display, run_folder_errors
 
 BASE_SEED = 0
 EVAL_SEED = 777
@@ -48,7 +48,8 @@ SIZES = {"word": DemoSize(64, 60, 4e-4), "chain": DemoSize(32, 40, 2e-4)}
 def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None) -> dict[str, Json]:
     """The demo's run file, prompts written beside it; `num_rollout` is the task's own unless given."""
     size = SIZES[task]
-    save.mkdir(parents=True, exist_ok=True)
+    with run_folder_errors(save, "make"):
+        save.mkdir(parents=True, exist_ok=True)
     # The same prompts for every number of rollouts, so that any run can be made longer; more rollouts go round again.
     train = problems(task, TRAIN_SEED + seed, size.rollout_batch_size * size.num_rollout, "train")
     evaluation = problems(task, EVAL_SEED, EVAL_PROBLEMS, "eval")

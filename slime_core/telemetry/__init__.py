@@ -4,6 +4,7 @@ Formats are documented in docs/formats.md. Nothing here imports torch or numpy; 
 imported on use.
 """
 
+from slime_core.telemetry._errors import run_folder_errors
 from slime_core.telemetry.display import Display, PlainDisplay, make_display
 from slime_core.telemetry.metrics import MetricsLog, MetricsRow, strip_timing
 from slime_core.telemetry.plots import overlay
@@ -26,6 +27,7 @@ __all__ = [
     "make_display",
     "overlay",
     "prompt_text",
+    "run_folder_errors",
     "strip_timing",
     "tensorboard_tracker",
     "write_report",
