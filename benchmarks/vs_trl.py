@@ -4,8 +4,10 @@
 
 Both train the demo's base model for the same number of steps, one after the other, each in processes of its own;
 TRL once with torch's own choice of threads and once with one, and its faster run counts.
-`ratio` compares the mean of all steps, generating, scoring and training, start-up left out. `ratio_whole` compares
-from the first step's begin to the last one's end, slime's evaluations and checkpoints included (TRL makes none).
+`ratio` compares the median step, generating, scoring and training, start-up left out; a burst of load from other
+programs, which costs TRL's spinning threads many times what it costs slime, moves a mean and not a median.
+`ratio_whole` compares from the first step's begin to the last one's end, slime's evaluations and checkpoints included
+(TRL makes none).
 Learning is judged by the training reward of the last ten steps and by one held-out evaluation, `slime eval` for
 both. `..._foreign_cpu` is the share of the machine that other programs used meanwhile: near zero, or measure again.
 The last line printed is one JSON object.
@@ -40,7 +42,7 @@ class Steps:
     """One side's training."""
 
     step_s: float
-    """Mean seconds of a step."""
+    """Median seconds of a step."""
     whole_s: float
     """Seconds from the first step's begin to the last one's end."""
     reward_last10: float
@@ -73,7 +75,7 @@ def main() -> None:
     ours = _fresh(root / f"slime-{task}-{seed}")
     our_usage = _measure([*demo, "--num-rollout", str(steps), "--save", str(ours)])
     peers = [_run_trl(ours, base, _fresh(root / f"trl-{task}-{seed}-{threads}"), threads) for threads in THREADS]
-    our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].whole_s)
+    our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].step_s)
     result = {
         "benchmark": "vs_trl",
         "task": task,
@@ -140,7 +142,7 @@ def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str) -> 
     GRPOTrainer(**given, processing_class=tokenizer, callbacks=[Clock()]).train()
     model.save_pretrained(out / "hf")
     tokenizer.save_pretrained(out / "hf")
-    step_s = statistics.mean(end - begin for begin, end in zip(begun, ended, strict=True))
+    step_s = statistics.median(end - begin for begin, end in zip(begun, ended, strict=True))
     steps = Steps(step_s, ended[-1] - begun[0], statistics.mean(rewards[-LAST:]))
     (out / "steps.json").write_text(json.dumps(asdict(steps)))
 
@@ -185,7 +187,7 @@ def _our_steps(run_dir: Path) -> Steps:
     spent = [row["metrics"]["perf/step_time"] for row in rows]
     rewards = [row["metrics"]["rollout/raw_reward"] for row in rows]
     whole = rows[-1]["time"] - rows[0]["time"] + spent[0]
-    return Steps(statistics.mean(spent), whole, statistics.mean(rewards[-LAST:]))
+    return Steps(statistics.median(spent), whole, statistics.mean(rewards[-LAST:]))
 
 
 def _newest(run_dir: Path) -> Path:
