@@ -17,7 +17,7 @@ from slime_core.telemetry import before_and_after, make_display, prompt_text
     type=click.Choice(sorted(SIZES)),
     default="word",
     show_default=True,
-    help="Word problems or sums.",
+    help="Sums (chain) or word problems (word).",
 )
 @click.option(
     "--seed",

@@ -22,7 +22,7 @@ from slime_core.telemetry import make_display, run_folder_errors
 @click.option("--no-progress", is_flag=True, help="Plain lines instead of the live display.")
 @click.pass_context
 def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags: object) -> None:
-    """Evaluate RUN: a run folder (its newest checkpoint) or a run file (its hf_checkpoint); flags win.
+    """Evaluate RUN: a run folder (its newest checkpoint), a run file or a model directory; flags win.
 
     slime eval runs/first --n-samples-per-eval-prompt 8
     """
@@ -41,9 +41,13 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
 
 def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json]) -> dict[str, Json]:
     """Keys of what is evaluated: it has a folder of its own, so that a run's folder is never touched."""
+    if run is not None and (run / "config.json").exists():
+        given: dict[str, Json] = {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run)}
+        return given | collect_values(None, flags, settings)
     if run is None or not run.is_dir():
         values = collect_values(run, flags, settings)
-        return {"save": f"runs/{run.stem if run else 'model'}-eval"} | values
+        trained = values.get("save", f"runs/{run.stem if run else 'model'}")
+        return values | {"save": str(flags["save"] or f"{trained}-eval")}
     values = collect_values(run_file_of(run), flags, settings)
     checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(text, err=True))
     if checkpoint is None:

@@ -13,6 +13,7 @@ from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan
 from slime_core.local.model import explain_path
+from slime_core.run import read_all_prompts
 
 WIDE = 100
 """Columns from which on a choice's plugin and place fit side by side."""
@@ -27,6 +28,7 @@ LOCAL_ENGINE = "slime-core/local"
 def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
     resolved = plan_run(run_file, flags, ctx.obj)
+    read_all_prompts(resolved)
     if as_json:
         click.echo(json.dumps(describe_plan(resolved), indent=2))
     else:

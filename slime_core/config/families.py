@@ -102,7 +102,9 @@ class RunArgs(Family):
     """Run."""
 
     hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
-    save: Path = Field(description="Run folder: checkpoints, metrics, samples and the report.")
+    save: Path = Field(
+        description="Run folder: checkpoints, metrics, samples, report; default runs/NAME of the run file."
+    )
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
     seed: int = Field(1234, ge=0, description="Every random number derives from it.")

@@ -97,6 +97,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         raise ConfigError("\n".join(problems))
     _check_fit(config, roles)
     check_model_dir(config.run.hf_checkpoint)
+    _check_lengths(config)
     trainer, engine = roles["trainer"][0], roles["engine"][0]
     transport = agree_transport(
         trainer.reference,
@@ -144,6 +145,21 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
         raise ConfigError(
             f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none"
         )
+
+
+def _check_lengths(config: RunConfig) -> None:
+    """Refuse a response budget that leaves no room for a prompt among the model's positions."""
+    positions = read_model_config(config.run.hf_checkpoint).get("max_position_embeddings")
+    budgets = {
+        "rollout_max_response_len": config.rollout.rollout_max_response_len,
+        "eval_max_response_len": config.evaluation.eval_max_response_len,
+    }
+    for key, budget in budgets.items():
+        if isinstance(positions, int) and budget is not None and budget >= positions:
+            raise ConfigError(
+                f"{key} = {budget}: the model in {config.run.hf_checkpoint} has {positions} positions, "
+                f"prompt included; give {key} below {positions}"
+            )
 
 
 def check_model_dir(directory: Path) -> None:

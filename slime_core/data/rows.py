@@ -102,7 +102,7 @@ def _parquet_rows(file: Path) -> Iterator[dict[str, Json]]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise DataError(f"reading {file} needs pyarrow: pip install 'slime-core[data]'") from None
+        raise DataError(f"reading {file} needs pyarrow: pip install pyarrow") from None
     try:
         with parquet.ParquetFile(file) as table:
             for batch in table.iter_batches():

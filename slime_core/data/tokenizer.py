@@ -93,7 +93,10 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
     try:
         import tokenizers
     except ImportError:
-        raise ModelError(f"reading the tokenizer of {directory} needs: pip install 'slime-core[local]'") from None
+        raise ModelError(
+            f"reading the tokenizer of {directory} needs slime-core's extra `local`; "
+            "from a checkout: pip install -e '.[local]'"
+        ) from None
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise ModelError(_no_tokenizer(directory))

@@ -33,21 +33,29 @@ class EngineWorker:
         self._version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateOutput]:
-        """Decode one batch; every request's outcome is independent of its companions."""
-        asked = [
-            DecodeRequest(
-                prompt=request.prompt,
-                max_new_tokens=request.sampling.max_new_tokens,
-                temperature=request.sampling.temperature,
-                top_p=request.sampling.top_p,
-                top_k=request.sampling.top_k,
-                stop_token_ids=request.sampling.stop_token_ids | self._eos,
-                seed=request.seed,
-            )
-            for request in requests
-        ]
-        results = decode(self._model, asked, abort=lambda: self._abort[0] != 0)
-        return [
-            GenerateOutput(result.tokens, result.log_probs, FinishReason(result.finish.value), self._version)
-            for result in results
-        ]
+        """Decode one batch; every request's outcome is independent of its companions.
+
+        A budget that the model's positions cannot hold is cut; a prompt that leaves no room ends at once, LENGTH.
+        """
+        asked = {index: made for index, request in enumerate(requests) if (made := self._to_decode(request))}
+        results = decode(self._model, list(asked.values()), abort=lambda: self._abort[0] != 0)
+        outputs = [GenerateOutput((), (), FinishReason.LENGTH, self._version)] * len(requests)
+        for index, result in zip(asked, results, strict=True):
+            finish = FinishReason(result.finish.value)
+            outputs[index] = GenerateOutput(result.tokens, result.log_probs, finish, self._version)
+        return outputs
+
+    def _to_decode(self, request: GenerateRequest) -> DecodeRequest | None:
+        sampling = request.sampling
+        room = self._model.max_positions - len(request.prompt)
+        if room < 1:
+            return None
+        return DecodeRequest(
+            prompt=request.prompt,
+            max_new_tokens=min(sampling.max_new_tokens, room),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            stop_token_ids=sampling.stop_token_ids | self._eos,
+            seed=request.seed,
+        )

@@ -17,6 +17,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger, LedgerError
 from slime_core.run.loop import Outcome, run
 from slime_core.run.session import Session
+from slime_core.run.setup import read_all_prompts
 from slime_core.run.trainer import Trainer, TrainReport
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Trainer",
     "list_checkpoints",
     "newest_checkpoint",
+    "read_all_prompts",
     "run",
     "verify",
     "write_checkpoint",

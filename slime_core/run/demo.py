@@ -147,6 +147,7 @@ def _warm_up_values(task: str, recipe: WarmUp, root: Path) -> dict[str, Json]:
         "rollout_batch_size": recipe.batch,
         "n_samples_per_prompt": 1,
         "num_rollout": recipe.steps,
+        "rollout_max_response_len": MAX_RESPONSE,
         "lr": recipe.lr,
         "lr_warmup_iters": recipe.lr_warmup_iters,
         "lr_decay_style": "linear",

@@ -20,6 +20,7 @@ from slime_core.errors import RunFolderError
 from slime_core.run.checkpoint import list_checkpoints
 from slime_core.sample import Json
 
+NOTHING_TRAINED = "rollout_000000"
 CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "num_rollout", "num_epoch", "step_timeout_s"})
 """Keys that may differ when a run is continued: they do not change what was computed so far."""
 
@@ -43,8 +44,8 @@ class RunFolder:
     def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
         """Make or reopen a run folder for a configuration, and lock it.
 
-        A folder without a checkpoint holds nothing to continue, so its configuration may change: a run that was
-        refused because of a bad prompt file is mended by naming another.
+        A folder in which nothing was trained holds nothing to continue, so its configuration may change: a run that
+        stopped in its first rollout because of a bad prompt file is mended by naming another.
 
         Raises:
             RunFolderError: it cannot be written, another process runs in it, or it holds a run of another config.
@@ -57,7 +58,7 @@ class RunFolder:
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
             text = write_toml(config)
-            if list_checkpoints(folder.checkpoints):
+            if any(path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
                 folder._refuse_other_config(tomllib.loads(text))
             beside = folder.config_file.with_suffix(".tmp")
             beside.write_text(text, encoding="utf-8")

@@ -50,6 +50,8 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     """
     checkpoint = newest_checkpoint(folder.checkpoints, display.message)
     session = Session(plan, folder, display)
+    if checkpoint and checkpoint.rollout_id == 0:
+        checkpoint = None  # nothing is trained yet; what stopped the run may have been a row that is mended now
     done = checkpoint.rollout_id if checkpoint else 0
     if checkpoint and done >= session.num_rollout:
         await session.close()

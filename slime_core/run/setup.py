@@ -186,3 +186,16 @@ def _build(chosen: Chosen, setup: Setup) -> object:
 
 def _default(value: T | None, otherwise: T) -> T:
     return otherwise if value is None else value
+
+
+def read_all_prompts(plan: Plan) -> None:
+    """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
+
+    Raises:
+        DataError: a prompt file cannot be read.
+        ModelError: the tokenizer cannot be read.
+    """
+    builder = Builder(plan)
+    tokenizer = builder.tokenizer()
+    builder.data_source(tokenizer)
+    builder.eval_sets(tokenizer)

@@ -328,3 +328,11 @@ def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, s
     assert ran.stderr == f"error: command 'hello' of slime-hello (slime_hello:hello) {said}\n"
     assert installed("--help", at=tmp_path).returncode == 0
     assert installed("plugins", "list", at=tmp_path).returncode == 0
+
+
+def test_a_response_budget_beyond_the_model_is_refused_before_anything_starts(project: Project, slime: Slime) -> None:
+    ran = slime("train", "run.toml", "--rollout-max-response-len", 512)
+    assert ran.code == 2
+    assert "rollout_max_response_len = 512: the model in" in ran.err
+    assert "256 positions" in ran.err
+    assert not project.run.exists()

@@ -61,3 +61,16 @@ def test_nothing_to_evaluate_on_is_an_error(project: Project, slime: Slime) -> N
     ran = slime("eval", "run.toml")
     assert ran.code == 2
     assert "--eval-prompt-data NAME PATH" in ran.err
+
+
+def test_a_run_file_and_a_model_directory_are_evaluated_in_folders_of_their_own(
+    project: Project, slime: Slime, sets: list[str]
+) -> None:
+    ran = slime("eval", "run.toml", *sets)
+    assert ran.code == 0, ran.err
+    assert (project.root / f"{project.run.relative_to(project.root)}-eval" / "eval.json").exists()
+    assert not (project.run / "eval.json").exists()
+    keys = "--input-key question --label-key answer --apply-chat-template --rollout-max-response-len 6"
+    ran = slime("eval", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
+    assert ran.code == 0, ran.err
+    assert (project.root / "runs" / f"{project.model.name}-eval" / "eval.json").exists()

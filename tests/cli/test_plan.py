@@ -44,8 +44,15 @@ def test_the_tables_keep_names_whole(
     project: Project, slime: Slime, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    ran = slime("plan", "run.toml", "--group-filter", "nonzero_std_with_fallback", "--prompt-data", "p.jsonl@[0:4]")
+    ran = slime(
+        "plan", "run.toml", "--group-filter", "nonzero_std_with_fallback", "--prompt-data", "prompts.jsonl@[0:4]"
+    )
     assert ran.code == 0, ran.err
     assert max(map(len, ran.out.splitlines())) <= columns
-    for text in ("nonzero_std_with_fallback", "slime_core/builtin.py:", '"p.jsonl@[0:4]"', "engine.local.workers"):
+    for text in (
+        "nonzero_std_with_fallback",
+        "slime_core/builtin.py:",
+        '"prompts.jsonl@[0:4]"',
+        "engine.local.workers",
+    ):
         assert text in ran.out

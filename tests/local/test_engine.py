@@ -127,3 +127,19 @@ def test_requests_of_one_prompt_go_to_one_worker_and_loads_are_level() -> None:
     shares = asyncio.run(main())
     assert [len(share) for share in shares] == [6, 6]
     assert not set(shares[0]) & set(shares[1])
+
+
+def test_a_prompt_that_fills_the_positions_ends_at_once_and_a_long_budget_is_cut(
+    model_dir: Path, tmp_path: Path
+) -> None:
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        full, near, short = await asyncio.gather(
+            engine.generate(request([5] * 256, 0)),
+            engine.generate(request([5] * 250, 1, tokens=500)),
+            engine.generate(request([5], 2, tokens=3)),
+        )
+        assert (len(full.tokens), full.finish) == (0, FinishReason.LENGTH)
+        assert 1 <= len(near.tokens) <= 6
+        assert 1 <= len(short.tokens) <= 3
+
+    with_engine(model_dir, tmp_path, use)
