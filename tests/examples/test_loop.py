@@ -10,6 +10,7 @@ import pytest
 
 from slime_core.config import read_run_file
 from slime_core.local.demo.warmup import RECIPES
+from slime_core.run.demo import demo_values
 
 Slime = Callable[..., Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -39,6 +40,7 @@ def test_the_run_file_names_the_demos_files_and_resolves(
     assert values["hf_checkpoint"] == f"runs/demo-base-word/checkpoints/rollout_{RECIPES['word'].steps:06d}/hf"
     assert values["prompt_data"] == "runs/demo-word-0/train.jsonl"
     monkeypatch.chdir(tmp_path)
+    demo_values("word", 0, tiny_model, Path("runs/demo-word-0"))  # writes the prompts that a demo leaves
     ran = slime("plan", EXAMPLES / "run.toml", "--hf-checkpoint", tiny_model, "--json")
     assert ran.code == 0, ran.err
     assert ran.json()["unused"] == []
