@@ -260,7 +260,8 @@ found = metadata.distributions
 metadata.distributions = lambda **given: (each for each in found(**given) if each.name != {hidden!r})
 """
     code = f"{hide if hidden else ''}\nfrom slime_core.cli import main\nmain({list(arguments)!r})"
-    env = {**os.environ, "PYTHONPATH": str(at), "COLUMNS": "200", **environment}
+    inherited = {name: value for name, value in os.environ.items() if name != "SLIME_PLUGINS_STRICT"}
+    env = {**inherited, "PYTHONPATH": str(at), "COLUMNS": "200", **environment}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
 
 
