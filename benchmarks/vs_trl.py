@@ -35,6 +35,8 @@ SAMPLED_S = 1.0
 LAST = 10
 EVAL_SAMPLES = 4
 THREADS = ("default", "1")
+MICRO_BATCH = 256
+"""Samples that TRL trains on at once: faster here than 512 and 128, and the same step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def _trl_config(make: type, run: dict[str, Any], out: Path) -> object:
     clip = run["loss"]["policy_loss"]
     return make(
         output_dir=str(out / "trl"),
-        per_device_train_batch_size=int(run["rollout_batch_size"]) * samples,
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=int(run["rollout_batch_size"]) * samples // MICRO_BATCH,
         num_generations=samples,
         max_completion_length=run["rollout_max_response_len"],
         max_steps=run["num_rollout"],
