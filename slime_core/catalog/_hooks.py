@@ -10,11 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 import pluggy
 
 from slime_core.catalog._suggest import did_you_mean
-from slime_core.hookspecs import HOOK_OF_EVENT, PROJECT, PROVIDER_OF_ROLE, ProviderHooks, RunHooks
+from slime_core.hookspecs import (
+    HOOK_OF_EVENT,
+    HOOK_OF_RANK_EVENT,
+    PROJECT,
+    PROVIDER_OF_ROLE,
+    ProviderHookSpecs,
+    RankHookSpecs,
+    RunHookSpecs,
+)
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(PROVIDER_OF_ROLE.values(), ()),
     **dict.fromkeys(HOOK_OF_EVENT.values(), ("event",)),
+    **dict.fromkeys(HOOK_OF_RANK_EVENT.values(), ("event",)),
 }
 """The arguments of every hook."""
 
@@ -22,8 +31,8 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 def new_manager() -> pluggy.PluginManager:
     """A pluggy manager that knows every hook and no plugin."""
     manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(ProviderHooks)
-    manager.add_hookspecs(RunHooks)
+    for specs in (ProviderHookSpecs, RunHookSpecs, RankHookSpecs):
+        manager.add_hookspecs(specs)
     return manager
 
 

@@ -15,7 +15,8 @@ from types import MappingProxyType
 
 from slime_core.catalog.catalog import Catalog
 from slime_core.errors import StopRun
-from slime_core.hookspecs import HOOK_OF_EVENT, Event
+from slime_core.events import Event
+from slime_core.hookspecs import HOOK_OF_EVENT
 
 _log = logging.getLogger(__name__)
 

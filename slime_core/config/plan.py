@@ -15,10 +15,9 @@ from typing import cast
 from pydantic import ValidationError
 
 from slime_core.catalog import Catalog, Registered, did_you_mean
-from slime_core.config.run_config import RunConfig, Selection, explain
+from slime_core.config.run_config import OPTIONAL, RunConfig, Selection, explain
 from slime_core.errors import ConfigError, ModelError
 from slime_core.roles import (
-    SPECS,
     BufferSpec,
     Choice,
     DataSourceSpec,
@@ -127,8 +126,8 @@ def _choose(role: str, selection: Selection, catalog: Catalog, problems: list[st
 
 
 def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> None:
-    for role in SPECS:
-        if not SPECS[role].many and not roles[role] and role != "group_filter":
+    for role in roles:
+        if not roles[role] and role not in OPTIONAL:
             raise ConfigError(f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"')
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:

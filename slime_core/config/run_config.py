@@ -25,7 +25,7 @@ from slime_core.config.families import (
 )
 from slime_core.config.inert import refuse_inert
 from slime_core.errors import ConfigError
-from slime_core.roles import SPECS
+from slime_core.roles import SELECTABLE, SPECS
 from slime_core.sample import Json
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -43,11 +43,16 @@ DEFAULT_USE: dict[str, dict[str, float]] = {
     "data_source": {"prompts": 1.0},
     "generator": {"single_turn": 1.0},
     "reward": {},
+    "group_reward": {},
     "group_filter": {},
+    "sample_filter": {},
     "buffer": {"fifo": 1.0},
     "buffer_filter": {"fifo": 1.0},
+    "reward_shaper": {},
+    "batch_transform": {},
     "advantage": {"grpo": 1.0},
     "loss": {"policy_loss": 1.0},
+    "correction": {},
     "engine": {"local": 1.0},
     "trainer": {"local": 1.0},
     "launcher": {"local": 1.0},
@@ -55,8 +60,22 @@ DEFAULT_USE: dict[str, dict[str, float]] = {
 }
 """What a role uses when the run file does not say."""
 
-WEIGHTED = frozenset({"reward"})
+WEIGHTED = frozenset({"reward", "group_reward"})
 """Roles whose choices are summed with weights."""
+
+OPTIONAL = frozenset(
+    {
+        "reward",
+        "group_reward",
+        "group_filter",
+        "sample_filter",
+        "reward_shaper",
+        "batch_transform",
+        "correction",
+        "tracker",
+    }
+)
+"""Roles that a run can do without; of rewards, one of either kind is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +124,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; all of them in one message.
     """
     flat = _expand_aliases(values)
-    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in SPECS]
+    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in SELECTABLE]
     parsed: dict[str, object] = {}
     for name, family in FAMILIES.items():
         mine = {key: value for key, value in flat.items() if FAMILY_OF_KEY.get(key) == name}
@@ -114,7 +133,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
         except ValidationError as error:
             problems += explain(error)
     roles: dict[str, Selection] = {}
-    for role in SPECS:
+    for role in SELECTABLE:
         try:
             roles[role] = _parse_selection(role, flat.get(role, {}))
         except ConfigError as error:
@@ -143,7 +162,7 @@ def explain(error: ValidationError, prefix: str = "") -> list[str]:
 
 
 def _unknown_key(key: str) -> str:
-    known = [*FAMILY_OF_KEY, *SPECS, *ALIASES]
+    known = [*FAMILY_OF_KEY, *SELECTABLE, *ALIASES]
     return f"unknown key {key!r}.{did_you_mean(key, known) or ' `slime train --help` lists every key.'}"
 
 

@@ -129,6 +129,7 @@ class LocalStep:
                 advantages_T=columns.advantage_T[tokens],
                 loss_mask_T=mask,
                 entropy_T=forward.entropy_T,
+                sample_index_T=torch.repeat_interleave(columns.lengths_S[list(samples)]),
             )
         )
         loss = (output.loss_T * columns.weight_T[tokens]).sum()

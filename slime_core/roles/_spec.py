@@ -5,6 +5,7 @@
 The core calls `factory(settings, setup)` once per run, after everything was validated and before anything starts.
 """
 
+import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import UnionType
@@ -40,6 +41,15 @@ def _alternatives(annotation: object) -> Iterator[object]:
             yield annotation
 
 
+class Stability(enum.Enum):
+    """What a role's or a hook's author promises its users."""
+
+    STABLE = "stable"
+    """Changes only with SLIME_API; what goes is deprecated for a release first."""
+    PROVISIONAL = "provisional"
+    """May change in any release; the changelog says how to follow."""
+
+
 class Make(Protocol):
     """Builds another registered choice by role and name, so that a plugin can wrap it."""
 
@@ -69,6 +79,12 @@ class Spec(Generic[RoleT]):
     """Name of the role, as `slime plan` and the run file write it."""
     many: ClassVar[bool] = False
     """Whether a run may use several choices of this role at once."""
+    selectable: ClassVar[bool] = True
+    """Whether run files choose among the choices; if not, all of them are used."""
+    added: ClassVar[str] = "0.1"
+    """Release of slime-core in which the role appeared."""
+    stability: ClassVar[Stability] = Stability.STABLE
+    """What is promised about the role's Protocol and Spec."""
 
     name: str
     """What a run file selects it by; unique within the plugin and the role."""

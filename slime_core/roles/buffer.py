@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Setup, Spec
+from slime_core.roles._spec import Setup, Spec, Stability
 from slime_core.roles.buffer_filter import BufferContext, BufferFilter
 from slime_core.sample import Group, GroupId, Json
 
@@ -72,5 +72,6 @@ class BufferSpec(Spec[Buffer]):
     """Offers a buffer."""
 
     role: ClassVar[str] = "buffer"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
     uses_buffer_filter: bool = False
     """Whether the run's buffer filter has a say; selecting one is refused otherwise."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slime_core.hookspecs import SamplesDone
+from slime_core.events import SamplesDone
 from slime_core.roles import SamplingParams
 from slime_core.rollout.scheduler import Scheduler
 from slime_core.rollout.tally import Tally, mean, sample_metrics

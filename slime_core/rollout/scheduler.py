@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slime_core.catalog.checks import check_decision
-from slime_core.hookspecs import Event, GroupsDone, SamplesDone
+from slime_core.events import Event, GroupsDone, SamplesDone
 from slime_core.roles import (
     DataSource,
     Decision,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from slime_core.config import Plan
 from slime_core.errors import CheckpointError
-from slime_core.hookspecs import (
+from slime_core.events import (
     CheckpointLoaded,
     CheckpointSaved,
     EvalEnd,

@@ -16,7 +16,7 @@ from typing import cast
 from slime_core.catalog import RunHooks
 from slime_core.config import Plan
 from slime_core.errors import ConfigError, StopRun
-from slime_core.hookspecs import Event, GroupsDone, WeightsPublished
+from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.roles import RewardSpec, Tracker
 from slime_core.rollout import EvalResult, RewardOnError, RewardUse, RolloutPolicy, Scheduler, evaluate
 from slime_core.run.folder import RunFolder

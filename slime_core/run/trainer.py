@@ -17,6 +17,7 @@ from slime_core.errors import RunFolderError
 from slime_core.roles import (
     Launcher,
     Optim,
+    PluginSet,
     RankSetup,
     StepResult,
     TrainerSpec,
@@ -135,6 +136,8 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         ),
         advantage=plan.one("advantage").choice("advantage"),
         loss=plan.one("loss").choice("loss"),
+        correction=correction.choice("correction") if (correction := plan.maybe("correction")) else None,
+        plugins=PluginSet(),
         settings=plan.one("trainer").settings,
         rollout_temperature=config.rollout.rollout_temperature,
         calculate_per_token_loss=optim.calculate_per_token_loss,

@@ -186,7 +186,8 @@ class RewardContract(Contract):
         return find_spec(RewardSpec, self.choice)
 
     def _build(self) -> Reward:
-        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), Setup(make, seed=1))
+        made = self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), Setup(make, seed=1))
+        return cast(Reward, made)
 
     def _answer(self, sample: Sample) -> Verdict:
         """The verdict of a fresh reward in a fresh loop."""

@@ -7,7 +7,8 @@ import pytest
 
 from slime_core.catalog import Catalog, RunHooks
 from slime_core.errors import StopRun
-from slime_core.hookspecs import HOOK_OF_EVENT, RolloutStart, RunEnd, RunStart, WeightsPublished
+from slime_core.events import RolloutStart, RunEnd, RunStart, WeightsPublished
+from slime_core.hookspecs import HOOK_OF_EVENT
 
 Install = Callable[..., None]
 

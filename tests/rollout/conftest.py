@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from slime_core.hookspecs import Event
+from slime_core.events import Event
 from slime_core.roles import (
     FinishReason,
     GenerateOutput,

@@ -35,6 +35,7 @@ def loss_input(tokens: list[tuple[float, float, float]], log_probs: torch.Tensor
         advantages_T=advantage,
         loss_mask_T=torch.ones(len(tokens), dtype=torch.float64),
         entropy_T=torch.full((len(tokens),), 0.7, dtype=torch.float64),
+        sample_index_T=torch.zeros(len(tokens), dtype=torch.int64),
     )
 
 

@@ -1,0 +1,1 @@
+"""Isolation: runs what a plugin computes where it can be timed, capped and killed."""
