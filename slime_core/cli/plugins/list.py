@@ -1,4 +1,4 @@
-"""`slime plugins`: what is installed, from where, and what it offers."""
+"""`slime plugins list`: what is installed, from where, and what it offers."""
 
 import json
 from typing import TypedDict
@@ -22,12 +22,7 @@ class _Row(TypedDict):
     summary: str
 
 
-@click.group()
-def plugins() -> None:
-    """Show the installed plugins."""
-
-
-@plugins.command("list")
+@click.command("list")
 @click.option("--role", type=click.Choice(list(SPECS)), help="Only what fills this role.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_plugins(role: str | None, as_json: bool) -> None:
