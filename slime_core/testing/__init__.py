@@ -14,27 +14,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from slime_core.testing.buffer import BufferContract
     from slime_core.testing.buffer_filter import BufferFilterContract
-    from slime_core.testing.contract import CheckResult, Contract, ContractViolation
+    from slime_core.testing.contract import CheckInfo, CheckResult, CheckStatus, Contract, ContractViolation
     from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
     from slime_core.testing.engine import CharTokenizer, ScriptedEngine
+    from slime_core.testing.fake_engine import FakeEngine
     from slime_core.testing.generator import GeneratorContract
     from slime_core.testing.package import PluginPackageContract
+    from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
+    from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
+    from slime_core.testing.role import RoleContract
     from slime_core.testing.samples import make_group, make_pending, make_sample
 
 _HOMES = {
+    "ALL_CHECKS": "registry",
+    "CONTRACTS": "registry",
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
     "CharTokenizer": "engine",
+    "CheckInfo": "contract",
     "CheckResult": "contract",
+    "CheckStatus": "contract",
     "Contract": "contract",
     "ContractViolation": "contract",
     "DataSourceContract": "data_source",
+    "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
     "PluginPackageContract": "package",
+    "PluginReport": "report",
     "RewardContract": "reward",
+    "RoleContract": "role",
     "ScriptedEngine": "engine",
+    "SubjectReport": "report",
+    "check_plugin": "report",
     "make_group": "samples",
     "make_pending": "samples",
     "make_sample": "samples",
@@ -42,17 +55,26 @@ _HOMES = {
 }
 
 __all__ = [
+    "ALL_CHECKS",
+    "CONTRACTS",
     "BufferContract",
     "BufferFilterContract",
     "CharTokenizer",
+    "CheckInfo",
     "CheckResult",
+    "CheckStatus",
     "Contract",
     "ContractViolation",
     "DataSourceContract",
+    "FakeEngine",
     "GeneratorContract",
     "PluginPackageContract",
+    "PluginReport",
     "RewardContract",
+    "RoleContract",
     "ScriptedEngine",
+    "SubjectReport",
+    "check_plugin",
     "make_group",
     "make_pending",
     "make_sample",

@@ -113,11 +113,16 @@ async def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
     writer.write(f"HTTP/1.1 {status}\r\ncontent-type: {reply.content_type}\r\n{framing}\r\n\r\n".encode())
     if isinstance(reply.body, bytes):
         writer.write(reply.body)
-        return await writer.drain()
-    async with contextlib.aclosing(reply.body) as parts:
-        async for part in parts:
-            writer.write(part if length is not None else b"%x\r\n%b\r\n" % (len(part), part))
-            await writer.drain()
-    if length is None:
-        writer.write(b"0\r\n\r\n")
+    else:
+        await _write_parts(writer, reply.body, chunked=length is None)
     await writer.drain()
+
+
+async def _write_parts(writer: asyncio.StreamWriter, body: Parts, *, chunked: bool) -> None:
+    async with contextlib.aclosing(body) as parts:
+        async for part in parts:
+            if part:  # an empty chunk would be the last
+                writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+                await writer.drain()
+    if chunked:
+        writer.write(b"0\r\n\r\n")

@@ -118,6 +118,9 @@ class ToolCall:
 
 Behaviour: TypeAlias = Answer | Slow | FailThenOk | Malformed | AbortMidway | StaleVersion | Disconnect | ToolCall
 
+GOOD = Answer()
+"""What is done where the script has nothing else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -131,5 +134,5 @@ class Script:
         step = min(generation, len(self.steps) - 1)
         found = self.steps[step]
         if isinstance(found, FailThenOk) and generation - step >= found.times:
-            return Answer()
+            return GOOD
         return found
