@@ -3,14 +3,19 @@
 The only place that touches pluggy's manager.
 """
 
+from slime_core.catalog._candidates import Candidate, installed_candidates
+from slime_core.catalog._modules import is_plugin_module
+from slime_core.catalog._selection import allowed_by_environment
 from slime_core.catalog._suggest import did_you_mean
-from slime_core.catalog.catalog import Catalog
+from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
 from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.run_hooks import RunHooks
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus, PluginWarning
 
 __all__ = [
+    "ALL_INSTALLED",
+    "Candidate",
     "Catalog",
     "PluginPhase",
     "PluginState",
@@ -18,9 +23,12 @@ __all__ = [
     "PluginWarning",
     "Registered",
     "RunHooks",
+    "allowed_by_environment",
     "check_decision",
     "check_generated",
     "check_selection",
     "check_verdict",
     "did_you_mean",
+    "installed_candidates",
+    "is_plugin_module",
 ]

@@ -7,6 +7,8 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import get_type_hints
 
 from slime_core.catalog._modules import import_project_module
@@ -42,8 +44,8 @@ def is_in_project(name: str) -> bool:
     return ":" in name or name.endswith(".py") or ("." in name and "/" not in name)
 
 
-def find_in_project(role: str, name: str) -> Registered:
-    """The choice that a file or a module of the project offers.
+def find_in_project(role: str, name: str, root: Path | None) -> Registered:
+    """The choice that a file or a module of the project offers; relative files lie in `root`.
 
     Raises:
         UnknownName: no such file, module or attribute, or a role that is chosen among plugins only.
@@ -58,7 +60,7 @@ def find_in_project(role: str, name: str) -> Registered:
     place, _, attribute = name.partition(":") if ":" in name or name.endswith(".py") else name.rpartition(".")
     if not attribute or not place:
         raise UnknownName(f"{role} {name!r} does not say which object: write {place or 'MODULE'}:NAME")
-    offered = _lookup(role, name, place, attribute)
+    offered = _lookup(role, name, import_project_module(place, root), place, attribute)
     try:
         spec = offered if isinstance(offered, Spec) else _spec(role, attribute, offered)
     except (TypeError, ValueError, NameError) as error:
@@ -68,8 +70,7 @@ def find_in_project(role: str, name: str) -> Registered:
     return Registered(spec, qualified=name, plugin=place, dist="", version="")
 
 
-def _lookup(role: str, name: str, place: str, attribute: str) -> object:
-    module = import_project_module(place)
+def _lookup(role: str, name: str, module: ModuleType, place: str, attribute: str) -> object:
     try:
         return getattr(module, attribute)
     except AttributeError:

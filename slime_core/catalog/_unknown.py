@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slime_core.catalog._suggest import did_you_mean
 from slime_core.catalog.registered import Registered
-from slime_core.catalog.status import PluginState, PluginStatus
+from slime_core.catalog.status import PluginStatus
 
 CORE = "slime-core"
 FIRST_PARTY = {("reward", "math"): "slime-reward-math"}
@@ -41,7 +41,7 @@ def _sentences(
 def _failed(statuses: Sequence[PluginStatus]) -> Iterator[str]:
     """Names the plugins that might have offered it, had they loaded."""
     for status in statuses:
-        if status.state is not PluginState.LOADED:
+        if status.failed:
             yield f"Not loaded, and might have offered it: {status}."
 
 

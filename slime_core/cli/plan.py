@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan
@@ -23,11 +24,12 @@ LOCAL_ENGINE = "slime-core/local"
 
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@plugin_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
-    resolved = plan_run(run_file, flags, ctx.obj)
+    resolved = plan_run(ctx, run_file, flags)
     read_all_prompts(resolved)
     if as_json:
         click.echo(json.dumps(describe_plan(resolved), indent=2))

@@ -7,6 +7,7 @@ import click
 
 from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
+from slime_core.cli.plugin_options import plugin_options, with_plugin_options
 from slime_core.cli.run_options import RunCommand, collect_values, refuse_unused
 from slime_core.config import Plan, parse_config, resolve
 from slime_core.run import Outcome, RunFolder, run
@@ -16,6 +17,7 @@ from slime_core.telemetry import make_display, write_report
 
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@plugin_options
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 @click.pass_context
 def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
@@ -25,16 +27,18 @@ def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **fla
 
     slime train run.toml --lr 1e-5
     """
-    plan = plan_run(run_file, flags, ctx.obj)
+    plan = plan_run(ctx, run_file, flags)
     return execute(plan, no_progress)
 
 
-def plan_run(run_file: Path | None, flags: dict[str, object], settings: dict[str, Json]) -> Plan:
+def plan_run(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> Plan:
     """Resolve a run file and flags."""
-    values = collect_values(run_file, flags, settings)
+    settings: dict[str, Json] = ctx.obj
+    values = with_plugin_options(ctx, collect_values(run_file, flags, settings))
     if run_file is not None:
         values.setdefault("save", f"runs/{run_file.stem}")
-    plan = resolve(parse_config(values), Catalog.discover())
+    config = parse_config(values)
+    plan = resolve(config, Catalog.discover(config.plugins))
     refuse_unused(plan.unused, settings)
     return plan
 

@@ -3,6 +3,7 @@
 from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
 from slime_core.config.families import FAMILIES, DataArgs, EvalArgs, Family, OptimArgs, RolloutArgs, RunArgs
 from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
+from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
 from slime_core.config.run_config import ALIASES, DEFAULT_USE, WEIGHTED, RunConfig, Selection, parse_config, parse_use
 from slime_core.config.run_file import merge, read_run_file, write_toml
 
@@ -23,11 +24,14 @@ __all__ = [
     "RunArgs",
     "RunConfig",
     "Selection",
+    "add_plugins",
     "check_model_dir",
     "describe_plan",
     "merge",
     "parse_config",
+    "parse_plugins",
     "parse_use",
+    "plugins_table",
     "read_run_file",
     "resolve",
     "write_toml",

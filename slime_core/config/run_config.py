@@ -24,8 +24,9 @@ from slime_core.config.families import (
     RunArgs,
 )
 from slime_core.config.inert import refuse_inert
+from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
 from slime_core.errors import ConfigError
-from slime_core.roles import SELECTABLE, SPECS
+from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.sample import Json
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -104,6 +105,8 @@ class RunConfig:
     """Run folder, model and seed."""
     roles: Mapping[str, Selection]
     """Selections by role."""
+    plugins: PluginSet
+    """Which plugins are loaded."""
 
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""
@@ -114,6 +117,8 @@ class RunConfig:
             table: dict[str, Json] = {"use": dict(chosen.use)}
             table.update({name: dict(section) for name, section in chosen.sections.items()})
             flat[role] = table
+        if plugins := plugins_table(self.plugins):
+            flat[TABLE] = plugins
         return flat
 
 
@@ -124,7 +129,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; all of them in one message.
     """
     flat = _expand_aliases(values)
-    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in SELECTABLE]
+    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in (*SELECTABLE, TABLE)]
     parsed: dict[str, object] = {}
     for name, family in FAMILIES.items():
         mine = {key: value for key, value in flat.items() if FAMILY_OF_KEY.get(key) == name}
@@ -139,9 +144,14 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
         except ConfigError as error:
             problems.append(str(error))
     problems += _inert_aliases(values, roles)
+    plugins = PluginSet()
+    try:
+        plugins = parse_plugins(flat.get(TABLE, {}))
+    except ConfigError as error:
+        problems.append(str(error))
     if problems:
         raise ConfigError("\n".join(problems))
-    config = RunConfig(**parsed, roles=roles)  # type: ignore[arg-type]
+    config = RunConfig(**parsed, roles=roles, plugins=plugins)  # type: ignore[arg-type]
     refuse_inert(config)
     return config
 
@@ -162,7 +172,7 @@ def explain(error: ValidationError, prefix: str = "") -> list[str]:
 
 
 def _unknown_key(key: str) -> str:
-    known = [*FAMILY_OF_KEY, *SELECTABLE, *ALIASES]
+    known = [*FAMILY_OF_KEY, *SELECTABLE, *ALIASES, TABLE]
     return f"unknown key {key!r}.{did_you_mean(key, known) or ' `slime train --help` lists every key.'}"
 
 

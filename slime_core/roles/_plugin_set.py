@@ -7,6 +7,7 @@ Example:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,5 @@ class PluginSet:
     """Plugin modules of the project, `./my_plugin.py` or dotted, loaded last, in this order."""
     expected: Mapping[str, str] = field(default_factory=dict)
     """Versions by plugin that another process of the run has loaded; a difference is an error."""
+    root: Path | None = None
+    """Where relative files of the project are looked for; None: the current directory."""

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slime_core.catalog import Catalog
-from slime_core.config import Plan, parse_config, resolve
+from slime_core.catalog import ALL_INSTALLED, Catalog
+from slime_core.config import Plan, parse_config, plugins_table, resolve
 from slime_core.data import HfTokenizer
 from slime_core.local.demo.tasks import Problem, problems
 from slime_core.local.demo.warmup import RECIPES, WarmUp, warm_up_batch
 from slime_core.local.launcher import LocalLauncher
-from slime_core.roles import LauncherSetup, WorkerGroupSpec
+from slime_core.roles import LauncherSetup, PluginSet, WorkerGroupSpec
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import Trainer
@@ -79,7 +79,7 @@ def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int |
     }
 
 
-async def warm_start(task: str, root: Path, display: Display) -> Path:
+async def warm_start(task: str, root: Path, display: Display, plugins: PluginSet = ALL_INSTALLED) -> Path:
     """Build the demo's base model in `root`, or find it there; returns its HF directory.
 
     Raises:
@@ -92,7 +92,7 @@ async def warm_start(task: str, root: Path, display: Display) -> Path:
     values = _warm_up_values(task, recipe, root)
     with RunFolder.open(root, values) as folder:
         display.start(recipe.steps, f"warm start: {task}", done.rollout_id if done else 0, unit="step")
-        return await _warm_up(task, recipe, values, folder, display, done)
+        return await _warm_up(task, recipe, values, folder, display, done, Catalog.discover(plugins))
 
 
 async def _warm_up(
@@ -102,8 +102,8 @@ async def _warm_up(
     folder: RunFolder,
     display: Display,
     done: Checkpoint | None,
+    catalog: Catalog,
 ) -> Path:
-    catalog = Catalog.discover()
     init = folder.root / "init"
     launcher = LocalLauncher(LauncherSetup(_make_nothing, BASE_SEED, scratch=folder.logs))
     try:
@@ -185,6 +185,9 @@ def _write_prompts(path: Path, made: Sequence[Problem]) -> Path:
     return path
 
 
-def demo_plan(task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None) -> Plan:
+def demo_plan(
+    task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None, plugins: PluginSet = ALL_INSTALLED
+) -> Plan:
     """The demo's reinforcement learning as a plan."""
-    return resolve(parse_config(demo_values(task, seed, base, save, num_rollout)), Catalog.discover())
+    values = demo_values(task, seed, base, save, num_rollout) | {"plugins": plugins_table(plugins)}
+    return resolve(parse_config(values), Catalog.discover(plugins))

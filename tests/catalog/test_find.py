@@ -137,7 +137,7 @@ def test_a_name_that_two_plugins_offer_must_be_qualified(install_plugin: Install
 @pytest.mark.parametrize(
     ("role", "name", "sentences"),
     [
-        ("reward", "mth", ["no reward 'mth'. Did you mean 'math'?", "Available: math (slime-reward-math 0.1.0)."]),
+        ("reward", "mth", ["no reward 'mth'. Did you mean 'math'?", "math (slime-reward-math 0.1.0)"]),
         ("buffer_filter", "filo", ["no buffer filter 'filo'. Did you mean 'fifo'?"]),
         (
             "reward",
