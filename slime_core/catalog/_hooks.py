@@ -60,6 +60,8 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
         yield f"{name} is `async def`; a provider hook is a plain function that yields specs"
     if known and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
         yield f"{name} holds a `yield`, so that its body would never run; a run hook returns nothing"
+    if name in HOOK_OF_RANK_EVENT.values() and inspect.iscoroutinefunction(function):
+        yield f"{name} is `async def`; ranks have no event loop, so a rank hook is a plain function"
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             yield f"{name} takes {parameter}, which is always empty; name the arguments it wants"
