@@ -4,7 +4,7 @@ Names are resolved and contradictions refused before anything is imported.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +38,9 @@ class Selected:
     """What must load."""
 
 
-def allowed_by_environment() -> tuple[str, ...] | None:
+def allowed_by_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
     """What SLIME_PLUGINS allows; None when it is not set. Set to nothing, it allows the core's own plugin alone."""
-    text = os.environ.get(VARIABLE)
+    text = environment.get(VARIABLE)
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 

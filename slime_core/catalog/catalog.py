@@ -34,7 +34,7 @@ ALL_INSTALLED = PluginSet()
 class Catalog:
     """What is installed and what it offers; made by `Catalog.discover`, constant afterwards."""
 
-    def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path | None) -> None:
+    def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path) -> None:
         self._choices = loader.choices
         self._listeners = loader.listeners()
         self._statuses = tuple(statuses)
@@ -60,9 +60,10 @@ class Catalog:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
         if plugins.only is None:
             plugins = replace(plugins, only=allowed_by_environment())
+        root = plugins.root or Path.cwd()
         selected = select(installed_candidates(), plugins)
         loader, statuses = Loader(), []
-        for candidate in [*selected.candidates, *project_candidates(plugins.modules, plugins.root)]:
+        for candidate in [*selected.candidates, *project_candidates(plugins.modules, root)]:
             status = loader.load(candidate)
             statuses.append(status)
             if not status.failed:
@@ -70,7 +71,7 @@ class Catalog:
             if strict or not candidate.dist or candidate in selected.required:
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
             warnings.warn(str(status), PluginWarning, stacklevel=2)
-        catalog = cls(loader, [*statuses, *selected.excluded], plugins.root)
+        catalog = cls(loader, [*statuses, *selected.excluded], root)
         catalog._refuse_other_versions(plugins.expected)
         return catalog
 
@@ -102,7 +103,7 @@ class Catalog:
             only=tuple(dict.fromkeys(each.dist for each in loaded if each.dist)),
             modules=tuple(each.name for each in loaded if not each.dist),
             expected={each.plugin: each.version for each in loaded},
-            root=self._root or Path.cwd(),
+            root=self._root,
         )
 
     @property

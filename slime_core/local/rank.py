@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from slime_core.catalog import Catalog
+from slime_core.catalog import Catalog, discover_in_worker
 from slime_core.errors import CheckpointError, NonFiniteError
 from slime_core.local.model import load_model
 from slime_core.local.settings import LocalTrainerSettings
@@ -48,8 +48,9 @@ class LocalRank:
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
         self._optimizer = FlatAdamW(self._weights, self.weight_slots(), setup.optim)
-        advantage, _ = _build(setup.advantage, setup.seed)
-        loss, loss_spec = _build(setup.loss, setup.seed)
+        catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
+        advantage, _ = _build(catalog, setup.advantage, setup.seed)
+        loss, loss_spec = _build(catalog, setup.loss, setup.seed)
         self._step = LocalStep(
             model=self._model,
             advantage=cast(Advantage, advantage),
@@ -151,9 +152,8 @@ class FlatAdamW:
         self.steps = int(tensors["steps"])
 
 
-def _build(choice: Choice, seed: int) -> tuple[object, object]:
+def _build(catalog: Catalog, choice: Choice, seed: int) -> tuple[object, object]:
     """Build a tensor role from its plugin, found again in this process."""
-    catalog = Catalog.discover()
     spec = catalog.find(choice.role, choice.name).spec
 
     def make(role: str, name: str, **settings: object) -> object:

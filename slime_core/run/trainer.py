@@ -17,7 +17,6 @@ from slime_core.errors import RunFolderError
 from slime_core.roles import (
     Launcher,
     Optim,
-    PluginSet,
     RankSetup,
     StepResult,
     TrainerSpec,
@@ -137,7 +136,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         advantage=plan.one("advantage").choice("advantage"),
         loss=plan.one("loss").choice("loss"),
         correction=correction.choice("correction") if (correction := plan.maybe("correction")) else None,
-        plugins=PluginSet(),
+        plugins=plan.catalog.plugin_set,
         settings=plan.one("trainer").settings,
         rollout_temperature=config.rollout.rollout_temperature,
         calculate_per_token_loss=optim.calculate_per_token_loss,

@@ -92,8 +92,8 @@ class NoSelect:
 """
 
 
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
+@pytest.fixture
+def catalog(project: Path) -> Catalog:
     return Catalog.discover()
 
 
