@@ -1,6 +1,6 @@
 """Functions as slime's users have them: its imports, its signatures, and some of the mistakes that it takes."""
 
-# ruff: noqa: ANN -- as their authors wrote them
+# ruff: noqa: ANN001, ANN003, ANN201, ANN204
 
 import json
 import math
