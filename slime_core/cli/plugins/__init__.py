@@ -5,7 +5,8 @@ import click
 from slime_core.cli.lazy import Commands, LazyGroup
 
 COMMANDS: Commands = {
-    "list": ("slime_core.cli.plugins.list:list_plugins", "List what is installed."),
+    "list": ("slime_core.cli.plugins.list:list_command", "List what is installed."),
+    "new": ("slime_core.cli.plugins.new:new", "Write a new plugin package."),
 }
 
 
