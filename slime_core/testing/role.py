@@ -66,7 +66,7 @@ def catalog_of(plugins: PluginSet) -> Catalog:
     """The catalog, silent about other plugins that may be broken here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
-        return Catalog.discover(plugins=plugins.modules, strict=False)
+        return Catalog.discover(plugins, strict=False)
 
 
 def _declared(spec: Spec[object]) -> str | None:
