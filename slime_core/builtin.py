@@ -17,6 +17,7 @@ from slime_core.roles import (
     BufferFilterSpec,
     BufferSetup,
     BufferSpec,
+    CheckSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
@@ -218,3 +219,11 @@ def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
     from slime_core.telemetry import tensorboard_tracker
 
     return tensorboard_tracker(settings, setup)
+
+
+@hookimpl
+def slime_checks() -> Iterable[CheckSpec]:
+    """What `slime doctor` looks at."""
+    from slime_core.doctor import core_checks
+
+    return core_checks()

@@ -2,18 +2,20 @@
 
 Example:
 
-    class DiskRoom:
-        def __call__(self):
-            free = shutil.disk_usage(".").free
-            return Finding(Health.OK if free > 2**30 else Health.WARNING, f"{free / 2**30:.1f} GiB free")
+    def disk_room():
+        free = shutil.disk_usage(".").free
+        return Finding(Health.OK if free > 2**30 else Health.WARNING, f"{free / 2**30:.1f} GiB free")
+
+    CheckSpec.from_function("disk_room", disk_room, summary="Room for a run's checkpoints")
 """
 
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import update_wrapper
 from typing import ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Spec, Stability
+from slime_core.roles._spec import Settings, Setup, Spec, Stability
 
 
 class Health(enum.Enum):
@@ -58,3 +60,13 @@ class CheckSpec(Spec[Check]):
     many: ClassVar[bool] = True
     selectable: ClassVar[bool] = False
     stability: ClassVar[Stability] = Stability.PROVISIONAL
+
+    @classmethod
+    def from_function(cls, name: str, function: Check, summary: str = "") -> "CheckSpec":
+        """A spec for a plain function without settings."""
+
+        def factory(settings: Settings, setup: Setup) -> Check:
+            return function
+
+        # The origin that is printed is the function's, not this factory's.
+        return cls(name, update_wrapper(factory, function, updated=()), summary=summary)
