@@ -76,7 +76,7 @@ class Catalog:
         return catalog
 
     def _refuse_other_versions(self, expected: Mapping[str, str]) -> None:
-        here = {each.plugin: each.version for each in self._loaded()}
+        here = {each.plugin: each.version for each in self.loaded}
         differing = [
             f"{plugin}: {version or 'no version'} there, {here.get(plugin, 'not loaded')} here"
             for plugin, version in expected.items()
@@ -96,9 +96,14 @@ class Catalog:
         return self._statuses
 
     @property
+    def loaded(self) -> tuple[PluginStatus, ...]:
+        """The plugins in use, in the order in which hooks are called."""
+        return tuple(each for each in self._statuses if each.state is PluginState.LOADED)
+
+    @property
     def plugin_set(self) -> PluginSet:
         """The same plugins in the same order and versions, for another process of the run."""
-        loaded = self._loaded()
+        loaded = self.loaded
         return PluginSet(
             only=tuple(dict.fromkeys(each.dist for each in loaded if each.dist)),
             modules=tuple(each.name for each in loaded if not each.dist),
@@ -109,11 +114,11 @@ class Catalog:
     @property
     def requirements(self) -> tuple[str, ...]:
         """A pip requirement for each distribution that a plugin was loaded from."""
-        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self._loaded() if each.dist))
+        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self.loaded if each.dist))
 
     def lock(self) -> dict[str, Json]:
         """Distribution and version of each loaded plugin, to keep in checkpoints and to compare on resume."""
-        return {each.plugin: {"dist": each.dist, "version": each.version} for each in self._loaded()}
+        return {each.plugin: {"dist": each.dist, "version": each.version} for each in self.loaded}
 
     def choices(self, role: str) -> Mapping[str, Registered]:
         """What plugins offer for a role, by qualified name.
@@ -159,5 +164,3 @@ class Catalog:
         """Who implements a run hook or a rank hook, in the order of calls."""
         return self._listeners[hook]
 
-    def _loaded(self) -> list[PluginStatus]:
-        return [each for each in self._statuses if each.state is PluginState.LOADED]

@@ -20,6 +20,7 @@ from slime_core.errors import (
     SlimeError,
     UnknownName,
 )
+from slime_core.secrets import redact_output, redacted_output
 
 ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
 _INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, RunFolderError)
@@ -30,6 +31,7 @@ COMMANDS: Commands = {
     "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
+    "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),
     "doctor": ("slime_core.cli.doctor:doctor", "Look for what usually goes wrong, and what to type."),
 }
@@ -83,11 +85,17 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    redact_output()  # also of what Python itself says about an error of ours
     sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
 
 
 def run_cli(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
+    with redacted_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn

@@ -15,6 +15,7 @@ from slime_core.cli.train import plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan
 from slime_core.local.model import explain_path
 from slime_core.run import read_all_prompts
+from slime_core.secrets import REDACTOR
 
 WIDE = 100
 """Columns from which on a choice's plugin and place fit side by side."""
@@ -53,7 +54,8 @@ def show_plan(resolved: Plan, console: Console) -> None:
         for chosen in several:
             for key, info in type(chosen.settings).model_fields.items():
                 name, value = f"{role}.{chosen.reference}.{key}", getattr(chosen.settings, key)
-                settings.add_row(*_line(name, value, info.get_default(call_default_factory=True)))
+                default = info.get_default(call_default_factory=True)
+                settings.add_row(*_line(name, REDACTOR.redact_data(value), default))
     for attribute, family in FAMILIES.items():
         for key, info in family.model_fields.items():
             value = getattr(getattr(resolved.config, attribute), key)
@@ -62,6 +64,9 @@ def show_plan(resolved: Plan, console: Console) -> None:
         console.print(Text(title, "bold cyan"))
         console.print(table)
         console.print()
+    console.print(Text(f"plugins, in order   {', '.join(described['plugins'])}"))
+    if described["excluded"]:
+        console.print(Text(f"left out            {', '.join(described['excluded'])}", "yellow"))
     console.print(Text(f"weights travel by   {described['transport']}"))
     console.print(Text(f"model architecture  {described['architecture']}"))
     if resolved.one("engine").registered.qualified == LOCAL_ENGINE:
