@@ -4,7 +4,9 @@ import io
 import json
 import logging
 import multiprocessing
+import subprocess
 import sys
+import textwrap
 import urllib.parse
 from pathlib import Path
 
@@ -161,3 +163,15 @@ def test_a_cores_own_key_is_not_read_from_the_environment() -> None:
 
     with pytest.raises(ValidationError, match="only settings of plugins are read from the environment"):
         RunArgs.model_validate({"hf_checkpoint": "$env:JUDGE_KEY", "save": Path("runs/x")})
+
+
+def test_what_python_says_about_an_uncaught_error_is_redacted() -> None:
+    code = """
+        from slime_core.secrets import read_variable, redact_output
+        redact_output()
+        raise RuntimeError("denied: " + read_variable("$env:JUDGE_KEY"))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "RuntimeError: denied: $env:JUDGE_KEY" in ran.stderr
+    assert "tok-5f1c" not in ran.stderr

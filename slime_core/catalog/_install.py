@@ -1,5 +1,6 @@
 """Which distribution brings a choice that is not installed, and the pip line that installs it."""
 
+import difflib
 from collections.abc import Mapping
 
 REWARD_MATH = "slime-reward-math"
@@ -18,9 +19,11 @@ FIRST_PARTY: Mapping[tuple[str, str], str] = {
 
 
 def brought_by(role: str, name: str) -> str:
-    """The first-party distribution that brings a choice; "" when there is none. `boxed_` variants count."""
+    """The first-party distribution that brings a choice, near misses and `boxed_` variants included; "" if none."""
     plain = name.rpartition("/")[2].removeprefix("boxed_").replace("-", "_").lower()
-    return FIRST_PARTY.get((role, plain), "")
+    known = [other for its_role, other in FIRST_PARTY if its_role == role]
+    near = difflib.get_close_matches(plain, known, n=1, cutoff=0.75)
+    return FIRST_PARTY[role, near[0]] if near else ""
 
 
 def how_to_install(dist: str) -> str:

@@ -25,7 +25,6 @@ from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
 from slime_core.errors import ConfigError, PluginError, UnknownName
 from slime_core.roles import SPECS, PluginSet
-from slime_core.sample import Json
 
 ALL_INSTALLED = PluginSet()
 """Whatever is installed, in the order of discovery."""
@@ -116,10 +115,6 @@ class Catalog:
         """A pip requirement for each distribution that a plugin was loaded from."""
         return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self.loaded if each.dist))
 
-    def lock(self) -> dict[str, Json]:
-        """Distribution and version of each loaded plugin, to keep in checkpoints and to compare on resume."""
-        return {each.plugin: {"dist": each.dist, "version": each.version} for each in self.loaded}
-
     def choices(self, role: str) -> Mapping[str, Registered]:
         """What plugins offer for a role, by qualified name.
 
@@ -163,4 +158,3 @@ class Catalog:
     def listeners(self, hook: str) -> tuple[Listener, ...]:
         """Who implements a run hook or a rank hook, in the order of calls."""
         return self._listeners[hook]
-

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog
 from slime_core.cli.plugin_options import plugin_options, with_plugin_options
-from slime_core.cli.train import execute
-from slime_core.config import merge, parse_config, read_run_file, resolve
+from slime_core.cli.train import execute, resolve_in_folder
+from slime_core.config import merge, parse_config, read_run_file
 from slime_core.errors import RunFolderError
 from slime_core.sample import Json
 
@@ -28,7 +27,7 @@ def resume(ctx: click.Context, /, run_dir: Path, no_progress: bool, **changes: s
     if "num_rollout" in over:
         values.pop("num_epoch", None)
     config = parse_config(with_plugin_options(ctx, values))
-    return execute(resolve(config, Catalog.discover(config.plugins)), no_progress)
+    return execute(resolve_in_folder(config), no_progress)
 
 
 def run_file_of(run_dir: Path) -> Path:

@@ -7,7 +7,7 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
@@ -19,6 +19,8 @@ Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 
 class Family(Settings):
     """Base of the families."""
+
+    _reads_environment: ClassVar[bool] = False
 
 
 class DataArgs(Family):

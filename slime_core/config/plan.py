@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from pydantic import ValidationError
-
-from slime_core.catalog import Catalog, Registered, did_you_mean
-from slime_core.config.run_config import OPTIONAL, RunConfig, Selection, explain
+from slime_core.catalog import Catalog, Registered
+from slime_core.config.run_config import OPTIONAL, RunConfig, Selection
+from slime_core.config.settings import read_settings
 from slime_core.errors import ConfigError, ModelError
 from slime_core.roles import (
     BufferSpec,
@@ -111,15 +110,10 @@ def _choose(role: str, selection: Selection, catalog: Catalog, problems: list[st
     chosen = []
     for name, weight in selection.use.items():
         registered = catalog.find(role, name)
-        model = registered.spec.settings
         try:
-            settings = model.model_validate(selection.sections.get(name, {}))
-        except ValidationError as error:
-            sentences = explain(error, prefix=f"{role}.{name}")
-            unknown = [str(item["loc"][0]) for item in error.errors() if item["type"] == "extra_forbidden"]
-            hints = [did_you_mean(key, model.model_fields) for key in unknown]
-            known = f" Settings of {name!r}: {', '.join(model.model_fields) or 'none'}."
-            problems.append("\n".join(sentences) + "".join(hints) + (known if unknown else ""))
+            settings = read_settings(role, name, registered.spec, selection.sections.get(name, {}))
+        except ConfigError as error:
+            problems.append(str(error))
             continue
         chosen.append(Chosen(name, registered, settings, weight))
     return tuple(chosen)

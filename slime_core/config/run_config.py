@@ -25,6 +25,7 @@ from slime_core.config.families import (
 )
 from slime_core.config.inert import refuse_inert
 from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
+from slime_core.config.settings import explain
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.sample import Json
@@ -136,7 +137,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
         try:
             parsed[name] = family.model_validate(mine)
         except ValidationError as error:
-            problems += explain(error)
+            problems += explain(error, family)
     roles: dict[str, Selection] = {}
     for role in SELECTABLE:
         try:
@@ -154,21 +155,6 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
     config = RunConfig(**parsed, roles=roles, plugins=plugins)  # type: ignore[arg-type]
     refuse_inert(config)
     return config
-
-
-def explain(error: ValidationError, prefix: str = "") -> list[str]:
-    """One sentence for each thing that a model refused, with a did-you-mean for unknown keys."""
-    sentences = []
-    for item in error.errors():
-        where = ".".join(filter(None, (prefix, *map(str, item["loc"]))))
-        if item["type"] == "missing":
-            flag = where if prefix else where.replace("_", "-")
-            sentences.append(f"{where} is required: set it in the run file or pass --{flag}")
-        elif item["type"] == "extra_forbidden":
-            sentences.append(f"unknown setting {where}.")
-        else:
-            sentences.append(f"{where} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}")
-    return sentences
 
 
 def _unknown_key(key: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slime_core.errors import RunFolderError, SlimeError
 from slime_core.sample import GroupId, Json
+from slime_core.secrets import REDACTOR
 
 
 class GroupState(enum.Enum):
@@ -92,7 +93,7 @@ class Ledger:
                 self._live[group_id] = state
             line: dict[str, Json] = {"id": str(group_id), "state": state.value, "rollout_id": rollout_id}
             if reason is not None:
-                line["reason"] = reason
+                line["reason"] = REDACTOR.redact(reason)
             lines.append(json.dumps(line) + "\n")
         with self._writing():
             self._file.write("".join(lines).encode())

@@ -9,7 +9,7 @@ import enum
 import time
 from collections.abc import Mapping, Sequence
 
-from slime_core.config import Plan
+from slime_core.config import Plan, changed_plugins, lock_plugins
 from slime_core.errors import CheckpointError
 from slime_core.events import (
     CheckpointLoaded,
@@ -30,6 +30,7 @@ from slime_core.run.ledger import GroupState
 from slime_core.run.session import Session
 from slime_core.run.stop import on_signals
 from slime_core.sample import Json
+from slime_core.secrets import REDACTOR
 from slime_core.telemetry import Display, MetricsLog, MetricsRow, SampleLog
 
 
@@ -157,6 +158,7 @@ class Loop:
         await self._log(self.rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        metrics = {REDACTOR.redact(name): value for name, value in metrics.items()}  # plugins word reasons
         self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
         for tracker in self._session.trackers:
             await tracker.log(self._step, metrics)
@@ -198,7 +200,7 @@ class Loop:
             "buffer": session.buffer.state_dict(),
             "ledger": session.ledger.state_dict(),
             "metrics_position": self._metrics.position(),
-            "plugins": session.plan.catalog.lock(),
+            "plugins": lock_plugins(session.plan),
         }
 
     async def _resume(self, checkpoint: Checkpoint | None) -> None:
@@ -221,14 +223,10 @@ class Loop:
         await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
 
     def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
-        saved, now = _table(state, "plugins"), self._session.plan.catalog.lock()
-        used = {chosen.registered.plugin for choices in self._session.plan.roles.values() for chosen in choices}
-        changed = [
-            f"{name}: {saved.get(name)} -> {now.get(name)}" for name in sorted(used) if saved.get(name) != now.get(name)
-        ]
-        if changed:
+        if changed := changed_plugins(_table(state, "plugins"), self._session.plan):
+            listed = "\n  ".join(changed)
             raise CheckpointError(
-                f"checkpoint {checkpoint.path} was made with other plugins:\n  " + "\n  ".join(changed) + "\n"
+                f"checkpoint {checkpoint.path} was made with other plugins:\n  {listed}\n"
                 "Install those versions again, or start a new run with another --save."
             )
 
