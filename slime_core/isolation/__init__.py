@@ -1,1 +1,15 @@
-"""Isolation: runs what a plugin computes where it can be timed, capped and killed."""
+"""Isolation: runs what a plugin computes where it can be timed, capped and killed.
+
+Example:
+
+    protection = Protection(plugins=catalog.plugin_set, seed=1, stats=PluginStats())
+    reward = protection.protect(catalog.find("reward", "math"), settings, setup, name="math")
+"""
+
+from slime_core.isolation.failure import StartError
+from slime_core.isolation.limit import Finished, begin, limited
+from slime_core.isolation.on_loop import OnLoop
+from slime_core.isolation.protection import Protection, isolation_of
+from slime_core.isolation.watchdog import Watchdog
+
+__all__ = ["Finished", "OnLoop", "Protection", "StartError", "Watchdog", "begin", "isolation_of", "limited"]

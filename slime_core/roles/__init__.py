@@ -5,7 +5,14 @@ Decision roles (plain functions, driver): group, sample and buffer filter, buffe
 Tensor roles (torch, ranks): trainer, advantage, loss, correction. `slime doctor`: check.
 """
 
-from slime_core.roles._isolation import LIGHT_FIELDS, CallSpec, Isolation
+from slime_core.roles._isolation import (
+    LIGHT_FIELDS,
+    CallSpec,
+    Isolation,
+    declared_isolation,
+    describe_isolation,
+    is_async,
+)
 from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Make, Settings, Setup, Spec, Stability
 from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec
@@ -176,4 +183,7 @@ __all__ = [
     "WorkerGroup",
     "WorkerGroupSpec",
     "agree_transport",
+    "declared_isolation",
+    "describe_isolation",
+    "is_async",
 ]
