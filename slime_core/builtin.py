@@ -18,6 +18,8 @@ from slime_core.roles import (
     BufferSetup,
     BufferSpec,
     CheckSpec,
+    Correction,
+    CorrectionSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
@@ -43,7 +45,7 @@ from slime_core.roles import (
     TrainerSpec,
     Transport,
 )
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+from slime_core.train.settings import GrpoSettings, PolicyLossSettings, TisSettings
 
 SLIME_API = "1"
 
@@ -154,6 +156,18 @@ def _sft_loss(settings: Settings, setup: Setup) -> Loss:
     from slime_core.train.losses import SftLoss
 
     return SftLoss()
+
+
+@hookimpl
+def slime_corrections() -> Iterable[CorrectionSpec]:
+    """Truncated importance sampling."""
+    yield CorrectionSpec("tis", _tis, TisSettings, "Importance weights of tokens, truncated (TIS)")
+
+
+def _tis(settings: TisSettings, setup: Setup) -> Correction:
+    from slime_core.train.corrections import Tis
+
+    return Tis(settings)
 
 
 @hookimpl

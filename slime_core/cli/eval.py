@@ -67,7 +67,8 @@ def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
     for key in ("input_key", "label_key"):
         if (own := kept.pop(f"eval_{key}", None)) is not None:
             kept[key] = own
-    kept["prompt_data"] = next(iter(sets.values()))
+    first = next(iter(sets.values()))
+    kept["prompt_data"] = first.get("path") if isinstance(first, dict) else first
     kept["data_source"], kept["tracker"] = {"use": "prompts"}, {"use": []}
     kept["eval_interval"] = kept["num_rollout"] = 1
     return kept

@@ -1,7 +1,16 @@
 """Config: from a run file and flags to a plan in which every name, setting and file is checked."""
 
 from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
-from slime_core.config.families import FAMILIES, DataArgs, EvalArgs, Family, OptimArgs, RolloutArgs, RunArgs
+from slime_core.config.families import (
+    FAMILIES,
+    DataArgs,
+    EvalArgs,
+    EvalSetArgs,
+    Family,
+    OptimArgs,
+    RolloutArgs,
+    RunArgs,
+)
 from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
 from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
 from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
@@ -18,6 +27,7 @@ __all__ = [
     "Chosen",
     "DataArgs",
     "EvalArgs",
+    "EvalSetArgs",
     "Family",
     "OptimArgs",
     "Plan",

@@ -38,6 +38,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "eps_clip_c": ("loss", "policy_loss", "eps_clip_c"),
     "grpo_std_normalization": ("advantage", "grpo", "grpo_std_normalization"),
     "rewards_normalization": ("advantage", "grpo", "rewards_normalization"),
+    "tis_clip": ("correction", "tis", "tis_clip"),
+    "tis_clip_low": ("correction", "tis", "tis_clip_low"),
 }
 """slime's flat names for what lives in a section here."""
 
@@ -192,7 +194,7 @@ def _inert_aliases(values: Mapping[str, Json], roles: Mapping[str, Selection]) -
     """Settings under slime's flat names, of a choice that was not made."""
     return [
         f"{alias} has no effect here: it is a setting of {path[0]} {path[1]!r}, and {path[0]}.use is "
-        f"{', '.join(map(repr, roles[path[0]].use))}"
+        f"{', '.join(map(repr, roles[path[0]].use)) or 'empty'}"
         for alias, path in ALIASES.items()
         if alias in values and len(path) == 3 and path[0] in roles and path[1] not in roles[path[0]].use
     ]

@@ -21,7 +21,7 @@ from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw
 from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
 from slime_core.roles.check import Check, CheckSpec, Finding, Health
 from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
-from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, PromptFile
+from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, NamesChoices, PromptFile
 from slime_core.roles.engine import (
     Engine,
     EngineSetup,
@@ -147,6 +147,7 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Make",
+    "NamesChoices",
     "Optim",
     "PluginSet",
     "PromptFile",

@@ -50,3 +50,13 @@ class BatchTransformSpec(Spec[BatchTransform]):
 
     columns: Mapping[str, Grain] = field(default_factory=dict)
     """The columns that it makes; a name belongs to one transform of a run."""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if not self.columns:
+            raise ValueError(f"BatchTransformSpec {self.name!r}: declare its columns, {{NAME: Grain.TOKEN}}")
+        for column, grain in self.columns.items():
+            if not column.isidentifier():
+                raise ValueError(f"BatchTransformSpec {self.name!r}: column {column!r} is no identifier")
+            if column == LOSS_MASK and grain is not Grain.TOKEN:
+                raise ValueError(f"BatchTransformSpec {self.name!r}: {LOSS_MASK!r} is a column of Grain.TOKEN")

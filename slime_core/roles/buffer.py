@@ -21,9 +21,9 @@ class Draw:
     """Groups to train on."""
 
     groups: Sequence[Group]
-    """At most as many as were wanted."""
+    """At most as many as were wanted, none twice, all of them held until now."""
     weights: Sequence[float]
-    """Importance weight of each group in the loss; 1.0 without priorities."""
+    """Importance weight of each group in the loss, finite and 0 or more; 1.0 without priorities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class BufferSetup(Setup):
     """What a buffer's factory is given."""
 
     buffer_filter: BufferFilter
-    """The run's filter, for buffers that take one."""
+    """The run's filter, for buffers that take one; its answers are checked already."""
 
 
 @runtime_checkable

@@ -55,7 +55,10 @@ class Correction(Protocol):
 
 @dataclass(frozen=True)
 class CorrectionSpec(Spec[Correction]):
-    """Offers an off-policy correction (slime: `--use-tis`, `--custom-tis-function-path`)."""
+    """Offers an off-policy correction (slime: `--use-tis`, `--custom-tis-function-path`).
+
+    With one, the loss's own ratio is against the trainer's log-probs: the difference to the sampler is weighed once.
+    """
 
     role: ClassVar[str] = "correction"
     stability: ClassVar[Stability] = Stability.PROVISIONAL

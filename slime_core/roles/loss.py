@@ -24,7 +24,8 @@ class LossInput:
     log_probs_T: "torch.Tensor"
     """Log-probs under the weights being trained; carries the gradient."""
     old_log_probs_T: "torch.Tensor"
-    """Log-probs under the weights that sampled."""
+    """What the ratio is taken against: the sampler's log-probs; with a correction, which answers for the sampler, the
+    trainer's own."""
     advantages_T: "torch.Tensor"
     """From the advantage estimator."""
     loss_mask_T: "torch.Tensor"

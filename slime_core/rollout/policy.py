@@ -1,9 +1,12 @@
-"""What a rollout is told: its policy, and which rewards it uses."""
+"""What a rollout is told: its policy, and which generator and rewards its samples meet."""
 
+import asyncio
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from slime_core.roles import Reward, SamplingParams
+from slime_core.roles import Generator, GroupReward, Reward, SamplingParams
 
 
 class RewardOnError(enum.Enum):
@@ -18,8 +21,22 @@ class RewardOnError(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratorUse:
+    """A generator in use."""
+
+    plugin: str
+    """Who registered it, for error texts."""
+    generator: Generator
+    """What runs a sample."""
+    timeout_s: float | None = None
+    """Seconds after which a sample is given up; None: the policy's `sample_timeout_s`."""
+    slots: asyncio.Semaphore | None = None
+    """Its own limit of samples at once; None: the policy's `max_concurrency` alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class RewardUse:
-    """One of a run's rewards."""
+    """A reward in use."""
 
     name: str
     """As the run selected it; names its metrics."""
@@ -31,6 +48,47 @@ class RewardUse:
     """The scorer."""
     timeout_s: float
     """Seconds after which a call is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRewardUse:
+    """A group reward in use; fields as in `RewardUse`."""
+
+    name: str
+    plugin: str
+    weight: float
+    reward: GroupReward
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """All that scores a sample: a weighted sum over both."""
+
+    rewards: Sequence[RewardUse] = ()
+    """Each asked about the sample alone."""
+    group_rewards: Sequence[GroupRewardUse] = ()
+    """Each asked about all finished samples of its group."""
+
+
+class NamedChoices(Protocol):
+    """Finds what a row names for itself; built once, before the first rollout."""
+
+    def generator(self, name: str) -> GeneratorUse:
+        """The generator of that name.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        ...
+
+    def reward(self, name: str) -> RewardUse:
+        """The reward of that name, with weight 1.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

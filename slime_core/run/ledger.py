@@ -102,6 +102,10 @@ class Ledger:
         """Whether the group is being generated."""
         return self._live.get(group_id) is GroupState.DRAWN
 
+    def buffered(self) -> list[GroupId]:
+        """The groups that wait in the buffer."""
+        return [group_id for group_id, state in self._live.items() if state is GroupState.BUFFERED]
+
     def counts(self) -> dict[str, int]:
         """Groups by state."""
         live = Counter(state.value for state in self._live.values())

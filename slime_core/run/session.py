@@ -4,26 +4,28 @@ Example:
 
     async with Session(plan, folder) as session:
         result = await session.scheduler.collect(rollout_id=0, want=64)
-        report = await session.trainer.train(result.kept, [1.0] * 64)
+        draw = Draw(result.kept, [1.0] * len(result.kept))
+        report = await session.trainer.train(session.preparation.of(draw, rollout_id=0), rollout_id=0)
         await session.publish(version=1)
 """
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from types import TracebackType
-from typing import cast
 
 from slime_core.catalog import RunHooks
+from slime_core.catalog.used import Used
 from slime_core.config import Plan
 from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
-from slime_core.roles import RewardSpec, Tracker
-from slime_core.rollout import EvalResult, RewardOnError, RewardUse, RolloutPolicy, Scheduler, evaluate
+from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
+from slime_core.run.row_choices import RowChoices
 from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest
+from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
 from slime_core.telemetry import Display
 
@@ -35,7 +37,7 @@ class Session:
         """Build everything that needs no process; what it waits for is shown on the display.
 
         Raises:
-            DataError: the prompts cannot be read.
+            DataError: the prompts cannot be read, or a row names a reward or a generator that does not exist.
             ModelError: the tokenizer cannot be read.
         """
         self.plan = plan
@@ -46,12 +48,17 @@ class Session:
         self.tokenizer = self.build.tokenizer()
         with ExitStack() as undo:
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger)))
-            self.source = LedgeredSource(self.build.data_source(self.tokenizer), self.ledger)
-            self.eval_sets = self.build.eval_sets(self.tokenizer)
+            source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
+            self._rows.check(source)
+            self.eval_sets = self.build.eval_sets(self.tokenizer, self._rows)
+            self.source = LedgeredSource(
+                Used(plan.one("data_source").reference, plan.one("data_source").registered.plugin, source), self.ledger
+            )
             self.buffer = self.build.buffer()
+            self.preparation = self.build.preparation()
             self.launcher = self.build.launcher(folder)
             self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
-            self.trackers: Sequence[Tracker] = ()
+            self.trackers = Trackers()
             self.num_rollout = self._count_rollouts()
             self.scheduler = self._scheduler()
             undo.pop_all()
@@ -87,8 +94,7 @@ class Session:
         """Stop all processes and flush all files."""
         await self.engine.close()
         await self.launcher.close()
-        for tracker in self.trackers:
-            await tracker.close()
+        await self.trackers.close()
         self.ledger.close()
 
     async def publish(self, version: int) -> None:
@@ -126,16 +132,6 @@ class Session:
 
     def _scheduler(self) -> Scheduler:
         rollout = self.plan.config.rollout
-        rewards = [
-            RewardUse(
-                name=chosen.reference,
-                plugin=chosen.registered.plugin,
-                weight=chosen.weight,
-                reward=self.build.reward(chosen),
-                timeout_s=cast(RewardSpec, chosen.registered.spec).timeout_s,
-            )
-            for chosen in self.plan.roles["reward"]
-        ]
         policy = RolloutPolicy(
             seed=self.plan.config.run.seed,
             sampling=self.build.sampling(),
@@ -151,13 +147,18 @@ class Session:
             source=self.source,
             engine=self.engine,
             tokenizer=self.tokenizer,
-            generator=self.build.generator(),
-            generator_plugin=self.plan.one("generator").registered.plugin,
-            rewards=rewards,
+            choices=self._choices(),
             group_filter=self.build.group_filter(),
-            filter_plugin=filtering.registered.plugin if (filtering := self.plan.maybe("group_filter")) else "",
+            sample_filters=self.build.sample_filters(),
             emit=self.emit,
         )
+
+    def _choices(self) -> Choices:
+        """The run's generator and rewards, shared with the rows that name them."""
+        rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in self.plan.roles["reward"]]
+        group_rewards = [self.build.group_reward(each) for each in self.plan.roles["group_reward"]]
+        generator = self._rows.generator(self.plan.one("generator").reference)
+        return Choices(generator, Scoring(rewards, group_rewards), self._rows)
 
 
 def _ignore(text: str) -> None:
