@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
     from slime_core.testing.engine import CharTokenizer, ScriptedEngine
+    from slime_core.testing.engine_contract import EngineContract
     from slime_core.testing.fake_engine import FakeEngine
     from slime_core.testing.generator import GeneratorContract
     from slime_core.testing.package import PluginPackageContract
@@ -39,6 +40,7 @@ _HOMES = {
     "Contract": "contract",
     "ContractViolation": "contract",
     "DataSourceContract": "data_source",
+    "EngineContract": "engine_contract",
     "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
     "PluginPackageContract": "package",
@@ -66,6 +68,7 @@ __all__ = [
     "Contract",
     "ContractViolation",
     "DataSourceContract",
+    "EngineContract",
     "FakeEngine",
     "GeneratorContract",
     "PluginPackageContract",

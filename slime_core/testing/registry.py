@@ -13,6 +13,7 @@ from slime_core.testing.buffer import BufferContract
 from slime_core.testing.buffer_filter import BufferFilterContract
 from slime_core.testing.contract import CheckInfo, Contract
 from slime_core.testing.data_source import DataSourceContract
+from slime_core.testing.engine_contract import EngineContract
 from slime_core.testing.generator import GeneratorContract
 from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.reward import RewardContract
@@ -24,6 +25,7 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
         "reward": RewardContract,
         "buffer": BufferContract,
         "buffer_filter": BufferFilterContract,
+        "engine": EngineContract,
     }
 )
 """The contract of each role that has one."""
