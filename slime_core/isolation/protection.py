@@ -27,6 +27,7 @@ from slime_core.isolation.threads import ThreadPool
 from slime_core.isolation.wire import plain
 from slime_core.roles import CallSpec, Isolation, PluginSet, Settings, Setup, is_async
 from slime_core.sample import Json
+from slime_core.secrets import REDACTOR
 from slime_core.stats import PluginStats
 
 THREADS = 32
@@ -90,6 +91,7 @@ class Protection:
                 "expected": plain(self._plugins.expected),
                 "root": str(self._plugins.root or Path.cwd()),
             },
+            "secrets": plain(REDACTOR.within(settings.model_dump())),
             "seed": self._seed,
             "memory_mb": spec.memory_mb,
         }

@@ -21,6 +21,10 @@ from slime_core.sample import Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
 
+IDENTITY = ("group_index", "index")
+"""Fields that are always sent: errors name a sample by them."""
+
+
 class ShippedSample(Sample):
     """A copy of those fields of a sample that the spec names; reading another says so."""
 
@@ -63,12 +67,12 @@ def _there(sample: Sample, name: str) -> object:
 
 
 def send_sample(sample: Sample, wanted: Collection[str]) -> dict[str, Json]:
-    """The wanted fields of a sample, as plain JSON.
+    """The wanted fields of a sample and those that errors name it by, as plain JSON.
 
     Raises:
         TypeError: a field holds what JSON cannot keep.
     """
-    return {name: plain(getattr(sample, name)) for name in wanted}
+    return {name: plain(getattr(sample, name)) for name in {*IDENTITY, *wanted}}
 
 
 _REVIVE: Mapping[str, Callable[[Json], object]] = {

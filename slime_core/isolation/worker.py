@@ -26,6 +26,7 @@ from slime_core.isolation.wire import receive_sample, send_verdict
 from slime_core.roles import PluginSet, RewardContext, Setup
 from slime_core.sample import Json, Sample
 from slime_core.score import Verdict
+from slime_core.secrets import REDACTOR
 
 LONGEST_DETAIL = 4_000
 """Characters of an error's text that are sent back; its end says most."""
@@ -124,6 +125,8 @@ def _build(start: Mapping[str, Json]) -> Worked:
         spec = whole[0].find(role, name).spec
         return _awaited(spec.factory(spec.settings.model_validate(settings), Setup(make, seed)))
 
+    for value, words in cast(dict[str, str], start["secrets"]).items():
+        REDACTOR.add(value, words)
     spec = catalog.find(role, name).spec
     made = spec.factory(spec.settings.model_validate(start["settings"]), Setup(make, seed))
     loop = asyncio.new_event_loop()

@@ -10,7 +10,7 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.isolation import Protection
-from slime_core.roles import PluginSet, Reward, RewardContext, Settings, Setup
+from slime_core.roles import PluginSet, Reward, RewardContext, Setup
 from slime_core.sample import Sample
 from slime_core.score import Verdict
 from slime_core.stats import PluginStats
@@ -28,18 +28,16 @@ class Bench:
         self.stats = PluginStats()
         self.protection = Protection(plugins=PluginSet(only=(), root=root), seed=1, stats=self.stats)
 
-    def reward(self, name: str, file: str = "rewards.py", **settings: object) -> Reward:
+    def reward(self, name: str, file: str = "rewards.py") -> Reward:
         """`file:name`, protected."""
-        catalog = Catalog.discover(PluginSet(only=(), root=self.root))
-        registered = catalog.find("reward", f"./{file}:{name}")
-        setup = Setup(make=self.make, seed=1)
-        validated = registered.spec.settings.model_validate(settings)
-        return self.protection.protect(registered, validated, setup, name=name)  # type: ignore[return-value]
+        return self.choice("reward", f"./{file}:{name}")  # type: ignore[return-value]
 
-    def make(self, role: str, name: str, **settings: object) -> object:
-        catalog = Catalog.discover(PluginSet(only=(), root=self.root))
-        registered = catalog.find(role, name)
-        return self.protection.protect(registered, Settings(), Setup(self.make, 1), name=name)
+    def choice(self, role: str, reference: str, **settings: object) -> object:
+        """Any choice, protected."""
+        registered = Catalog.discover(PluginSet(only=(), root=self.root)).find(role, reference)
+        validated = registered.spec.settings.model_validate(settings)
+        name = reference.rpartition(":")[2]
+        return self.protection.protect(registered, validated, Setup(make=self.choice, seed=1), name=name)
 
     def ask(self, name: str, *, file: str = "rewards.py", sample: Sample | None = None) -> Verdict:
         """One verdict of `file:name`, in a loop of its own."""
