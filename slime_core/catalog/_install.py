@@ -20,7 +20,7 @@ FIRST_PARTY: Mapping[tuple[str, str], str] = {
 
 def brought_by(role: str, name: str) -> str:
     """The first-party distribution that brings a choice, near misses and `boxed_` variants included; "" if none."""
-    plain = name.rpartition("/")[2].removeprefix("boxed_").replace("-", "_").lower()
+    plain = name.rpartition("/")[2].replace("-", "_").lower().removeprefix("boxed_")
     known = [other for its_role, other in FIRST_PARTY if its_role == role]
     near = difflib.get_close_matches(plain, known, n=1, cutoff=0.75)
     return FIRST_PARTY[role, near[0]] if near else ""

@@ -95,9 +95,7 @@ def _named(field: str, name: str, installed: Sequence[Candidate]) -> list[Candid
     of_entry = [each for each in installed if normalize(each.name) == normalize(name)]
     if len(of_entry) > 1:
         dists = " and ".join(each.dist for each in of_entry)
-        raise ConfigError(
-            f"plugin {name!r} ({_ASKED_BY[field]}) is an entry point of {dists}: write which distribution"
-        )
+        raise ConfigError(f"plugin {name!r} ({_ASKED_BY[field]}) is an entry point of {dists}: name the distribution")
     if not of_entry:
         raise UnknownName(_not_installed(field, name, installed))
     return of_entry
