@@ -27,28 +27,36 @@ if TYPE_CHECKING:
     from slime_core.testing.reward import RewardContract
     from slime_core.testing.role import RoleContract
     from slime_core.testing.samples import make_group, make_pending, make_sample
+    from slime_core.testing.tensors.advantage import AdvantageContract
+    from slime_core.testing.tensors.correction import CorrectionContract
+    from slime_core.testing.tensors.loss import LossContract
+    from slime_core.testing.tensors.trainer import TrainerContract
 
 _HOMES = {
     "ALL_CHECKS": "registry",
-    "CONTRACTS": "registry",
+    "AdvantageContract": "tensors.advantage",
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
+    "CONTRACTS": "registry",
     "CharTokenizer": "engine",
     "CheckInfo": "contract",
     "CheckResult": "contract",
     "CheckStatus": "contract",
     "Contract": "contract",
     "ContractViolation": "contract",
+    "CorrectionContract": "tensors.correction",
     "DataSourceContract": "data_source",
     "EngineContract": "engine_contract",
     "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
+    "LossContract": "tensors.loss",
     "PluginPackageContract": "package",
     "PluginReport": "report",
     "RewardContract": "reward",
     "RoleContract": "role",
     "ScriptedEngine": "engine",
     "SubjectReport": "report",
+    "TrainerContract": "tensors.trainer",
     "check_plugin": "report",
     "make_group": "samples",
     "make_pending": "samples",
@@ -59,6 +67,7 @@ _HOMES = {
 __all__ = [
     "ALL_CHECKS",
     "CONTRACTS",
+    "AdvantageContract",
     "BufferContract",
     "BufferFilterContract",
     "CharTokenizer",
@@ -67,16 +76,19 @@ __all__ = [
     "CheckStatus",
     "Contract",
     "ContractViolation",
+    "CorrectionContract",
     "DataSourceContract",
     "EngineContract",
     "FakeEngine",
     "GeneratorContract",
+    "LossContract",
     "PluginPackageContract",
     "PluginReport",
     "RewardContract",
     "RoleContract",
     "ScriptedEngine",
     "SubjectReport",
+    "TrainerContract",
     "check_plugin",
     "make_group",
     "make_pending",

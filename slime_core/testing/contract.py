@@ -212,8 +212,11 @@ class Contract:
         if int(info.since) > int(self.declared_api()):
             why = f"new in plugin API {info.since}; the plugin is written for {self.declared_api()}"
         for needed in info.needs:
-            if self.result(needed).status is CheckStatus.FAILED:
+            found = self.result(needed)
+            if found.status is CheckStatus.FAILED:
                 why = why or f"not run: {needed} failed"
+            elif found.detail.startswith("not run:"):
+                why = why or found.detail
         if why:
             self._note(info, CheckStatus.SKIPPED, why)
             raise SkipTest(why)

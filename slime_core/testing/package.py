@@ -69,7 +69,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-006")
     def test_settings_have_defaults_and_a_schema(self) -> None:
-        """Each key has a plain type and a default; one that must be given has a description, which says what to give."""
+        """Each key has a plain type and a default; one that must be given has a description: what to give."""
         for registered in self._choices():
             model = registered.spec.settings
             json.dumps(model.model_json_schema())

@@ -17,6 +17,10 @@ from slime_core.testing.engine_contract import EngineContract
 from slime_core.testing.generator import GeneratorContract
 from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.reward import RewardContract
+from slime_core.testing.tensors.advantage import AdvantageContract
+from slime_core.testing.tensors.correction import CorrectionContract
+from slime_core.testing.tensors.loss import LossContract
+from slime_core.testing.tensors.trainer import TrainerContract
 
 CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
     {
@@ -25,7 +29,11 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
         "reward": RewardContract,
         "buffer": BufferContract,
         "buffer_filter": BufferFilterContract,
+        "advantage": AdvantageContract,
+        "loss": LossContract,
+        "correction": CorrectionContract,
         "engine": EngineContract,
+        "trainer": TrainerContract,
     }
 )
 """The contract of each role that has one."""
