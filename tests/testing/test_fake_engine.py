@@ -140,6 +140,15 @@ def test_prompt_and_seed_decide_what_comes_out(fake_engine: Start, connect: Conn
         )
 
 
+def test_other_weights_give_other_log_probs_to_the_same_tokens(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    before = client.generate()
+    client.post("/update_weight_version", {"new_version": "1"})
+    after = client.generate()
+    assert after["output_ids"] == before["output_ids"]
+    assert after["meta_info"]["output_token_logprobs"] != before["meta_info"]["output_token_logprobs"]
+
+
 def test_a_text_is_a_prompt_of_characters(fake_engine: Start, connect: Connect) -> None:
     client = connect(fake_engine())
     of_ids = client.generate([104, 105])

@@ -97,7 +97,7 @@ def admit(state: State, jobs: Sequence[Job]) -> None:
     if isinstance(behaviour, FailThenOk) or behaviour == Disconnect():
         for job in jobs:
             state.begin(job)
-            state.end(job, plan(job.prompt, job.sampling, behaviour), Ended.FAILED)
+            state.end(job, plan(job.prompt, job.sampling, behaviour, state.weight_version), Ended.FAILED)
         if isinstance(behaviour, FailThenOk):
             raise Refused(behaviour.status, "the script of the fake engine says that this one fails")
         raise Hangup
@@ -109,7 +109,7 @@ async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
     Raises:
         Hangup: nobody waits for it any more.
     """
-    planned = plan(job.prompt, job.sampling, job.behaviour)
+    planned = plan(job.prompt, job.sampling, job.behaviour, state.weight_version)
     seconds = job.behaviour.seconds / max(1, len(planned.tokens)) if isinstance(job.behaviour, Slow) else 0.0
     ended = Ended.DISCONNECTED
     state.begin(job)

@@ -1,7 +1,7 @@
 """What a generation will say: a pure function of prompt, sampling parameters and behaviour.
 
 The policy draws small letters, spaces and, one time in ten, the end; prompt and sampling seed decide, and at
-temperature 0 the prompt alone. Log-probs come from the same draws.
+temperature 0 the prompt alone. Log-probs depend on the weights' version besides, so that stale ones can be told.
 """
 
 import itertools
@@ -41,11 +41,11 @@ class Plan:
         return text[: len(text) - self.trim] if count == len(self.tokens) else text
 
 
-def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour) -> Plan:
-    """What a behaviour answers to a prompt."""
+def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, version: str) -> Plan:
+    """What a behaviour answers to a prompt with weights of a version."""
     seed = None if sampling.temperature == 0 else sampling.sampling_seed or 0
     drawn = random.Random(f"{seed} {list(prompt)}")
-    log_probs = _log_probs(random.Random(f"log-probs of {seed} {list(prompt)}"))
+    log_probs = _log_probs(random.Random(f"{version} {seed} {list(prompt)}"))
     match behaviour:
         case Answer(tokens=tokens, log_probs=given) if tokens is not None:
             planned = _end(tokens, given or log_probs, sampling)
