@@ -40,9 +40,10 @@ def show_settings(settings: Settings) -> dict[str, Json]:
 def settings_schema(spec: Spec[object]) -> dict[str, Json]:
     """JSON Schema (2020-12) of a choice's section in the run file."""
     schema: dict[str, Json] = spec.settings.model_json_schema()
-    title = f"[{spec.role}.{spec.name}]"
-    described: dict[str, Json] = {"description": spec.summary} if spec.summary else {}
-    return {"$schema": DIALECT, **schema, "title": title, **described}
+    description = spec.summary or ("" if spec.settings is Settings else schema.get("description", ""))
+    described: dict[str, Json] = {"description": description} if description else {}
+    rest = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return {"$schema": DIALECT, "title": f"[{spec.role}.{spec.name}]", **described, **rest}
 
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
