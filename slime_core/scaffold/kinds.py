@@ -27,6 +27,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("reward", "Share of the label's words that the response holds"),
         Kind("buffer", "Hand out the newest groups, and forget the oldest when full"),
         Kind("buffer_filter", "The newest groups first, and stale ones never"),
+        Kind("engine", "A bigram policy, sampled in the driver itself"),
         Kind("rank_hooks", "The share of each rank in the tokens of a step, logged"),
     )
 }

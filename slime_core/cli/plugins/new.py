@@ -1,6 +1,7 @@
 """`slime plugins new ROLE NAME`: write a plugin package that works, to be changed."""
 
 import shlex
+import textwrap
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from slime_core.errors import ConfigError
 from slime_core.scaffold import KINDS, License, Names, render, write_package
 
 
-@click.command("new", epilog=f"Roles: {', '.join(KINDS)}.")
+ROLES = textwrap.fill(", ".join(KINDS), 90, break_on_hyphens=False)
+
+
+@click.command("new", epilog=f"\b\nRoles:\n{ROLES}")
 @click.argument("role")
 @click.argument("name")
 @click.option(
