@@ -4,12 +4,14 @@ import asyncio
 import http.client
 import json
 import math
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -227,6 +229,7 @@ def test_what_is_unknown_is_ignored_or_not_found(fake_engine: Start, connect: Co
     client.generate(bogus=1)
     assert client.post("/begin_weight_update", {}) == (404, {"detail": "Not Found"})
     assert client.post("/pause_generation", {"mode": "later"})[0] == 400
+    assert client.post("/flush_cache?timeout=soon", {})[0] == 400
     response = client.send("POST", "/generate", "not an object")
     assert (response.status, b"error" in response.read()) == (400, True)
 
@@ -625,6 +628,18 @@ def test_a_body_may_come_in_chunks(fake_engine: Start, connect: Connect) -> None
     parts = (b'{"input_ids": [5, 6],', b' "sampling_params": {"max_new_tokens": 0}}')
     client.connection.request("POST", "/generate", iter(parts), encode_chunked=True)
     assert json.loads(client.connection.getresponse().read())["meta_info"]["prompt_tokens"] == 2
+
+
+@pytest.mark.parametrize("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
+def test_another_protocol_is_hung_up_on(fake_engine: Start, connect: Connect, sent: bytes) -> None:
+    engine = fake_engine()
+    address = urlsplit(engine.url)
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.sendall(sent)
+        with suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+    assert engine.received == ()
+    connect(engine).generate()
 
 
 def test_it_stops_at_once_and_leaves_nothing(connect: Connect, background: ThreadPoolExecutor) -> None:

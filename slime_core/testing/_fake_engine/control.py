@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from slime_core.sample import Json
-from slime_core.testing._fake_engine.bodies import AbortBody, DiskBody, PauseBody, VersionBody, parse
+from slime_core.testing._fake_engine.bodies import AbortBody, BadRequest, DiskBody, PauseBody, VersionBody, parse
 from slime_core.testing._fake_engine.http import TEXT, Reply, Request
 from slime_core.testing._fake_engine.state import State
 
@@ -88,7 +88,10 @@ async def continue_generation(state: State, request: Request) -> Reply:
 
 async def flush_cache(state: State, request: Request) -> Reply:
     """GET or POST /flush_cache?timeout=s: refused while generations run."""
-    await state.drained(float(request.query.get("timeout", 0)))
+    timeout = request.query.get("timeout", "0")
+    if not timeout.replace(".", "", 1).isdecimal():
+        raise BadRequest(f"timeout={timeout}: expected seconds")
+    await state.drained(float(timeout))
     if not state.flush():
         return Reply(400, b"Flush cache failed.\n", TEXT)
     return Reply(200, b"Cache flushed.\n", TEXT)

@@ -73,13 +73,19 @@ async def serve_connection(handle: Handler, reader: asyncio.StreamReader, writer
 
 
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
-    """The next request, or None when the client has no more."""
+    """The next request, or None when the client has no more.
+
+    Raises:
+        Hangup: the client speaks something else.
+    """
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
         return None
     line, _, rest = head.partition(b"\r\n")
-    method, target, _ = line.decode("latin-1").split(" ", 2)
+    method, target, version = (*line.decode("latin-1").split(" "), "", "")[:3]
+    if not version.startswith("HTTP/1."):
+        raise Hangup  # a router asks in HTTP/2 whether this is a gRPC server
     headers = {name.lower(): value for name, value in parse_headers(io.BytesIO(rest)).items()}
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
