@@ -208,7 +208,7 @@ def _metavar(info: FieldInfo) -> str:
 
 def _role_option(role: str) -> click.Option:
     default = ", ".join(DEFAULT_USE[role])
-    hint = "required" if role == "reward" else f"default: {default}" if default else ""
+    hint = "required, or --group-reward" if role == "reward" else f"default: {default}" if default else ""
     several = "; several: repeat" if SPECS[role].many else ""
     text = f"Which {role.replace('_', ' ')}{several}."
     metavar = "NAME[=WEIGHT]" if role in WEIGHTED else "NAME"

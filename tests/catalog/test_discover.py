@@ -140,6 +140,11 @@ def test_an_entry_point_to_the_wrong_module_is_refused(install_plugin: Install) 
         ("@hookimpl\nasync def slime_losses(): return []", "slime_losses is `async def`"),
         ("@hookimpl\ndef slime_run_end(event): yield", "slime_run_end holds a `yield`"),
         ("@hookimpl(wrapper=True)\ndef slime_run_end(event): yield", "slime_run_end is a wrapper"),
+        ("@hookimpl\nasync def slime_train_init(event): ...", "slime_train_init is `async def`; ranks have no event"),
+        ("@hookimpl\ndef slime_train_init(evnt): ...", "slime_train_init has no argument 'evnt': it may take event."),
+        ("@hookimpl\ndef slime_train_innit(event): ...", "Did you mean 'slime_train_init'?"),
+        ("@hookimpl\ndef slime_before_train_step(event): yield", "slime_before_train_step holds a `yield`"),
+        ("@hookimpl\ndef slime_correction(): yield", "Did you mean 'slime_corrections'?"),
         (
             "@hookimpl(specname='slime_runend')\ndef end(event): pass",
             "no hook 'slime_runend'. Did you mean 'slime_run_end'?",
@@ -155,12 +160,13 @@ def test_a_hook_that_would_never_work_is_refused(install_plugin: Install, hook: 
 
 
 def test_nothing_of_a_refused_plugin_stays(install_plugin: Install) -> None:
-    source = f"{GOOD}\n@hookimpl\ndef slime_run_end(): pass\n\n@hookimpl\ndef slime_losses(): return None\n"
+    watching = "\n@hookimpl\ndef slime_run_end(): pass\n\n@hookimpl\ndef slime_train_init(event): pass\n"
+    source = f"{GOOD}{watching}\n@hookimpl\ndef slime_losses(): return None\n"
     install(install_plugin, source)
     with pytest.warns(PluginWarning, match="slime_losses returned NoneType; yield specs"):
         catalog = Catalog.discover()
     assert all(registered.dist != "slime-reward-other" for registered in catalog.choices("reward").values())
-    assert catalog.listeners("slime_run_end") == ()
+    assert catalog.listeners("slime_run_end") == catalog.listeners("slime_train_init") == ()
 
 
 @pytest.mark.parametrize(
