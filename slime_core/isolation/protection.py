@@ -3,7 +3,7 @@
 Example:
 
     protection = Protection(plugins=catalog.plugin_set, seed=1, stats=PluginStats())
-    reward = protection.protect(catalog.find("reward", "math"), settings, setup, name="math")
+    reward = protection.protect(registered, settings, lambda: registered.spec.factory(settings, setup), name="math")
     await protection.start()             # a plugin that a worker cannot build is found here
     verdict = await reward(sample, ctx)
     protection.close()
@@ -25,7 +25,7 @@ from slime_core.isolation.pool import WorkerPool
 from slime_core.isolation.process import WorkerProcess
 from slime_core.isolation.threads import ThreadPool
 from slime_core.isolation.wire import plain
-from slime_core.roles import CallSpec, Isolation, PluginSet, Settings, Setup, is_async
+from slime_core.roles import CallSpec, Isolation, PluginSet, Settings, is_async
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 from slime_core.stats import PluginStats
@@ -50,19 +50,19 @@ class Protection:
         self._stats = stats
         self._lanes: dict[str, Lane] = {}
 
-    def protect(self, registered: Registered, settings: Settings, setup: Setup, *, name: str) -> object:
-        """What the choice's factory makes; a reward or a group reward may be awaited, wherever its calls run.
+    def protect(self, registered: Registered, settings: Settings, build: Callable[[], object], *, name: str) -> object:
+        """What `build` makes of a choice; a reward or a group reward may be awaited, wherever its calls run.
 
-        The factory of a spec that says PROCESS is called in workers only. `name` is what the run calls the choice.
+        What a spec that says PROCESS offers is built in workers only. `name` is what the run calls the choice.
 
         Raises:
             PluginError: the spec and the object that its factory makes do not fit.
         """
         spec = registered.spec
         if not isinstance(spec, CallSpec):
-            return spec.factory(settings, setup)
+            return build()
         calls = self._stats.calls(spec.role, name, registered.plugin)
-        made = None if spec.isolation is Isolation.PROCESS else spec.factory(settings, setup)
+        made = None if spec.isolation is Isolation.PROCESS else build()
         isolation = isolation_of(spec, made)
         if isolation is Isolation.LOOP:
             call = cast(Callable[..., object], made)
@@ -104,9 +104,12 @@ class Protection:
         Raises:
             PluginError: a worker cannot build its plugin; shows what it printed.
         """
-        async with asyncio.TaskGroup() as starting:
-            for lane in self._lanes.values():
-                starting.create_task(lane.start())
+        try:
+            async with asyncio.TaskGroup() as starting:
+                for lane in self._lanes.values():
+                    starting.create_task(lane.start())
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     def close(self) -> None:
         """End everything that was started; does nothing the second time."""

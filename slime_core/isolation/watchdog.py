@@ -7,11 +7,12 @@ Example:
 """
 
 import asyncio
+import inspect
 import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Self
 
@@ -110,6 +111,16 @@ class Watchdog:
             seconds,
             place,
         )
+
+
+def packages_of(offered: Iterable[tuple[str, Callable[..., object]]]) -> dict[str, str]:
+    """Plugin by top-level package, from pairs of a plugin and something that it defines; the core is left out."""
+    found = {}
+    for plugin, defined in offered:
+        module = getattr(inspect.unwrap(defined), "__module__", None) or type(defined).__module__
+        found[module.partition(".")[0]] = plugin
+    found.pop(CORE, None)
+    return found
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

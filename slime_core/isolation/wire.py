@@ -20,7 +20,6 @@ from slime_core.roles import RewardContext
 from slime_core.sample import Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
-
 IDENTITY = ("group_index", "index")
 """Fields that are always sent: errors name a sample by them."""
 

@@ -1,6 +1,5 @@
 """What a rollout is told: its policy, and which generator and rewards its samples meet."""
 
-import asyncio
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,11 +26,7 @@ class GeneratorUse:
     plugin: str
     """Who registered it, for error texts."""
     generator: Generator
-    """What runs a sample."""
-    timeout_s: float | None = None
-    """Seconds after which a sample is given up; None: the policy's `sample_timeout_s`."""
-    slots: asyncio.Semaphore | None = None
-    """Its own limit of samples at once; None: the policy's `max_concurrency` alone."""
+    """What runs a sample, within its own limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +40,7 @@ class RewardUse:
     weight: float
     """Its factor in the weighted sum; 0 only measures."""
     reward: Reward
-    """The scorer."""
-    timeout_s: float
-    """Seconds after which a call is given up."""
+    """The scorer, within its own limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,6 @@ class GroupRewardUse:
     plugin: str
     weight: float
     reward: GroupReward
-    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +97,6 @@ class RolloutPolicy:
     """Samples being generated at once."""
     max_filter_waves: int = 16
     """Waves of draws after which a rollout that still comes up short gives up."""
-    sample_timeout_s: float = 600.0
-    """Seconds after which one sample's generation is given up."""
     reward_on_error: RewardOnError = RewardOnError.DROP
     """What becomes of failed samples."""
     max_error_rate: float = 0.05

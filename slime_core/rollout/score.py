@@ -1,4 +1,4 @@
-"""Scoring: all rewards of one finished sample, alone and among its group, as a weighted sum; a time limit on each call.
+"""Scoring: all rewards of one finished sample, alone and among its group, as a weighted sum.
 
 A failed scorer is never 0: the sample then has no reward, and a `Failure` says why.
 
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from slime_core.catalog.checks import check_verdict, check_verdicts
 from slime_core.errors import ContractError
+from slime_core.isolation import StartError
 from slime_core.roles import RewardContext
 from slime_core.rollout.policy import GroupRewardUse, RewardUse
 from slime_core.rollout.waiting import Waiting, within
@@ -74,7 +75,7 @@ class Hearing:
 
     def add(self, metric: str, use: RewardUse | GroupRewardUse, answer: Verdict | Failure) -> None:
         """Enter one answer: `NotApplicable` adds nothing, and what fails or is Unscored with a weight costs the sum."""
-        verdict = Unscored(answer.reason, answer.retryable) if isinstance(answer, Failure) else answer
+        verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
         self.verdicts[f"{metric}/{use.name}"] = verdict
         if isinstance(verdict, Score):
             self._total += use.weight * verdict.value
@@ -155,14 +156,15 @@ async def _ask(
 ) -> AnswerT | Failure:
     """One call of a scorer: its checked answer, or why there is none."""
     try:
-        return check(await within(call(), use.timeout_s, waiting, f"reward {use.name}"))
+        return check(await within(call(), waiting, f"reward {use.name}"))
     except TimeoutError as error:
-        detail = str(error) or f"no answer in {use.timeout_s:g} s"
-        return Failure(f"{use.name}_timeout", detail, error, retryable=True)
+        return Failure(f"{use.name}_timeout", str(error), error, retryable=True)
     except asyncio.CancelledError:
         if cancelled_from_outside():
             raise
         return Failure(f"{use.name}_cancelled", "the reward cancelled itself")
+    except StartError:
+        raise  # no call of this reward will ever be answered
     except ContractError as error:
         return Failure(f"{use.name}_contract", str(error), error)
     except Exception as error:
@@ -170,7 +172,7 @@ async def _ask(
 
 
 def _declined(use: RewardUse | GroupRewardUse, verdict: Unscored) -> Failure:
-    return Failure(f"{use.name}_{'_'.join(verdict.reason.split())}", verdict.reason)
+    return Failure(f"{use.name}_{'_'.join(verdict.reason.split())}", verdict.detail or verdict.reason)
 
 
 def cancelled_from_outside() -> bool:

@@ -9,7 +9,7 @@ Example:
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import TypeVar
@@ -145,13 +145,12 @@ class SampleRunner:
         context = GenerateContext(
             turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
         )
-        limit = self._policy.sample_timeout_s if use.timeout_s is None else use.timeout_s
         try:
-            async with self._slot(use):
-                made = await within(use.generator(sample, context), limit, self.waiting, "generator")
+            async with self._slot():
+                made = await within(use.generator(sample, context), self.waiting, "generator")
             return check_generated(made, plugin=use.plugin, sample=sample)
         except TimeoutError as error:
-            return Failure("generator_timeout", str(error) or f"not finished in {limit:g} s", error)
+            return Failure("generator_timeout", str(error), error)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -164,17 +163,17 @@ class SampleRunner:
             return Failure(f"generator_{type(error).__name__}", str(error), error)
 
     @asynccontextmanager
-    async def _slot(self, use: GeneratorUse) -> AsyncIterator[None]:
-        """Wait for the generator's own slot, then for one of the run's."""
-        async with AsyncExitStack() as held:
-            self.waiting.enter("a free slot")
-            try:
-                for slots in (use.slots, self._slots):
-                    if slots is not None:
-                        await held.enter_async_context(slots)
-            finally:
-                self.waiting.leave("a free slot")
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait for one of the run's slots."""
+        self.waiting.enter("a free slot")
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting.leave("a free slot")
+        try:
             yield
+        finally:
+            self._slots.release()
 
     def _closed(self, each: Scored | Hearing) -> Scored:
         return self._judged(each.close()) if isinstance(each, Hearing) else each

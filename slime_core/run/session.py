@@ -18,6 +18,8 @@ from slime_core.catalog.used import Used
 from slime_core.config import Plan
 from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.isolation import Watchdog, packages_of
 from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
@@ -42,8 +44,9 @@ class Session:
         """
         self.plan = plan
         self.folder = folder
-        self.build = Builder(plan)
-        self.hooks = RunHooks(plan.catalog)
+        self.build = Builder.of(plan)
+        self.stats = self.build.stats
+        self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.tokenizer = self.build.tokenizer()
         with ExitStack() as undo:
@@ -62,6 +65,7 @@ class Session:
             self.num_rollout = self._count_rollouts()
             self.scheduler = self._scheduler()
             undo.pop_all()
+        self._watching = ExitStack()
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
 
@@ -69,16 +73,18 @@ class Session:
         """Start trainer and engine; the engine serves nothing before the first `publish`.
 
         Raises:
-            PluginError: a tracker could not be built.
+            PluginError: a tracker could not be built, or a reward in its worker process.
             WorkerError: a process could not be started.
         """
         try:
             self.trackers = self.build.trackers(self.folder)
+            await self.build.protection.start()
             self._phase("trainer: loading the model")
             steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
             self.trainer = await Trainer.start(self.plan, self.launcher, self.folder.scratch, steps)
             self._phase("engine: loading the model")
             await self.engine.start()
+            self._watching.enter_context(Watchdog(self.stats, self._packages()))
         except BaseException:
             await self.close()
             raise
@@ -92,6 +98,8 @@ class Session:
 
     async def close(self) -> None:
         """Stop all processes and flush all files."""
+        self._watching.close()
+        self.build.protection.close()
         await self.engine.close()
         await self.launcher.close()
         await self.trackers.close()
@@ -118,6 +126,14 @@ class Session:
             self.stop.ask(enough=True)
             self._message(f"a run hook ends the run after this step: {reason}")
 
+    def _packages(self) -> dict[str, str]:
+        """Plugin by package of its code, of all that this run uses."""
+        chosen = [each.registered for several in self.plan.roles.values() for each in several]
+        listeners = [each for hook in HOOK_OF_EVENT.values() for each in self.plan.catalog.listeners(hook)]
+        return packages_of(
+            [(each.plugin, each.spec.factory) for each in chosen] + [(each.plugin, each.function) for each in listeners]
+        )
+
     def _count_rollouts(self) -> int:
         rollout = self.plan.config.rollout
         if rollout.num_rollout is not None:
@@ -138,7 +154,6 @@ class Session:
             over_sampling_batch_size=rollout.over_sampling_batch_size or rollout.rollout_batch_size,
             max_concurrency=rollout.max_concurrency,
             max_filter_waves=rollout.max_filter_waves,
-            sample_timeout_s=rollout.sample_timeout_s,
             reward_on_error=RewardOnError(rollout.reward_on_error),
             max_error_rate=rollout.max_error_rate,
         )

@@ -1,7 +1,7 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -11,6 +11,7 @@ from slime_core.catalog.used import Used
 from slime_core.config import Chosen, EvalSetArgs, Plan
 from slime_core.data import HfTokenizer, PromptSource
 from slime_core.errors import ContractError
+from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
     BatchTransform,
     BatchTransformSpec,
@@ -25,13 +26,11 @@ from slime_core.roles import (
     GeneratorSpec,
     GroupFilter,
     GroupReward,
-    GroupRewardSpec,
     Launcher,
     LauncherSetup,
     PromptFile,
     Reward,
     RewardShaper,
-    RewardSpec,
     SampleFilter,
     SamplingParams,
     Settings,
@@ -44,6 +43,7 @@ from slime_core.rollout import EvalSet, GeneratorUse, GroupRewardUse, RewardUse,
 from slime_core.run.folder import RunFolder
 from slime_core.run.row_choices import RowChoices
 from slime_core.run.trackers import Trackers
+from slime_core.stats import PluginStats
 from slime_core.train.prepare import ColumnMaker, Preparation
 
 PROTOCOLS: dict[str, type] = {
@@ -71,6 +71,16 @@ class Builder:
 
     plan: Plan
     """The resolved configuration."""
+    stats: PluginStats
+    """Where the calls of what is built are counted."""
+    protection: Protection
+    """Isolates rewards."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Builder":
+        """A builder whose calls are counted and isolated on their own."""
+        stats = PluginStats()
+        return cls(plan, stats, Protection(plugins=plan.catalog.plugin_set, seed=plan.config.run.seed, stats=stats))
 
     @property
     def setup(self) -> Setup:
@@ -78,9 +88,19 @@ class Builder:
         return Setup(self.make, self.plan.config.run.seed)
 
     def make(self, role: str, name: str, **settings: object) -> object:
-        """Build another registered choice; plugins get this as `setup.make`."""
-        spec = self.plan.catalog.find(role, name).spec
-        return spec.factory(spec.settings.model_validate(settings), self.setup)
+        """Build another registered choice; plugins get this as `setup.make`. A reward is isolated as in a run."""
+        registered = self.plan.catalog.find(role, name)
+        validated = registered.spec.settings.model_validate(settings)
+        return self.protection.protect(
+            registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
+        )
+
+    def _protected(self, chosen: Chosen) -> object:
+        """A reward or a group reward, where its spec says that it runs."""
+        registered = chosen.registered
+        return self.protection.protect(
+            registered, chosen.settings, lambda: _build(chosen, self.setup), name=chosen.reference
+        )
 
     def tokenizer(self) -> HfTokenizer:
         """The policy's tokenizer."""
@@ -159,37 +179,43 @@ class Builder:
 
     def generator(self, chosen: Chosen) -> GeneratorUse:
         """A generator, with its own limits."""
-        spec = cast(GeneratorSpec, chosen.registered.spec)
-        slots = None if spec.max_concurrency is None else asyncio.Semaphore(spec.max_concurrency)
-        generator = cast(Generator, _build(chosen, self.setup))
-        return GeneratorUse(chosen.registered.plugin, generator, spec.timeout_s, slots)
+        spec, plugin = cast(GeneratorSpec, chosen.registered.spec), chosen.registered.plugin
+        generator = OnLoop(
+            cast(Generator, _build(chosen, self.setup)),
+            timeout_s=_default(spec.timeout_s, self.plan.config.rollout.sample_timeout_s),
+            max_concurrency=spec.max_concurrency,
+            calls=self.stats.calls("generator", chosen.reference, plugin),
+        )
+        return GeneratorUse(plugin, cast(Generator, generator))
 
     def reward(self, chosen: Chosen) -> RewardUse:
-        """A reward, with its weight and time limit."""
-        spec = cast(RewardSpec, chosen.registered.spec)
-        reward = cast(Reward, _build(chosen, self.setup))
-        return RewardUse(chosen.reference, chosen.registered.plugin, chosen.weight, reward, spec.timeout_s)
+        """A reward, with its weight."""
+        reward = cast(Reward, self._protected(chosen))
+        return RewardUse(chosen.reference, chosen.registered.plugin, chosen.weight, reward)
 
     def group_reward(self, chosen: Chosen) -> GroupRewardUse:
-        """A group reward, with its weight and time limit."""
-        spec = cast(GroupRewardSpec, chosen.registered.spec)
-        reward = cast(GroupReward, _build(chosen, self.setup))
-        return GroupRewardUse(chosen.reference, chosen.registered.plugin, chosen.weight, reward, spec.timeout_s)
+        """A group reward, with its weight."""
+        reward = cast(GroupReward, self._protected(chosen))
+        return GroupRewardUse(chosen.reference, chosen.registered.plugin, chosen.weight, reward)
 
     def group_filter(self) -> Used[GroupFilter] | None:
         """The run's group filter, if any."""
-        return next(
-            (cast(Used[GroupFilter], _used(chosen, self.setup)) for chosen in self.plan.roles["group_filter"]), None
-        )
+        return next((cast(Used[GroupFilter], self._counted(each)) for each in self.plan.roles["group_filter"]), None)
 
     def sample_filters(self) -> list[Used[SampleFilter]]:
         """The run's sample filters."""
-        return [cast(Used[SampleFilter], _used(chosen, self.setup)) for chosen in self.plan.roles["sample_filter"]]
+        return [cast(Used[SampleFilter], self._counted(each)) for each in self.plan.roles["sample_filter"]]
+
+    def _counted(self, chosen: Chosen) -> Used[object]:
+        """A plain function of the driver, its calls counted."""
+        used = _used(chosen, self.setup)
+        calls = self.stats.calls(chosen.registered.spec.role, used.name, used.plugin)
+        return replace(used, part=calls.measured(cast(Callable[..., object], used.part)))
 
     def preparation(self) -> Preparation:
         """What is done to the groups of a draw before they are trained on."""
         return Preparation(
-            [cast(Used[RewardShaper], _used(chosen, self.setup)) for chosen in self.plan.roles["reward_shaper"]],
+            [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]],
             [
                 ColumnMaker(
                     cast(Used[BatchTransform], _used(chosen, self.setup)),
@@ -286,7 +312,7 @@ def read_all_prompts(plan: Plan) -> None:
         DataError: a prompt file cannot be read, or a row names a choice that does not exist.
         ModelError: the tokenizer cannot be read.
     """
-    builder = Builder(plan)
+    builder = Builder.of(plan)
     tokenizer, choices = builder.tokenizer(), RowChoices(builder)
     choices.check(builder.data_source(tokenizer))
     builder.eval_sets(tokenizer, choices)

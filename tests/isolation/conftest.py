@@ -36,8 +36,11 @@ class Bench:
         """Any choice, protected."""
         registered = Catalog.discover(PluginSet(only=(), root=self.root)).find(role, reference)
         validated = registered.spec.settings.model_validate(settings)
+        setup = Setup(make=self.choice, seed=1)
         name = reference.rpartition(":")[2]
-        return self.protection.protect(registered, validated, Setup(make=self.choice, seed=1), name=name)
+        return self.protection.protect(
+            registered, validated, lambda: registered.spec.factory(validated, setup), name=name
+        )
 
     def ask(self, name: str, *, file: str = "rewards.py", sample: Sample | None = None) -> Verdict:
         """One verdict of `file:name`, in a loop of its own."""

@@ -192,13 +192,10 @@ def test_a_module_that_a_worker_cannot_import_ends_the_run_with_what_it_printed(
     (bench.root / "heavy.py").write_text(text)
     bench.reward("grade_spec", file="heavy.py")
     for _ in range(2):
-        with pytest.raises(BaseExceptionGroup) as caught:
+        with pytest.raises(PluginError) as caught:
             run(bench.protection.start())
-        (error,) = caught.value.exceptions
-        assert isinstance(error, PluginError)
-        assert "reward ./heavy.py:grade_spec" in str(error)
-        assert "no model here" in str(error)
-        assert "looking for the model" in str(error)
+        for said in ("reward ./heavy.py:grade_spec", "no model here", "looking for the model"):
+            assert said in str(caught.value)
 
 
 DRIVER = """

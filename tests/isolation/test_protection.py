@@ -18,7 +18,6 @@ from slime_core.roles import (
     RewardContext,
     RewardSpec,
     Settings,
-    Setup,
 )
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored
@@ -72,9 +71,8 @@ def test_what_does_not_fit_is_refused(made: object, isolation: Isolation | None,
 def on_loop(stats: PluginStats, **limits: object) -> OnLoop[Sample, RewardContext, Score]:
     spec = RewardSpec("waits", lambda settings, setup: awaited, **limits)  # type: ignore[arg-type]
     protection = Protection(plugins=PluginSet(), seed=1, stats=stats)
-    setup = Setup(make=lambda role, name, **settings: None, seed=1)
     registered = Registered(spec, "p/waits", "p", "p", "1")
-    return protection.protect(registered, Settings(), setup, name="waits")  # type: ignore[return-value]
+    return protection.protect(registered, Settings(), lambda: awaited, name="waits")  # type: ignore[return-value]
 
 
 def test_on_the_loop_a_call_has_a_time_limit() -> None:
@@ -213,10 +211,9 @@ def test_a_wrapped_reward_may_be_awaited_wherever_the_wrapper_runs(bench: Bench,
 
 
 def test_a_spec_that_says_process_is_built_in_workers_only(bench: Bench) -> None:
-    def factory(settings: Settings, setup: Setup) -> object:
+    def build() -> object:
         raise AssertionError("called in the driver")
 
-    spec = GroupRewardSpec("heavy", factory, isolation=Isolation.PROCESS)  # type: ignore[arg-type]
+    spec = GroupRewardSpec("heavy", build, isolation=Isolation.PROCESS)  # type: ignore[arg-type]
     registered = Registered(spec, "p/heavy", "p", "p", "1")
-    setup = Setup(make=bench.choice, seed=1)
-    assert callable(bench.protection.protect(registered, Settings(), setup, name="heavy"))
+    assert callable(bench.protection.protect(registered, Settings(), build, name="heavy"))

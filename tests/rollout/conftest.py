@@ -10,6 +10,7 @@ import pytest
 from slime_core.catalog.used import Used
 from slime_core.errors import UnknownName
 from slime_core.events import Event
+from slime_core.isolation import OnLoop
 from slime_core.roles import (
     FinishReason,
     GenerateOutput,
@@ -34,6 +35,7 @@ from slime_core.rollout import (
 )
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
+from slime_core.stats import CallStats
 
 Answer = Callable[[GenerateRequest], Awaitable[GenerateOutput]]
 UseT = TypeVar("UseT")
@@ -174,7 +176,15 @@ class ByName:
 
 
 def reward_use(reward: Reward, name: str = "r", weight: float = 1.0, timeout_s: float = 5.0) -> RewardUse:
-    return RewardUse(name, "tests", weight, reward, timeout_s)
+    calls = CallStats("reward", name, "tests")
+    return RewardUse(name, "tests", weight, OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+
+
+def generator_use(generator: Generator | GeneratorUse, timeout_s: float) -> GeneratorUse:
+    if isinstance(generator, GeneratorUse):
+        return generator
+    calls = CallStats("generator", "tests", "tests")
+    return GeneratorUse("tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
 
 
 @pytest.fixture
@@ -212,6 +222,7 @@ def make_bench() -> MakeBench:
         sample_filters: Sequence[SampleFilter] = (),
         named: Mapping[str, RewardUse | GeneratorUse] = {},
         n: int = 2,
+        sample_timeout_s: float = 600.0,
         **policy: object,
     ) -> Bench:
         engine = engine or ScriptedEngine()
@@ -226,7 +237,7 @@ def make_bench() -> MakeBench:
             engine=engine,
             tokenizer=tokenizer,
             choices=Choices(
-                generator if isinstance(generator, GeneratorUse) else GeneratorUse("tests", generator or SingleTurn()),
+                generator_use(generator or SingleTurn(), sample_timeout_s),
                 Scoring([reward_use(by_index)] if rewards is None else rewards, group_rewards),
                 ByName(named),
             ),
