@@ -4,9 +4,8 @@ The only place that touches pluggy's manager.
 """
 
 from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, cache_folder
-from slime_core.catalog._candidates import Candidate, installed_candidates
+from slime_core.catalog._candidates import Candidate, installed_candidates, is_plugin_module
 from slime_core.catalog._in_project import is_in_project
-from slime_core.catalog._modules import is_plugin_module
 from slime_core.catalog._selection import allowed_by_environment
 from slime_core.catalog._suggest import did_you_mean
 from slime_core.catalog.catalog import ALL_INSTALLED, Catalog

@@ -59,8 +59,9 @@ def installed_candidates() -> list[Candidate]:
     """Every entry point of the group: the core's, then by distribution and name."""
     candidates = []
     for entry in importlib.metadata.entry_points(group=GROUP):
-        dist = normalize(entry.dist.name) if entry.dist else ""
-        version = entry.dist.version if entry.dist else ""
+        # Once: `dist.name` and `dist.version` parse the whole file each, a sixth of the time that discovery takes.
+        about = entry.dist.metadata if entry.dist else None
+        dist, version = (normalize(about["Name"]), about["Version"]) if about else ("", "")
         candidates.append(Candidate(entry.name, dist, version, entry.value, entry.load))
     return sorted(candidates, key=lambda each: (each.dist != CORE, each.dist, each.name, each.origin))
 
@@ -68,3 +69,13 @@ def installed_candidates() -> list[Candidate]:
 def project_candidates(modules: Iterable[str], root: Path | None) -> list[Candidate]:
     """Plugin modules of the project, in the given order; relative files lie in `root`."""
     return [Candidate(text, "", "", text, partial(import_project_module, text, root)) for text in modules]
+
+
+def is_plugin_module(text: str) -> bool:
+    """Whether a name given as a plugin's is a module of the project, `./my_plugin.py` or `package.my_plugin`."""
+    if text.endswith(".py") or "/" in text:
+        return True
+    if "." not in text:
+        return False
+    installed = {normalize(name) for each in installed_candidates() for name in (each.dist, each.name)}
+    return normalize(text) not in installed

@@ -40,9 +40,8 @@ def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
     """A sentence about each hook of the plugin that would not work as its author expects."""
     for attribute in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, attribute)
-        function = inspect.getattr_static(plugin, attribute)
         if options is None:
-            if attribute in ARGUMENTS and inspect.isfunction(function):
+            if attribute in ARGUMENTS and inspect.isfunction(inspect.getattr_static(plugin, attribute)):
                 yield f"{attribute} is not marked: put @hookimpl above it"
             continue
         name = options.get("specname") or attribute

@@ -11,11 +11,6 @@ from types import ModuleType
 from slime_core.errors import PluginError, UnknownName
 
 
-def is_plugin_module(text: str) -> bool:
-    """Whether a name given as a plugin's is a module of the project, `./my_plugin.py` or `package.my_plugin`."""
-    return text.endswith(".py") or "/" in text or "." in text
-
-
 def import_project_module(text: str, root: Path | None = None) -> ModuleType:
     """The module that a run file or a command line names; a file is imported once per process.
 

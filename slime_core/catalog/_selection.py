@@ -71,9 +71,9 @@ def select(installed: Sequence[Candidate], wanted: PluginSet) -> Selected:
     if any(each in without for each in core):
         raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
     ordered = dict.fromkeys([*core, *order, *(installed if only is None else only)])
-    candidates = tuple(each for each in ordered if each not in without)
+    candidates = dict.fromkeys(each for each in ordered if each not in without)
     excluded = tuple(_excluded(each, each in without) for each in installed if each not in candidates)
-    return Selected(candidates, excluded, frozenset(require))
+    return Selected(tuple(candidates), excluded, frozenset(require))
 
 
 def _excluded(candidate: Candidate, named: bool) -> PluginStatus:

@@ -59,6 +59,7 @@ def test_flags_add_to_the_run_file(two: Project, slime: Slime) -> None:
     (two.root / "mine.py").write_text(source("mine"))
     assert order(slime) == ["slime-my-one", "slime-my-two"]
     assert order(slime, "--plugin", "my-two") == ["slime-my-two", "slime-my-one"]
+    assert order(slime, "--plugin", "slime.my.two") == ["slime-my-two", "slime-my-one"]
     assert order(slime, "--no-plugin", "my-two", "--plugin", "./mine.py") == ["slime-my-one", "./mine.py"]
     two.write_run(plugins={"without": ["my-one"], "require": ["slime-my-two"]})
     assert order(slime) == ["slime-my-two"]
@@ -127,6 +128,15 @@ def test_a_run_keeps_its_plugins_and_resumes_with_them(
     assert ran.code == 0, ran.err
     assert next(line for line in ran.out.splitlines() if "watches" in line) == "two watches slime_core"
     assert "one watches" not in ran.out
+
+
+def test_a_run_continues_without_a_plugin_that_it_took_nothing_from(two: Project, slime: Slime) -> None:
+    two.write_run(num_rollout=1, reward={"use": "two"})
+    assert slime("train", "run.toml").code == 0
+    ran = slime("resume", two.run, "--num-rollout", 2, "--no-plugin", "my-one")
+    assert ran.code == 0, ran.err
+    assert "one watches" not in ran.out
+    assert tomllib.loads((two.run / "run.toml").read_text())["plugins"] == {"without": ["my-one"]}
 
 
 def test_a_resume_names_a_package_that_is_gone_or_changed(two: Project, slime: Slime, install_plugin: Install) -> None:
