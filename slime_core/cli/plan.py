@@ -49,6 +49,8 @@ def show_plan(resolved: Plan, console: Console) -> None:
         weight = "" if row["weight"] == 1.0 else f" x {row['weight']:g}"
         made_by = f"{row['plugin']} {row['version']}".strip()
         place = Text.assemble(made_by, beside, (_short(row["origin"]), "dim"))
+        if row["isolation"]:
+            place.append(f"{beside}{row['isolation']}")
         choices.add_row(row["role"], Text(row["choice"] + weight, "bold"), place)
     for role, several in resolved.roles.items():
         for chosen in several:

@@ -6,6 +6,7 @@ from slime_core.catalog import PluginState
 from slime_core.config.families import FAMILIES
 from slime_core.config.plan import Plan
 from slime_core.config.settings import show_settings
+from slime_core.roles import CallSpec, describe_isolation
 from slime_core.sample import Json
 
 
@@ -19,6 +20,8 @@ class ChoiceRow(TypedDict):
     origin: str
     weight: float
     settings: dict[str, Json]
+    isolation: str
+    """Where its calls run and under which limits; empty for roles that are not isolated."""
 
 
 class PlanDescription(TypedDict):
@@ -46,6 +49,7 @@ def describe_plan(plan: Plan) -> PlanDescription:
             origin=chosen.registered.origin,
             weight=chosen.weight,
             settings=show_settings(chosen.settings),
+            isolation=describe_isolation(spec) if isinstance(spec := chosen.registered.spec, CallSpec) else "",
         )
         for role, several in plan.roles.items()
         for chosen in several

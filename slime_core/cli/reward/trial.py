@@ -10,6 +10,7 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -56,7 +57,8 @@ class Trial:
         spec = registered.spec
         self._stats = PluginStats()
         self._protection = Protection(plugins=catalog.plugin_set, seed=SEED, stats=self._stats)
-        self._reward = self._protection.protect(registered, settings, setup_of(catalog), name=name)
+        build = partial(spec.factory, settings, setup_of(catalog))
+        self._reward = self._protection.protect(registered, settings, build, name=name)
         self._plugin = registered.plugin
         self._grouped = isinstance(spec, GroupRewardSpec)
         self.calls = self._stats.calls(spec.role, name, registered.plugin)
@@ -72,7 +74,7 @@ class Trial:
         slots = asyncio.Semaphore(IN_FLIGHT)
         tasks: list[asyncio.Task[list[Answer]]] = []
         try:
-            await self._start()
+            await self._protection.start()
             with Watchdog(self._stats, packages={}):
                 tasks += [asyncio.create_task(self._unit(unit, slots)) for unit in units]
                 for task in tasks:
@@ -83,12 +85,6 @@ class Trial:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._protection.close()
-
-    async def _start(self) -> None:
-        try:
-            await self._protection.start()
-        except* StartError as errors:
-            raise errors.exceptions[0] from None
 
     async def _unit(self, rows: Sequence[SampleRow], slots: asyncio.Semaphore) -> list[Answer]:
         """Ask about the finished samples of one row or one group."""
