@@ -489,7 +489,7 @@ def test_a_stream_can_be_broken_or_end_too_early(fake_engine: Start, connect: Co
 
 
 def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> None:
-    engine = fake_engine(Disconnect(), Disconnect(after_tokens=3), Answer())
+    engine = fake_engine(Disconnect(), Disconnect(after_tokens=3), Disconnect(after_tokens=3), Answer())
     client = connect(engine)
     body: dict[str, Json] = {"input_ids": [5], "sampling_params": dict(LONG)}
     with pytest.raises(ConnectionError):
@@ -498,8 +498,10 @@ def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> No
     with pytest.raises(http.client.IncompleteRead) as caught:
         response.read()
     assert caught.value.partial.count(b"data: ") == 3
+    with pytest.raises(ConnectionError):
+        connect(engine).post("/generate", body)
     assert len(connect(engine).generate(sampling=LONG)["output_ids"]) == 100
-    assert [each.ended for each in engine.generations] == [Ended.FAILED, Ended.FAILED, Ended.ANSWERED]
+    assert [each.ended for each in engine.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
 
 
 MESSAGES: Json = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]
@@ -628,6 +630,15 @@ def test_a_body_may_come_in_chunks(fake_engine: Start, connect: Connect) -> None
     parts = (b'{"input_ids": [5, 6],', b' "sampling_params": {"max_new_tokens": 0}}')
     client.connection.request("POST", "/generate", iter(parts), encode_chunked=True)
     assert json.loads(client.connection.getresponse().read())["meta_info"]["prompt_tokens"] == 2
+
+
+def test_a_client_may_ask_before_it_sends_its_body_and_end_it_with_trailers(fake_engine: Start) -> None:
+    address = urlsplit(fake_engine().url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(b"POST /generate HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b'10;x=y\r\n{"input_ids": [5\r\n2\r\n]}\r\n0\r\nchecksum: 1\r\n\r\n')
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 @pytest.mark.parametrize("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
