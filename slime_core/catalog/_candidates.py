@@ -15,11 +15,13 @@ from pathlib import Path
 
 from slime_core.catalog._modules import import_project_module
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus
+from slime_core.errors import PluginError
 
 CORE = "slime-core"
 """The core's own plugin: always loaded, and first."""
 GROUP = "slime.plugins"
 """The entry-point group."""
+ENTRY_POINTS = "entry_points.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,42 @@ def normalize(name: str) -> str:
 
 def installed_candidates() -> list[Candidate]:
     """Every entry point of the group: the core's, then by distribution and name."""
-    candidates = []
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        # Once: `dist.name` and `dist.version` parse the whole file each, a sixth of the time that discovery takes.
-        about = entry.dist.metadata if entry.dist else None
-        dist, version = (normalize(about["Name"]), about["Version"]) if about else ("", "")
-        candidates.append(Candidate(entry.name, dist, version, entry.value, entry.load))
+    try:
+        candidates = list(map(_of_entry, importlib.metadata.entry_points(group=GROUP)))
+    except Exception:  # one malformed entry_points.txt, of whatever package; Python does not say which
+        candidates = [each for dist in importlib.metadata.distributions() for each in _of_distribution(dist)]
     return sorted(candidates, key=lambda each: (each.dist != CORE, each.dist, each.name, each.origin))
+
+
+def _of_entry(entry: importlib.metadata.EntryPoint) -> Candidate:
+    dist, version = _identity(entry.dist) if entry.dist else (entry.module, "")
+    return Candidate(entry.name, dist, version, entry.value, entry.load)
+
+
+def _of_distribution(dist: importlib.metadata.Distribution) -> list[Candidate]:
+    """The same of one distribution; if its entry points cannot be read, a plugin that cannot be loaded."""
+    try:
+        return list(map(_of_entry, dist.entry_points.select(group=GROUP)))
+    except Exception as error:
+        if GROUP not in (dist.read_text(ENTRY_POINTS) or ""):
+            return []
+        why = f"its {ENTRY_POINTS} cannot be read ({error}): install it again"
+        name, version = _identity(dist)
+        return [Candidate(name, name, version, ENTRY_POINTS, partial(_refuse, why))]
+
+
+def _refuse(why: str) -> object:
+    raise PluginError(why)
+
+
+def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
+    """Normalized name and version; those of its folder where there is no metadata, as after half an uninstallation."""
+    # Once: `dist.name` and `dist.version` parse the whole file each, a sixth of the time that discovery takes.
+    about = dist.metadata
+    if "Name" in about:
+        return normalize(about["Name"]), about["Version"]
+    name, _, version = Path(str(getattr(dist, "_path", "unknown"))).stem.partition("-")
+    return normalize(name), version
 
 
 def project_candidates(modules: Iterable[str], root: Path | None) -> list[Candidate]:

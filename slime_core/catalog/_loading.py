@@ -4,7 +4,9 @@ pluggy's own loader stops at the first broken entry point, skips a second one of
 and orders calls by the directory listing. This loop does none of that.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 
 import pluggy
@@ -57,7 +59,10 @@ class Loader:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
             found = self._load(candidate, registered_as)
-        except _Fault as fault:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also of an object that raises when it is looked at
+            fault = error if isinstance(error, _Fault) else _broken(PluginPhase.HOOKS, describe(error))
             if registered_as in self.order:
                 self.manager.unregister(name=registered_as)
                 del self.order[registered_as]
@@ -77,9 +82,13 @@ class Loader:
 
     def _load(self, candidate: Candidate, registered_as: str) -> list[tuple[str, Registered]]:
         try:
-            plugin = candidate.load()
-        except (Exception, SystemExit) as error:
-            raise _Fault(PluginState.BROKEN, PluginPhase.IMPORT, describe(error)) from error
+            # Standard output is for what the user asked: `slime plan --json` must stay JSON.
+            with redirect_stdout(sys.stderr):
+                plugin = candidate.load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise _broken(PluginPhase.IMPORT, describe(error)) from error
         _check_api(candidate, plugin)
         if faults := list(hook_faults(self.manager, plugin)):
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, "; ".join(faults))
@@ -110,6 +119,10 @@ class Loader:
                     yield spec
 
 
+def _broken(phase: PluginPhase, detail: str) -> _Fault:
+    return _Fault(PluginState.BROKEN, phase, detail)
+
+
 def _name_taken(candidate: Candidate, owner: Candidate) -> str:
     return (
         f"its entry point {candidate.name!r} has the name of one of {owner}. Uninstall one of the two, leave one out "
@@ -138,11 +151,14 @@ def _check_api(candidate: Candidate, plugin: object) -> None:
 
 def _yielded(hook: str, function: Callable[..., object]) -> list[object]:
     try:
-        offered = function()
-        if isinstance(offered, Iterable):
-            return list(offered)
-    except (Exception, SystemExit) as error:
-        raise _Fault(PluginState.BROKEN, PluginPhase.SPECS, f"{hook} raised {describe(error)}") from error
+        with redirect_stdout(sys.stderr):
+            offered = function()
+            if isinstance(offered, Iterable):
+                return list(offered)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _broken(PluginPhase.SPECS, f"{hook} raised {describe(error)}") from error
     detail = f"{hook} returned {type(offered).__name__}; yield specs, or return a list of them"
     raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
 

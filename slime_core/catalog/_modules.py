@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +24,8 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
     """
     try:
         directory = root or Path.cwd()
-        return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
+        with redirect_stdout(sys.stderr):  # standard output is for what the user asked
+            return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
     except (UnknownName, PluginError):
         raise
     except (Exception, SystemExit) as error:

@@ -85,7 +85,16 @@ def test_plugins_come_by_distribution_and_entry_point(install_plugin: Install) -
     assert {"slime-a", "slime-middle", "slime-zebra"} < set(names)
 
 
-@pytest.mark.parametrize("statement", ["import no_such_module", "1 / 0", "raise SystemExit(3)"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import no_such_module",
+        "1 / 0",
+        "raise SystemExit(3)",
+        "raise GeneratorExit",
+        "raise type('Odd', (BaseException,), {})",
+    ],
+)
 def test_an_import_that_fails_is_a_status_and_a_warning(install_plugin: Install, statement: str) -> None:
     install(install_plugin, f"{statement}\n{GOOD}")
     status = failure(r"plugin slime-reward-other 1\.0 \(slime_reward_other\): broken \(import\)")
@@ -96,6 +105,38 @@ def test_an_import_that_fails_is_a_status_and_a_warning(install_plugin: Install,
 def test_an_entry_point_without_a_module_is_a_status_and_a_warning(install_plugin: Install) -> None:
     install(install_plugin, GOOD, entry_points={"reward-other": "slime_reward_othr"})
     assert failure("No module named 'slime_reward_othr'").phase is PluginPhase.IMPORT
+
+
+def test_an_object_that_raises_when_it_is_looked_at_is_a_status_and_a_warning(install_plugin: Install) -> None:
+    odd = "class Odd:\n    def __getattr__(self, name):\n        raise RuntimeError(name)\n\nodd = Odd()\n"
+    install(install_plugin, odd, entry_points={"reward-other": "slime_reward_other:odd"})
+    assert failure("broken .*RuntimeError: slime_").state is PluginState.BROKEN
+
+
+def test_metadata_that_is_gone_costs_nobody_a_plugin(install_plugin: Install, tmp_path: Path) -> None:
+    install(install_plugin, GOOD)
+    (tmp_path / "site" / "slime_reward_other-1.0.dist-info" / "METADATA").unlink()
+    assert Catalog.discover().find("reward", "slime-reward-other/one").version == "1.0"
+
+
+def test_entry_points_that_cannot_be_read_are_a_status_and_a_warning(install_plugin: Install, tmp_path: Path) -> None:
+    install(install_plugin, GOOD)
+    install(install_plugin, GOOD, "slime-reward-third")
+    site = tmp_path / "site"
+    (site / "slime_reward_other-1.0.dist-info" / "entry_points.txt").write_text("[slime.plugins]\nno equals sign\n")
+    install_plugin("unrelated", {}, entry_points={})
+    (site / "unrelated-1.0.dist-info" / "entry_points.txt").write_text("[console_scripts]\nno equals sign\n")
+    assert failure(r"its entry_points\.txt cannot be read .* install it again").phase is PluginPhase.IMPORT
+    with pytest.warns(PluginWarning):
+        assert status_of(Catalog.discover(), "slime-reward-third").state is PluginState.LOADED
+
+
+def test_what_a_plugin_prints_when_it_is_loaded_is_not_output(
+    install_plugin: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(install_plugin, GOOD.replace("    yield", "    print('offering')\n    yield") + "\nprint('imported')\n")
+    Catalog.discover()
+    assert capsys.readouterr() == ("", "imported\noffering\n")
 
 
 def test_the_others_load_beside_a_broken_one(install_plugin: Install) -> None:
