@@ -1,0 +1,134 @@
+"""Rows and evaluation sets that choose for themselves, in real runs; and unknown names, refused before any process."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slime_core.telemetry import MetricsLog
+
+Slime = Callable[..., Any]
+Project = Any
+
+OWN = '''
+from slime_core import Score
+from slime_core.rollout import SingleTurn
+
+
+async def always(sample, ctx):
+    """A constant."""
+    return Score(0.25)
+
+
+async def shouts(sample, ctx):
+    """The default generator, louder."""
+    [made] = await SingleTurn()(sample, ctx)
+    made.response = "LOUD"
+    return [made]
+'''
+
+
+@pytest.fixture
+def own(project: Project) -> Project:
+    (project.root / "own.py").write_text(OWN)
+    return project
+
+
+def row(number: int, **metadata: object) -> dict[str, Any]:
+    return {"question": f"What is {number}+1?", "answer": str(number + 1), "metadata": metadata}
+
+
+def test_rows_choose_their_reward_and_generator(own: Project, slime: Slime) -> None:
+    own.write_rows(
+        "prompts.jsonl",
+        [
+            row(0),
+            row(1, rm_type="./own.py:always"),
+            row(2, rm_type="math", custom_rm_path="./own.py:always"),
+            row(3, generate_function_path="./own.py:shouts"),
+        ],
+    )
+    ran = slime("train", "run.toml", "--num-rollout", 1)
+    assert ran.code == 0, ran.err
+    samples = [json.loads(line) for line in (own.run / "samples" / "rollout_000000.jsonl").read_text().splitlines()]
+    by_row = {number: [each for each in samples if f":r{number}:" in each["group"]] for number in range(4)}
+    assert [each["reward"] for number in (1, 2) for each in by_row[number]] == [0.25] * 8
+    assert {each["response"] for each in by_row[3]} == {"LOUD"}
+    assert {each["reward"] for each in by_row[3]} == {0.0}  # no digit in it
+    assert all(each["response"] != "LOUD" for each in by_row[0])
+    [metrics] = [each.metrics for each in MetricsLog.read(own.run / "metrics.jsonl")]
+    assert metrics["rollout/reward/./own.py:always"] == 0.25
+    assert "rollout/reward/math" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({"rm_type": "mth"}, "prompts.jsonl:2: metadata.rm_type: no reward 'mth'. Did you mean 'math'?"),
+        ({"custom_rm_path": "./own.py:alwys"}, "prompts.jsonl:2: metadata.custom_rm_path: reward './own.py:alwys'"),
+        (
+            {"generate_function_path": "single_tern"},
+            "prompts.jsonl:2: metadata.generate_function_path: no generator 'single_tern'. Did you mean 'single_turn'?",
+        ),
+        ({"rm_type": 3}, "prompts.jsonl:2: metadata.rm_type must be a name, got int"),
+    ],
+)
+@pytest.mark.parametrize("where", ["prompt_data", "eval_prompt_data"])
+def test_an_unknown_name_in_a_row_is_refused_with_its_line(
+    own: Project, slime: Slime, metadata: dict[str, object], says: str, where: str
+) -> None:
+    own.write_rows("prompts.jsonl", [row(0), row(1, **metadata)])
+    if where == "eval_prompt_data":
+        own.write_prompts("good.jsonl", 2)
+        own.write_run(prompt_data="good.jsonl", eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=1)
+    for command in ("plan", "train"):
+        ran = slime(command, "run.toml")
+        assert ran.code == 2
+        assert says in ran.err
+    assert not list((own.run / "logs").glob("*"))  # no worker ever wrote one
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"reward": "mth"}, "eval_prompt_data.held.reward: no reward 'mth'. Did you mean 'math'?"),
+        ({"generator": "nobody"}, "eval_prompt_data.held.generator: no generator 'nobody'"),
+        ({"max_response_len": 10**6}, "eval_prompt_data.held.max_response_len = 1000000: the model"),
+    ],
+)
+def test_what_an_evaluation_set_chooses_must_exist(
+    own: Project, slime: Slime, table: dict[str, Any], says: str
+) -> None:
+    own.write_run(eval_prompt_data={"held": {"path": "prompts.jsonl", **table}}, eval_interval=1)
+    ran = slime("train", "run.toml")
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_evaluation_sets_choose_for_themselves(own: Project, slime: Slime) -> None:
+    own.write_run(
+        eval_prompt_data={
+            "plain": "prompts.jsonl@[:2]",
+            "own": {
+                "path": "prompts.jsonl@[:2]",
+                "reward": "./own.py:always",
+                "generator": "./own.py:shouts",
+                "n_samples_per_eval_prompt": 2,
+                "temperature": 0.0,
+                "max_response_len": 3,
+            },
+        },
+        eval_interval=1,
+        num_rollout=1,
+    )
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    evaluated = [each.metrics for each in MetricsLog.read(own.run / "metrics.jsonl") if "eval/own" in each.metrics]
+    assert [metrics["eval/own"] for metrics in evaluated] == [0.25, 0.25]
+    assert evaluated[0]["eval/own/response_len/max"] <= 3
+    assert "eval/own-pass@2" in evaluated[0]
+    assert "eval/plain-pass@2" not in evaluated[0]
+    ran = slime("eval", own.run, "--save", "again")
+    assert ran.code == 0, ran.err
+    assert "0.25" in ran.out

@@ -1,0 +1,63 @@
+"""Trackers are best effort: what one does never reaches the run, or the others."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from slime_core.catalog.used import Used
+from slime_core.run import trackers as module
+from slime_core.run.trackers import Trackers
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, Mapping[str, float]]] = []
+        self.closed = False
+
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.rows.append((step, metrics))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Broken(Recorder):
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        raise ConnectionError("no route") if step < 2 else KeyError("loss")
+
+    async def close(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Plain(Recorder):
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
+        """Forgot its `async`."""
+
+
+def test_every_tracker_gets_every_row_whatever_the_others_do(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.01)
+    good = Recorder()
+    made = Trackers([Used("broken", "slime-x", Broken()), Used("plain", "slime-y", Plain()), Used("good", "z", good)])
+
+    async def run() -> None:
+        for step in range(3):
+            await made.log(step, {"loss": 1.0})
+        await made.close()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert [step for step, _ in good.rows] == [0, 1, 2]
+    assert good.closed
+    assert made.errors == {
+        "slime-x/broken/ConnectionError": 2,
+        "slime-x/broken/KeyError": 1,
+        "slime-x/broken/TimeoutError": 1,
+        "slime-y/plain/TypeError": 3,
+    }
+    assert made.metrics() == {"plugin/tracker/broken/errors": 4.0, "plugin/tracker/plain/errors": 3.0}
+    assert len(caplog.records) == 4
+    assert "tracker slime-x/broken/ConnectionError: no route (logged once; the run goes on)" in caplog.text
