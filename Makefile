@@ -53,8 +53,9 @@ types: $(STAMPS)/dev ## mypy --strict
 api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the public API
 	$(BIN)/python tools/api_snapshot.py --write
 
-reference: $(STAMPS)/tools ## write the reference pages of docs/ anew, from the sources
+reference: $(STAMPS)/dev ## write the reference pages and the transcripts of docs/ anew
 	$(BIN)/python tools/role_pages.py --write
+	$(BIN)/python tools/transcripts.py --write
 
 docs: $(STAMPS)/docs ## the documentation, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

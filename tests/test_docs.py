@@ -7,12 +7,27 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 from slime_core import API_VERSION, RewardContext, RewardSpec, Sample, Score
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
 from slime_core.roles import SPECS, Setup
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def loaded(path: Path) -> ModuleType:
+    """A module from a file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+transcripts = loaded(DOCS.parent / "tools" / "transcripts.py")
 
 
 def fenced(page: str, title: str) -> str:
@@ -35,11 +50,7 @@ def test_the_plugin_of_the_guide_scores_a_sample(tmp_path: Path) -> None:
 
 def slime_rewards_of(path: Path) -> list[RewardSpec]:
     """What a plugin in a file offers."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    plugin = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plugin)
+    plugin = loaded(path)
     assert plugin.SLIME_API == API_VERSION
     return list(plugin.slime_rewards())
 
@@ -84,7 +95,9 @@ def _makes_exact(role: str, name: str, **settings: object) -> object:
 
 
 def test_the_reference_pages_are_what_the_sources_say() -> None:
-    ran = subprocess.run([sys.executable, DOCS.parent / "tools" / "role_pages.py"], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, DOCS.parent / "tools" / "role_pages.py"], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stdout
 
 
@@ -102,3 +115,15 @@ def test_the_run_file_of_the_design_page_is_toml() -> None:
     text = (DOCS / "design" / "0004-run-file.md").read_text("utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert tomllib.loads(block)["engine"] == {"use": "local", "local": {}, "sglang": {}}
+
+
+def test_every_transcript_of_a_command_is_what_it_prints() -> None:
+    tool = DOCS.parent / "tools" / "transcripts.py"
+    ran = subprocess.run([sys.executable, tool], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_no_command_is_shown_with_an_output_that_nobody_runs() -> None:
+    for page in transcripts.pages():
+        for block in transcripts.blocks(page.read_text("utf-8")):
+            assert block.transcript or not (block.kind == "console" and block.shows_output), page
