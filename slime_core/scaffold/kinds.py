@@ -12,6 +12,8 @@ class Kind:
     """The role's name, or "run_hooks" or "rank_hooks"; also the folder of its templates."""
     summary: str
     """What the example does, in one line without a full stop."""
+    requires: tuple[str, ...] = ()
+    """What the package needs besides slime-core."""
 
     @property
     def word(self) -> str:
@@ -27,7 +29,15 @@ KINDS: Mapping[str, Kind] = {
         Kind("reward", "Share of the label's words that the response holds"),
         Kind("buffer", "Hand out the newest groups, and forget the oldest when full"),
         Kind("buffer_filter", "The newest groups first, and stale ones never"),
+        Kind("advantage", "Rewards relative to the mean of the others in the group (RLOO)"),
+        Kind("loss", "REINFORCE with a truncated importance weight"),
+        Kind("correction", "Truncated importance sampling"),
         Kind("engine", "A bigram policy, sampled in the driver itself"),
+        Kind(
+            "trainer",
+            "Gradient descent on a bigram policy, on one rank",
+            requires=("safetensors>=0.5", "torch>=2.9"),
+        ),
         Kind("rank_hooks", "The share of each rank in the tokens of a step, logged"),
     )
 }

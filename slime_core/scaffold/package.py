@@ -30,8 +30,9 @@ class License(enum.Enum):
 def render(names: Names, license_: License) -> dict[str, str]:
     """Text of every file of the package, by its path in it."""
     words = _words(names, license_)
-    own = f"{names.kind.key}"
+    own = names.kind.key
     words["about"] = _fill(f"{own}/about.md.tmpl", words)
+    modules = sorted(each.name for each in (_TEMPLATES / own).iterdir() if each.name.endswith(".py.tmpl"))
     sources = {
         "pyproject.toml": "common/pyproject.toml.tmpl",
         "README.md": "common/README.md.tmpl",
@@ -40,9 +41,10 @@ def render(names: Names, license_: License) -> dict[str, str]:
         ".gitignore": "common/gitignore.tmpl",
         ".github/workflows/ci.yml": "common/ci.yml.tmpl",
         f"{names.module}/__init__.py": "common/init.py.tmpl",
-        f"{names.module}/plugin.py": f"{own}/plugin.py.tmpl",
-        "tests/test_plugin.py": f"{own}/test_plugin.py.tmpl",
     }
+    for module in modules:
+        folder = "tests" if module.startswith("test_") else names.module
+        sources[f"{folder}/{module.removesuffix('.tmpl')}"] = f"{own}/{module}"
     return {path: _fill(source, words) for path, source in sources.items()} | {f"{names.module}/py.typed": ""}
 
 
@@ -76,13 +78,13 @@ def _names_in(folder: Path) -> Iterable[str]:
 def _words(names: Names, license_: License) -> dict[str, str]:
     """What templates may say."""
     return {
+        "dependencies": ", ".join(f'"{each}"' for each in (_requirement(__version__), *names.kind.requires)),
         "dist": names.dist,
         "entry_point": names.entry_point,
         "kind": names.kind.key.replace("_", " "),
         "license": license_.value,
         "module": names.module,
         "name": names.name,
-        "requirement": _requirement(__version__),
         "summary": names.kind.summary,
         "year": str(datetime.now(UTC).year),
     }

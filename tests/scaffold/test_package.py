@@ -22,7 +22,7 @@ EACH = pytest.mark.parametrize("kind", list(KINDS))
 @EACH
 def test_a_package_is_complete(kind: str) -> None:
     names = Names.parse(kind, SHORT)
-    assert set(render(names, License.MIT)) == {
+    assert set(render(names, License.MIT)) >= {
         ".github/workflows/ci.yml",
         ".gitignore",
         "CHANGELOG.md",
@@ -42,7 +42,7 @@ def test_the_project_file_names_the_plugin_and_bounds_the_core(kind: str) -> Non
     project = tomllib.loads(render(names, License.MIT)["pyproject.toml"])["project"]
     assert project["name"] == f"slime-{kind}-mine"
     assert project["entry-points"]["slime.plugins"] == {f"{kind}-mine": f"{names.module}.plugin"}
-    assert project["dependencies"] == ["slime-core>=0.1,<0.2"]
+    assert project["dependencies"] == ["slime-core>=0.1,<0.2", *KINDS[kind].requires]
     assert project["license"] == "MIT"
 
 

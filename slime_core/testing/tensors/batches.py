@@ -21,7 +21,7 @@ REWARDS = (0.0, 1.0, 0.5, 1.0, 0.0)
 
 
 def need_torch() -> None:
-    """Skip the running check where torch is not installed.
+    """Skip the running check where torch is not installed; "not run" also skips the checks that need it.
 
     Raises:
         SkipTest: it is not.
@@ -29,7 +29,7 @@ def need_torch() -> None:
     try:
         importlib.import_module("torch")
     except ImportError:
-        raise SkipTest("needs torch: install the extra `local` of slime-core") from None
+        raise SkipTest("not run: needs torch; install the extra `local` of slime-core") from None
 
 
 def advantage_input(
