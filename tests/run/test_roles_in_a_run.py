@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slime_core.roles import SPECS
+from slime_core.telemetry import MetricsLog, strip_timing
 
 Told = Any
 Everything = Any
@@ -158,6 +159,19 @@ def test_role_check(everything: Everything) -> None:
     told = everything.slime("doctor")
     assert "looked around" in told.output
     assert "nothing to type" in told.output
+
+
+def test_stopped_and_resumed_the_run_is_the_same(everything: Everything, trained: Told, resumed: Told) -> None:
+    whole = everything.slime("train", "run.toml", "--num-rollout", 3, "--save", "runs/whole")
+    assert whole.code == 0, whole.output
+    root = everything.root / "runs"
+    names = ["ledger.jsonl", *(f"samples/rollout_{number:06d}.jsonl" for number in range(3))]
+    names += [f"checkpoints/rollout_000003/{name}" for name in ("hf/model.safetensors", "optim/adamw.safetensors")]
+    for name in names:
+        assert (root / "whole" / name).read_bytes() == (root / "all" / name).read_bytes(), name
+    assert [strip_timing(row) for row in MetricsLog.read(root / "whole" / "metrics.jsonl")] == [
+        strip_timing(row) for row in resumed.rows
+    ]
 
 
 def rollouts(told: Told) -> list[Any]:
