@@ -23,7 +23,8 @@ from slime_core.roles import (
 )
 from slime_core.sample import Group, GroupId
 from slime_core.testing.contract import check, require
-from slime_core.testing.role import SEED, RoleContract
+from slime_core.testing.protected import SEED
+from slime_core.testing.role import RoleContract
 from slime_core.testing.samples import make_group
 
 ROUNDS = 6

@@ -21,7 +21,8 @@ from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, Prompt
 from slime_core.sample import Group, Status
 from slime_core.testing.contract import check, require
 from slime_core.testing.engine import CharTokenizer
-from slime_core.testing.role import SEED, RoleContract
+from slime_core.testing.protected import SEED
+from slime_core.testing.role import RoleContract
 
 SAMPLES = 3
 """Samples in each group that the kit asks for."""

@@ -10,7 +10,6 @@ A slow reward needs no patience: each call gets the time that its spec allows.
 
 import asyncio
 import copy
-import inspect
 import threading
 import time
 from collections.abc import Mapping
@@ -61,19 +60,19 @@ class RewardContract(RoleContract[RewardSpec]):
 
     @check("REW-001")
     def test_the_factory_builds_a_reward(self) -> None:
-        """The core calls `await reward(sample, ctx)`: the factory returns an object with `async def __call__`."""
-        reward: object = self._build()
-        require(callable(reward), f"the factory returned {reward!r}, which cannot be called")
-        asynchronous = inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
-        require(asynchronous, f"{type(reward).__name__} is called by a plain `def`; write `async def`")
+        """The factory returns what can be called: an `async def` that awaits, or a plain `def`, isolated by the core.
 
-    @check("REW-002")
+        A spec that says `isolation=Isolation.LOOP` wants an `async def`.
+        """
+        self._build()
+
+    @check("REW-002", needs=("REW-001",))
     def test_it_answers_with_a_verdict(self) -> None:
         """Return `Score(value)` with a float, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
         for sample in (self.good, self.bad):
             check_verdict(self._answer(sample), plugin=type(self).__name__, sample=sample)
 
-    @check("REW-003")
+    @check("REW-003", needs=("REW-001",))
     def test_it_leaves_the_sample_as_it_was(self) -> None:
         """Other rewards and the trainer read the same sample. Copy what you want to change (`copy.deepcopy`)."""
         for sample in (self.good, self.bad):
@@ -83,7 +82,7 @@ class RewardContract(RoleContract[RewardSpec]):
             changed = [name for name, value in before.items() if after[name] != value]
             require(not changed, f"the reward changed {', '.join(changed)} of the sample")
 
-    @check("REW-004")
+    @check("REW-004", needs=("REW-001",))
     def test_it_likes_the_good_sample_better(self) -> None:
         """A reward that does not tell the two apart teaches nothing, or the opposite of what is meant."""
         good, bad = self._answer(self.good), self._answer(self.bad)
@@ -91,7 +90,7 @@ class RewardContract(RoleContract[RewardSpec]):
         ordered = cast(Score, good).value > cast(Score, bad).value
         require(ordered, f"the good sample got {good}, the bad one {bad}")
 
-    @check("REW-005")
+    @check("REW-005", needs=("REW-001",))
     def test_the_same_sample_gets_the_same_answer(self) -> None:
         """Draw from `ctx.seed` only; keep nothing between calls. If it must vary, say `deterministic = False`."""
         if not self.deterministic:
@@ -100,7 +99,7 @@ class RewardContract(RoleContract[RewardSpec]):
         answers = [asyncio.run(self._call(reward, self.good)) for _ in range(3)] + [self._answer(self.good)]
         require(all(each == answers[0] for each in answers), f"four calls, different answers: {answers}")
 
-    @check("REW-006")
+    @check("REW-006", needs=("REW-001",))
     def test_samples_scored_at_once_do_not_mix(self) -> None:
         """A rollout scores hundreds of samples at once: keep what belongs to a call in local variables."""
         if not self.deterministic:
@@ -114,14 +113,14 @@ class RewardContract(RoleContract[RewardSpec]):
         differing = sum(one != other for one, other in zip(asyncio.run(together()), expected, strict=True))
         require(differing == 0, f"{differing} of {len(samples)} answers differ from those given one by one")
 
-    @check("REW-007")
+    @check("REW-007", needs=("REW-001",))
     def test_the_event_loop_goes_on(self) -> None:
-        """Every other sample waits while a reward computes: use `await`, or `asyncio.to_thread` for what blocks."""
+        """Every other sample waits while an `async def` computes: `await` what blocks, or write a plain `def`."""
         # A busy machine can stall the loop as well, so a stall must show three times.
         stalls = [self._stall() for _ in range(3)]
         require(min(stalls) < STALL_S, f"the event loop stood still for {min(stalls):.2f} s")
 
-    @check("REW-008")
+    @check("REW-008", needs=("REW-001",))
     def test_it_works_off_the_main_thread(self) -> None:
         """Loops run in other threads too: `signal.alarm` and signal handlers are not to be had there."""
         found: list[object] = []
@@ -139,7 +138,7 @@ class RewardContract(RoleContract[RewardSpec]):
         if self.deterministic:
             require(found[0] == self._answer(self.good), f"in another thread it answered {found[0]}")
 
-    @check("REW-009")
+    @check("REW-009", needs=("REW-001",))
     def test_hostile_responses_are_scored_like_any_other(self) -> None:
         """A policy under training writes anything. Bound lengths and depths; do not evaluate text."""
         for name, response in HOSTILE.items():
@@ -153,7 +152,7 @@ class RewardContract(RoleContract[RewardSpec]):
                 raise AssertionError(f"response {name!r}: raised {type(error).__name__}: {error}") from error
             check_verdict(returned, plugin=type(self).__name__, sample=sample)
 
-    @check("REW-010")
+    @check("REW-010", needs=("REW-001",))
     def test_it_can_be_cancelled(self) -> None:
         """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
 
@@ -167,7 +166,7 @@ class RewardContract(RoleContract[RewardSpec]):
 
         require(asyncio.run(cancel()), "one second after task.cancel() the call was not cancelled")
 
-    @check("REW-011")
+    @check("REW-011", needs=("REW-001",))
     def test_a_missing_label_is_not_a_wrong_answer(self) -> None:
         """Without a gold answer return `Unscored(reason)`: a zero would punish the model for the data.
 
@@ -181,15 +180,14 @@ class RewardContract(RoleContract[RewardSpec]):
         require(not isinstance(returned, Score), f"label None was scored: {returned}; expected Unscored(reason)")
 
     def _build(self) -> Reward:
-        return cast(Reward, self.spec.factory(self.validated(), self.setup()))
+        return cast(Reward, self.isolated())
 
     def _answer(self, sample: Sample) -> Verdict:
         """The verdict of a fresh reward in a fresh loop."""
         return asyncio.run(self._call(self._build(), copy.deepcopy(sample)))
 
     async def _call(self, reward: Reward, sample: Sample) -> Verdict:
-        async with asyncio.timeout(self.spec.timeout_s):
-            return await reward(sample, CONTEXT)
+        return await reward(sample, CONTEXT)
 
     def _stall(self) -> float:
         """The longest time, in seconds, for which scoring kept another task of the loop from running."""

@@ -12,16 +12,15 @@ import inspect
 import sys
 import warnings
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Generic, TypeVar, cast
 
-from slime_core.catalog import Catalog, PluginWarning
+from slime_core.catalog import Catalog, PluginWarning, Registered
 from slime_core.roles import PluginSet, Settings, Setup, Spec
 from slime_core.testing.contract import Contract, require
+from slime_core.testing.protected import SEED, placed, protected
 
 SpecT = TypeVar("SpecT", bound=Spec[object])
-SEED = 1
-"""The seed of every run that the kit plays."""
 
 
 class RoleContract(Contract, Generic[SpecT]):
@@ -39,10 +38,17 @@ class RoleContract(Contract, Generic[SpecT]):
     @cached_property
     def spec(self) -> SpecT:
         """The spec that `choice` means."""
+        return cast(SpecT, self.registered.spec)
+
+    @cached_property
+    def registered(self) -> Registered:
+        """The spec that `choice` means, and where it comes from."""
         kind, choice = self.kind, self.choice
-        found = catalog_of(self.plugins).find(kind.role, choice).spec if isinstance(choice, str) else choice
-        require(isinstance(found, kind), f"choice is a {type(found).__name__}; expected a {kind.__name__}")
-        return cast(SpecT, found)
+        found: object = choice if isinstance(choice, Spec) else catalog_of(self.plugins).find(kind.role, choice)
+        found = placed(found) if isinstance(found, Spec) else found
+        spec = found.spec if isinstance(found, Registered) else found
+        require(isinstance(spec, kind), f"choice is a {type(spec).__name__}; expected a {kind.__name__}")
+        return cast(Registered, found)
 
     def validated(self) -> Settings:
         """The choice's settings, as a run file's section would be validated."""
@@ -50,8 +56,17 @@ class RoleContract(Contract, Generic[SpecT]):
 
     def make(self, role: str, name: str, **settings: object) -> object:
         """Build another choice, as `Setup.make` does in a run."""
-        spec = catalog_of(self.plugins).find(role, name).spec
-        return spec.factory(spec.settings.model_validate(settings), self.setup())
+        catalog = catalog_of(self.plugins)
+        found = catalog.find(role, name)
+        validated = found.spec.settings.model_validate(settings)
+        build = partial(found.spec.factory, validated, self.setup())
+        return protected(found, validated, build, catalog.plugin_set)
+
+    def isolated(self) -> object:
+        """What the factory makes, where its spec says that its calls run."""
+        settings = self.validated()
+        build = partial(self.spec.factory, settings, self.setup())
+        return protected(self.registered, settings, build, catalog_of(self.plugins).plugin_set)
 
     def setup(self) -> Setup:
         """What most factories are given."""

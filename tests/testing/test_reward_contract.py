@@ -1,11 +1,13 @@
 import asyncio
 import itertools
+import signal
 import time
 from collections.abc import Callable, Coroutine
 
 import pytest
 
 from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup, Unscored, Verdict
+from slime_core.roles import Isolation
 from slime_core.testing import CheckStatus, RewardContract, make_sample
 
 Function = Callable[[Sample, RewardContext], Coroutine[object, object, Verdict]]
@@ -35,9 +37,19 @@ def spec_of(function: Function) -> RewardSpec:
     return RewardSpec.from_function("subject", function)
 
 
-class NotAsync:
-    def __call__(self, sample: Sample, ctx: RewardContext) -> Coroutine[object, object, Verdict]:
-        return exact(sample, ctx)
+def plain_def(sample: Sample, ctx: RewardContext) -> Verdict:
+    if sample.label is None:
+        return Unscored("no label")
+    signal.setitimer(signal.ITIMER_REAL, 60)  # possible on the main thread alone
+    return Score(float(sample.response == sample.label))
+
+
+def plain_without_a_verdict(sample: Sample, ctx: RewardContext) -> Verdict:
+    return None  # type: ignore[return-value]
+
+
+PLAIN = RewardSpec.from_function("plain", plain_def)
+WITHOUT_A_VERDICT = RewardSpec.from_function("none", plain_without_a_verdict)
 
 
 async def plain_float(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -110,7 +122,10 @@ def built_by(kind: Callable[[], object]) -> RewardSpec:
 
 
 MUTANTS: dict[str, tuple[RewardSpec, set[str]]] = {
-    "REW-001": (built_by(NotAsync), set()),
+    "REW-001": (
+        RewardSpec("subject", lambda settings, setup: plain_def, isolation=Isolation.LOOP),
+        set(),
+    ),
     "REW-002": (spec_of(plain_float), {"REW-004"}),
     "REW-003": (spec_of(marks_the_sample), set()),
     "REW-004": (spec_of(indifferent), set()),
@@ -176,6 +191,31 @@ def test_a_reward_is_called_with_its_own_time_limit() -> None:
     spec = RewardSpec("sleeps", factory, timeout_s=0.05)  # type: ignore[arg-type]
     (found,) = (result for result in contract_of(spec).report() if result.status is CheckStatus.FAILED)
     assert found.detail.startswith("response 'nothing': no answer in 0.05 s")
+
+
+class TestPlainDef(RewardContract):
+    """Runs in a worker process, as in a run."""
+
+    choice = PLAIN
+    good = make_sample(response="4", label="4")
+    bad = make_sample(response="5", label="4")
+
+
+def test_a_failed_call_in_a_process_is_no_answer() -> None:
+    assert {"REW-002", "REW-004", "REW-009"} <= failing(contract_of(WITHOUT_A_VERDICT))
+
+
+def test_a_plain_def_that_no_worker_can_find_says_how_to_name_it() -> None:
+    def hidden(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Score(1.0)
+
+    (found,) = (
+        result
+        for result in contract_of(RewardSpec.from_function("hidden", hidden)).report()
+        if result.status is CheckStatus.FAILED
+    )
+    assert found.identity == "REW-001"
+    assert "let `choice` be a name" in found.detail
 
 
 def test_a_reward_may_wrap_another_one() -> None:

@@ -1,0 +1,76 @@
+"""Rewards as a run has them: where their spec says that they run, with its limits; workers outlive a check.
+
+Example:
+
+    reward = protected(registered, settings, build, PluginSet())
+    verdict = await reward(sample, ctx)         # raises where a run would leave the sample unscored
+"""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+from slime_core.catalog import Registered
+from slime_core.errors import ContractError, PluginError
+from slime_core.isolation import Protection, isolation_of
+from slime_core.roles import CallSpec, Isolation, PluginSet, RewardContext, Settings, Spec
+from slime_core.sample import Sample
+from slime_core.score import Unscored
+from slime_core.stats import CallStats, PluginStats
+
+NOWHERE = "<nowhere>"
+"""Name of a spec that no worker process can find."""
+SEED = 1
+"""The seed of every run that the kit plays."""
+_PROTECTIONS: dict[str, tuple[Protection, PluginStats]] = {}
+_Ask = Callable[[object, RewardContext], Awaitable[object]]
+
+
+def protected(registered: Registered, settings: Settings, build: Callable[[], object], plugins: PluginSet) -> object:
+    """What `build` makes of a choice, isolated; the same as it is for a role that is not isolated.
+
+    Raises:
+        PluginError: its spec and what its factory makes do not fit, or no worker process can find it.
+    """
+    spec = registered.spec
+    if not isinstance(spec, CallSpec):
+        return build()
+    made = None if spec.isolation is Isolation.PROCESS else build()
+    if isolation_of(spec, made) is Isolation.PROCESS and registered.qualified == NOWHERE:
+        raise PluginError(
+            f"{spec.role} {spec.name!r} runs in a process of its own, which finds it by name: let `choice` be a name "
+            '("my-plugin/name", "./my_rewards.py:function"), or a spec that a variable of its module holds'
+        )
+    if repr(plugins) not in _PROTECTIONS:
+        stats = PluginStats()
+        _PROTECTIONS[repr(plugins)] = (Protection(plugins=plugins, seed=SEED, stats=stats), stats)
+    protection, stats = _PROTECTIONS[repr(plugins)]
+    calls = stats.calls(spec.role, registered.qualified, registered.plugin)
+    call = protection.protect(registered, settings, lambda: made, name=registered.qualified)
+    return _Outspoken(cast(_Ask, call), calls)
+
+
+def placed(spec: Spec[object]) -> Registered:
+    """A spec that no catalog has, with the variable of a module by which a worker process finds it."""
+    module = sys.modules.get(getattr(inspect.unwrap(spec.factory), "__module__", ""))
+    file = getattr(module, "__file__", None)
+    held = next((name for name, value in vars(module).items() if value is spec), None) if module and file else None
+    return Registered(spec, f"{file}:{held}" if held else NOWHERE, plugin=str(file), dist="", version="")
+
+
+class _Outspoken:
+    """A reward whose failed calls raise: in a check an `Unscored` is an answer, and a failure is none."""
+
+    def __init__(self, call: _Ask, calls: CallStats) -> None:
+        self._call, self._calls = call, calls
+
+    async def __call__(self, subject: Sample | Sequence[Sample], ctx: RewardContext) -> object:
+        errors, timeouts = self._calls.errors, self._calls.timeouts
+        answer = await self._call(subject, ctx)
+        first = answer[0] if isinstance(answer, list) and answer else answer
+        if isinstance(first, Unscored) and self._calls.timeouts > timeouts:
+            raise TimeoutError(first.detail)
+        if isinstance(first, Unscored) and self._calls.errors > errors:
+            raise ContractError(first.detail) if first.reason == "contract" else PluginError(first.detail)
+        return answer
