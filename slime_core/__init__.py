@@ -3,11 +3,18 @@
 These are the names a plugin imports; roles live in `slime_core.roles`, hooks and events in `slime_core.hookspecs`.
 """
 
-from slime_core.errors import SlimeError, StopRun
-from slime_core.hookspecs import API_VERSION, hookimpl
-from slime_core.roles import RewardContext, RewardSpec, Settings, Setup
-from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.score import NotApplicable, Score, Unscored, Verdict
+from typing import TYPE_CHECKING
+
+from slime_core._lazy import exports
+
+if TYPE_CHECKING:
+    from slime_core.errors import SlimeError, StopRun
+    from slime_core.hookspecs import API_VERSION, hookimpl
+    from slime_core.roles import RewardContext, RewardSpec, Settings, Setup
+    from slime_core.sample import Group, GroupId, Sample, Status
+    from slime_core.score import NotApplicable, Score, Unscored, Verdict
+
+__getattr__ = exports(__name__, __file__)
 
 __version__ = "0.1.0"
 

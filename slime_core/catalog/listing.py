@@ -12,15 +12,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, PluginCache
 from slime_core.catalog._candidates import CORE, Candidate, installed_candidates, project_candidates
 from slime_core.catalog._selection import allowed_by_environment, select
-from slime_core.catalog.catalog import Catalog
-from slime_core.catalog.registered import place_of
 from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
-from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
-from slime_core.roles import SPECS, PluginSet
+from slime_core.roles import PluginSet
+
+if TYPE_CHECKING:
+    from slime_core.catalog.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,14 @@ def _left_out(status: PluginStatus) -> Listed:
 
 def _look_at(plugins: PluginSet) -> dict[PluginStatus, Facts]:
     """Load plugins as a run does, and note what is found; whatever is wrong with one is a fact about it."""
+    from slime_core.catalog.catalog import Catalog
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
         return look_into(Catalog.discover(plugins, strict=False))
 
 
-def look_into(catalog: Catalog) -> dict[PluginStatus, Facts]:
+def look_into(catalog: "Catalog") -> dict[PluginStatus, Facts]:
     """What a catalog knows about each plugin that it tried to load."""
     found: dict[PluginStatus, Facts] = {}
     seen: set[str] = set()
@@ -111,7 +114,7 @@ def look_into(catalog: Catalog) -> dict[PluginStatus, Facts]:
     return found
 
 
-def _note(catalog: Catalog, status: PluginStatus) -> Facts:
+def _note(catalog: "Catalog", status: PluginStatus) -> Facts:
     """What a catalog knows about one of its plugins."""
     loaded = status.state is PluginState.LOADED
     return Facts(
@@ -124,14 +127,19 @@ def _note(catalog: Catalog, status: PluginStatus) -> Facts:
     )
 
 
-def _choices(catalog: Catalog, plugin: str) -> Iterator[KnownChoice]:
+def _choices(catalog: "Catalog", plugin: str) -> Iterator[KnownChoice]:
+    from slime_core.roles import SPECS
+
     for role in SPECS:
         for registered in catalog.choices(role).values():
             if registered.plugin == plugin:
                 yield KnownChoice(role, registered.spec.name, registered.spec.summary, registered.origin)
 
 
-def _hooks(catalog: Catalog, plugin: str) -> Iterator[KnownHook]:
+def _hooks(catalog: "Catalog", plugin: str) -> Iterator[KnownHook]:
+    from slime_core.catalog.registered import place_of
+    from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
+
     for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values()):
         for listener in catalog.listeners(hook):
             if listener.plugin == plugin:

@@ -10,14 +10,17 @@ Example:
 """
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from slime_core.catalog import Catalog, allowed_by_environment
+from slime_core.catalog import allowed_by_environment
 from slime_core.config import add_plugins, parse_plugins
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
+
+if TYPE_CHECKING:
+    from slime_core.catalog import Catalog
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 _ASKED, _LEFT_OUT = "slime_core.plugins.asked", "slime_core.plugins.left_out"
@@ -61,6 +64,8 @@ def plugin_set(ctx: click.Context) -> PluginSet:
     return parse_plugins(with_plugin_options(ctx, {}).get("plugins", {}))
 
 
-def discover(ctx: click.Context) -> Catalog:
+def discover(ctx: click.Context) -> "Catalog":
     """Load the plugins that the command line asks for; errors as in `Catalog.discover`."""
+    from slime_core.catalog import Catalog  # and with it every role: not for commands that only read metadata
+
     return Catalog.discover(plugin_set(ctx))

@@ -5,89 +5,69 @@ Decision roles (plain functions, driver): group, sample and buffer filter, buffe
 Tensor roles (torch, ranks): trainer, advantage, loss, correction. `slime doctor`: check.
 """
 
-from slime_core.roles._isolation import (
-    LIGHT_FIELDS,
-    CallSpec,
-    Isolation,
-    declared_isolation,
-    describe_isolation,
-    is_async,
-)
-from slime_core.roles._plugin_set import PluginSet
-from slime_core.roles._spec import Make, Settings, Setup, Spec, Stability
-from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec
-from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
-from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw
-from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
-from slime_core.roles.check import Check, CheckSpec, Finding, Health
-from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
-from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, NamesChoices, PromptFile
-from slime_core.roles.engine import (
-    Engine,
-    EngineSetup,
-    EngineSpec,
-    FinishReason,
-    GenerateOutput,
-    GenerateRequest,
-    SamplingParams,
-)
-from slime_core.roles.generator import GenerateContext, Generator, GeneratorSpec
-from slime_core.roles.group_filter import (
-    Decision,
-    Drop,
-    FilterContext,
-    GroupFilter,
-    GroupFilterSpec,
-    Keep,
-    KeepIfShort,
-)
-from slime_core.roles.group_reward import GroupReward, GroupRewardSpec, SyncGroupReward
-from slime_core.roles.launcher import Launcher, LauncherSetup, LauncherSpec, WorkerGroup, WorkerGroupSpec
-from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
-from slime_core.roles.reward import Reward, RewardContext, RewardSpec, SyncReward
-from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
-from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
-from slime_core.roles.tokenizer import Tokenizer
-from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
-from slime_core.roles.trainer import (
-    Choice,
-    Optim,
-    RankSetup,
-    StepResult,
-    TrainBatch,
-    TrainerFactory,
-    TrainerRank,
-    TrainerSpec,
-)
-from slime_core.roles.weights import Transport, WeightChannel, WeightSlot, agree_transport
+from typing import TYPE_CHECKING
 
-SPECS: dict[str, type[Spec[object]]] = {
-    spec.role: spec
-    for spec in (
-        DataSourceSpec,
-        GeneratorSpec,
-        RewardSpec,
-        GroupRewardSpec,
-        GroupFilterSpec,
-        SampleFilterSpec,
-        BufferSpec,
-        BufferFilterSpec,
-        RewardShaperSpec,
-        BatchTransformSpec,
-        AdvantageSpec,
-        LossSpec,
-        CorrectionSpec,
-        EngineSpec,
-        TrainerSpec,
-        LauncherSpec,
-        TrackerSpec,
-        CheckSpec,
+from slime_core._lazy import exports
+
+if TYPE_CHECKING:
+    from slime_core.roles._isolation import (
+        LIGHT_FIELDS,
+        CallSpec,
+        Isolation,
+        declared_isolation,
+        describe_isolation,
+        is_async,
     )
-}
-"""Every role by name, in the order in which a sample meets them."""
+    from slime_core.roles._plugin_set import PluginSet
+    from slime_core.roles._spec import Make, Settings, Setup, Spec, Stability
+    from slime_core.roles._table import SELECTABLE, SPECS
+    from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec
+    from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
+    from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw
+    from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
+    from slime_core.roles.check import Check, CheckSpec, Finding, Health
+    from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
+    from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, NamesChoices, PromptFile
+    from slime_core.roles.engine import (
+        Engine,
+        EngineSetup,
+        EngineSpec,
+        FinishReason,
+        GenerateOutput,
+        GenerateRequest,
+        SamplingParams,
+    )
+    from slime_core.roles.generator import GenerateContext, Generator, GeneratorSpec
+    from slime_core.roles.group_filter import (
+        Decision,
+        Drop,
+        FilterContext,
+        GroupFilter,
+        GroupFilterSpec,
+        Keep,
+        KeepIfShort,
+    )
+    from slime_core.roles.group_reward import GroupReward, GroupRewardSpec, SyncGroupReward
+    from slime_core.roles.launcher import Launcher, LauncherSetup, LauncherSpec, WorkerGroup, WorkerGroupSpec
+    from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
+    from slime_core.roles.reward import Reward, RewardContext, RewardSpec, SyncReward
+    from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
+    from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
+    from slime_core.roles.tokenizer import Tokenizer
+    from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
+    from slime_core.roles.trainer import (
+        Choice,
+        Optim,
+        RankSetup,
+        StepResult,
+        TrainBatch,
+        TrainerFactory,
+        TrainerRank,
+        TrainerSpec,
+    )
+    from slime_core.roles.weights import Transport, WeightChannel, WeightSlot, agree_transport
 
-SELECTABLE = tuple(role for role, spec in SPECS.items() if spec.selectable)
-"""The roles that run files choose for."""
+__getattr__ = exports(__name__, __file__)
 
 __all__ = [
     "LIGHT_FIELDS",

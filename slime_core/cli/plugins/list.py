@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from slime_core.catalog import Listed, list_plugins
+from slime_core.catalog import Listed, did_you_mean, list_plugins
 from slime_core.cli.plugin_options import plugin_options, plugin_set
-from slime_core.roles import SPECS
+from slime_core.errors import UnknownName
 from slime_core.sample import Json
 
 NARROW = 12
@@ -18,7 +18,7 @@ _COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow", "unknown": 
 
 
 @click.command("list")
-@click.option("--role", type=click.Choice(list(SPECS)), metavar="ROLE", help=f"Only this role: {', '.join(SPECS)}.")
+@click.option("--role", metavar="ROLE", help="Only what fills this role.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--requirements", is_flag=True, help="Print one pip requirement a line, of what can be used.")
 @plugin_options
@@ -34,6 +34,8 @@ def list_command(ctx: click.Context, role: str | None, as_json: bool, requiremen
     What a plugin offers is remembered since it was last loaded. Nothing is imported, unless --role asks for what is
     not known yet.
     """
+    if role is not None:
+        role = _known(role)
     listed = list_plugins(plugin_set(ctx), load=role is not None)
     if requirements:
         usable = (
@@ -47,6 +49,15 @@ def list_command(ctx: click.Context, role: str | None, as_json: bool, requiremen
         for each in listed:
             _show(each, role)
         _advise(listed)
+
+
+def _known(role: str) -> str:
+    from slime_core.roles import SPECS  # and with it every role: not where the cache is all that is read
+
+    plain = role.replace("-", "_")
+    if plain not in SPECS:
+        raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
+    return plain
 
 
 def as_plain_data(listed: tuple[Listed, ...], role: str | None) -> dict[str, Json]:

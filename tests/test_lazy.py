@@ -1,0 +1,54 @@
+"""Packages that import what they export when it is asked for."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slime_core._lazy import exports
+
+LAZY = ("slime_core", "slime_core.catalog", "slime_core.config", "slime_core.roles")
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_every_exported_name_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_what_is_not_there_is_an_error(package: str) -> None:
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018  # the access is what is tested
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_importing_it_imports_none_of_its_modules(package: str) -> None:
+    code = f"import {package}, sys; print(*(name for name in sys.modules if name.startswith('slime_core.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"slime_core._lazy", package}
+
+
+def test_listing_plugins_needs_neither_roles_nor_pydantic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code = "import sys; from slime_core.cli.main import run_cli; run_cli(['plugins', 'list']); print(*sys.modules)"
+    for _ in range(2):  # the second time from the cache
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "slime_core.catalog.listing" in modules
+    assert not modules & {"pydantic", "pluggy", "rich", "slime_core.hookspecs", "slime_core.roles.reward"}
+
+
+def test_only_imports_under_type_checking_are_exported(tmp_path: Path) -> None:
+    file = tmp_path / "__init__.py"
+    file.write_text(
+        "from os import path\nif TYPE_CHECKING:\n    from slime_core.errors import (\n        StopRun,\n    )\n"
+    )
+    get = exports("slime_core", str(file))
+    assert get("StopRun") is importlib.import_module("slime_core.errors").StopRun
+    with pytest.raises(AttributeError):
+        get("path")
