@@ -6,6 +6,7 @@ Example:
     result = await scheduler.collect(rollout_id=0, want=64)
 """
 
+from slime_core.rollout.checked_engine import CheckedEngine
 from slime_core.rollout.choices import RM_TYPE, Choices
 from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
@@ -23,6 +24,7 @@ from slime_core.rollout.scheduler import RolloutResult, Scheduler
 
 __all__ = [
     "RM_TYPE",
+    "CheckedEngine",
     "Choices",
     "EvalResult",
     "EvalSet",

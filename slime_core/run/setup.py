@@ -39,7 +39,7 @@ from slime_core.roles import (
     Tracker,
     TrackerSetup,
 )
-from slime_core.rollout import EvalSet, GeneratorUse, GroupRewardUse, RewardUse, Scoring
+from slime_core.rollout import CheckedEngine, EvalSet, GeneratorUse, GroupRewardUse, RewardUse, Scoring
 from slime_core.run.folder import RunFolder
 from slime_core.run.row_choices import RowChoices
 from slime_core.run.trackers import Trackers
@@ -247,7 +247,7 @@ class Builder:
             launcher=launcher,
             scratch=folder.scratch,
         )
-        return cast(Engine, _build(self.plan.one("engine"), setup))
+        return CheckedEngine(cast(Used[Engine], _used(self.plan.one("engine"), setup)))
 
     def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""

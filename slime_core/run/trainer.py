@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from slime_core.catalog.checks import check_step_result
 from slime_core.config import Plan
 from slime_core.errors import RunFolderError
 from slime_core.roles import (
@@ -46,8 +47,11 @@ class TrainReport:
 class Trainer:
     """The ranks as one object."""
 
-    def __init__(self, group: WorkerGroup, channel: WeightChannel, num_steps: int, timeout_s: float) -> None:
-        """Take over started ranks; use `start`."""
+    def __init__(
+        self, plugin: str, group: WorkerGroup, channel: WeightChannel, num_steps: int, timeout_s: float
+    ) -> None:
+        """Take over started ranks of a plugin's trainer; use `start`."""
+        self._plugin = plugin
         self._group = group
         self._num_steps = num_steps
         self._timeout_s = timeout_s
@@ -71,14 +75,16 @@ class Trainer:
         channel = WeightChannel(plan.transport, scratch / "weights.bin", slots)
         _allocate(channel.path, 2 * 4 * channel.numel)
         config = plan.config
-        return cls(group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s)
+        return cls(
+            chosen.registered.plugin, group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s
+        )
 
     async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
         """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite; the weights are as before that step.
-            PluginError: a rank hook raised, or what a tensor role returned breaks its contract.
+            PluginError: a rank hook raised, or what the trainer or a tensor role returned breaks its contract.
             WorkerError: a rank died, raised or did not answer.
         """
         steps: list[Mapping[str, float]] = []
@@ -86,7 +92,10 @@ class Trainer:
         for step_groups in steps_of(groups, self._num_steps):
             batches = split_step(step_groups, self._group.size, rollout_id)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
-            results = cast(list[StepResult], replies)
+            results = [
+                check_step_result(reply, plugin=self._plugin, rank=rank, groups=set(batch.group_index_S))
+                for rank, (reply, batch) in enumerate(zip(replies, batches, strict=True))
+            ]
             steps.append(_gather(results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})

@@ -10,12 +10,23 @@ from slime_core.catalog.checks import (
     blaming,
     check_columns,
     check_drawn,
+    check_output,
     check_removals,
     check_shaped,
+    check_step_result,
     check_verdicts,
 )
 from slime_core.errors import ContractError, DataError, PluginError
-from slime_core.roles import LOSS_MASK, Grain, Removal
+from slime_core.roles import (
+    LOSS_MASK,
+    FinishReason,
+    GenerateOutput,
+    GenerateRequest,
+    Grain,
+    Removal,
+    SamplingParams,
+    StepResult,
+)
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_core.testing.samples import make_group
@@ -171,3 +182,46 @@ def test_what_a_plugin_raises_is_named_and_our_own_errors_pass() -> None:
         raise IndexError("pop from empty")
     with pytest.raises(DataError, match=r"^own\.jsonl"), blaming("data source", "own"):
         raise DataError("own.jsonl: gone")
+
+
+REQUEST = GenerateRequest([1, 2], SamplingParams(max_new_tokens=3), seed=0)
+OUTPUT = GenerateOutput([5, 6], [-0.5, -1.0], FinishReason.STOP, weight_version=4)
+
+
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (([5], [-0.5]), "expected a GenerateOutput, got tuple"),
+        (replace(OUTPUT, log_probs=[-0.5]), "1 log_probs for 2 tokens"),
+        (replace(OUTPUT, tokens=[5] * 4, log_probs=[-0.5] * 4), "4 tokens; max_new_tokens is 3"),
+        (replace(OUTPUT, log_probs=[-0.5, float("-inf")]), "log_probs holds NaN, infinity or something"),
+        (replace(OUTPUT, log_probs=[-0.5, None]), "log_probs holds NaN, infinity or something"),  # type: ignore[list-item]
+        (replace(OUTPUT, tokens=None), "tokens: expected token ids, got NoneType"),  # type: ignore[arg-type]
+        (replace(OUTPUT, finish="stop"), "finish: expected a FinishReason, got str"),  # type: ignore[arg-type]
+        (replace(OUTPUT, weight_version="4"), "weight_version: expected an int, got str"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_engines_answer_is_whole_or_refused(returned: object, complaint: str) -> None:
+    assert check_output(OUTPUT, plugin="sglang", request=REQUEST) is OUTPUT
+    with pytest.raises(ContractError, match=rf"^engine of plugin sglang.*{complaint}"):
+        check_output(returned, plugin="sglang", request=REQUEST)
+
+
+RESULT = StepResult({"loss": 2.0}, 9, {"grad_norm": 0.5}, {0: 0.5, 2: 0.0})
+
+
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (None, "expected a StepResult, got NoneType"),
+        (replace(RESULT, metrics={"loss": None}), "metrics 'loss': expected a float, got NoneType"),  # type: ignore[dict-item]
+        (replace(RESULT, scalars={"lr": "1"}), "scalars 'lr': expected a float, got str"),  # type: ignore[dict-item]
+        (replace(RESULT, tokens=-1), "tokens: expected a count, got int -1"),
+        (replace(RESULT, scores={0: 0.5}), r"scores of groups \[0\]; it was given \[0, 2\]"),
+        (replace(RESULT, scores={0: 0.5, 2: float("nan")}), "score of group 2: nan is not finite"),
+    ],
+)
+def test_a_rank_reports_of_its_own_groups(returned: object, complaint: str) -> None:
+    assert check_step_result(RESULT, plugin="mega", rank=1, groups=[0, 2, 2]) is RESULT
+    with pytest.raises(ContractError, match=rf"^trainer of plugin mega, rank 1.*{complaint}"):
+        check_step_result(returned, plugin="mega", rank=1, groups=[0, 2, 2])

@@ -13,8 +13,8 @@ from slime_core.catalog.checks.decisions import (
     check_removals,
     check_selection,
 )
-from slime_core.catalog.checks.samples import check_drawn, check_generated, check_verdict, check_verdicts
-from slime_core.catalog.checks.training import check_columns, check_shaped
+from slime_core.catalog.checks.samples import check_drawn, check_generated, check_output, check_verdict, check_verdicts
+from slime_core.catalog.checks.training import check_columns, check_shaped, check_step_result
 
 __all__ = [
     "blaming",
@@ -24,9 +24,11 @@ __all__ = [
     "check_drawn",
     "check_evicted",
     "check_generated",
+    "check_output",
     "check_removals",
     "check_selection",
     "check_shaped",
+    "check_step_result",
     "check_verdict",
     "check_verdicts",
 ]

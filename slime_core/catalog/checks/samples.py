@@ -1,14 +1,42 @@
-"""What generators, rewards and data sources return, checked where the core takes it over.
+"""What engines, generators, rewards and data sources return, checked where the core takes it over.
 
 samples = check_generated(await generator(sample, ctx), plugin="slime-agent-openai", sample=sample)
 """
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
 from slime_core.catalog.checks._refuse import check_list, check_reason, refuse
 from slime_core.errors import ContractError
+from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest
 from slime_core.sample import Group, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
+
+
+def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> GenerateOutput:
+    """What an engine generated for a request.
+
+    Raises:
+        ContractError: no `GenerateOutput`, tokens and log-probs of different lengths, more tokens than were allowed, a
+            log-prob that is not finite, or a weight version that is no number.
+    """
+    where = f"engine of plugin {plugin}"
+    if not isinstance(returned, GenerateOutput):
+        refuse(where, "a GenerateOutput", returned)
+    tokens = len(check_list(f"{where}, tokens", "token ids", returned.tokens))
+    log_probs = check_list(f"{where}, log_probs", "log-probs", returned.log_probs)
+    if len(log_probs) != tokens:
+        raise ContractError(f"{where}: {len(log_probs)} log_probs for {tokens} tokens")
+    if tokens > request.sampling.max_new_tokens:
+        raise ContractError(f"{where}: {tokens} tokens; max_new_tokens is {request.sampling.max_new_tokens}")
+    if not all(isinstance(each, float | int) and isfinite(each) for each in log_probs):
+        raise ContractError(f"{where}: log_probs holds NaN, infinity or something that is no number")
+    if not isinstance(returned.finish, FinishReason):
+        refuse(f"{where}, finish", "a FinishReason", returned.finish)
+    version: object = returned.weight_version
+    if isinstance(version, bool) or not isinstance(version, int):
+        refuse(f"{where}, weight_version", "an int", version)
+    return returned
 
 
 def check_generated(returned: object, *, plugin: str, sample: Sample) -> list[Sample]:

@@ -1,15 +1,15 @@
-"""What reward shapers and batch transforms return, checked where the core takes it over.
+"""What reward shapers, batch transforms and trainers return, checked where the core takes it over.
 
 rewards = check_shaped(shaper(groups, ctx), plugin="slime-reward-overlong", groups=groups, before=ctx.rewards)
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 
 from slime_core.catalog.checks._refuse import check_list, refuse
 from slime_core.errors import ContractError
-from slime_core.roles import LOSS_MASK, Grain
+from slime_core.roles import LOSS_MASK, Grain, StepResult
 from slime_core.sample import Group, Sample
 
 Rewards = Sequence[Sequence[float | None]]
@@ -78,6 +78,29 @@ def check_columns(
         if name == LOSS_MASK:
             _check_mask(here, made[name], sample)  # type: ignore[arg-type]  # the branch of sequences
     return made
+
+
+def check_step_result(returned: object, *, plugin: str, rank: int, groups: Collection[int]) -> StepResult:
+    """What a trainer's rank reports of a step on the groups of these numbers.
+
+    Raises:
+        ContractError: no `StepResult`, a sum or a scalar that is no number, or scores of other groups than its own.
+    """
+    where = f"trainer of plugin {plugin}, rank {rank}"
+    if not isinstance(returned, StepResult):
+        refuse(where, "a StepResult", returned)
+    for kind, values in (("metrics", returned.metrics), ("scalars", returned.scalars)):
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                refuse(f"{where}, {kind} {name!r}", "a float", value)
+    tokens: object = returned.tokens
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        refuse(f"{where}, tokens", "a count", tokens)
+    if set(returned.scores) != set(groups):
+        raise ContractError(f"{where}: scores of groups {sorted(returned.scores)}; it was given {sorted(set(groups))}")
+    for number, score in returned.scores.items():
+        _number(f"{where}, score of group {number}", score)
+    return returned
 
 
 def _check_mask(where: str, mask: Sequence[float], sample: Sample) -> None:
