@@ -9,9 +9,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from slime_core.errors import RunFolderError
 from slime_core.sample import Group, Json, Message, Sample
+from slime_core.secrets import REDACTOR
 from slime_core.telemetry._errors import run_folder_errors
 from slime_core.telemetry.metrics import read_lines
 
@@ -135,8 +137,9 @@ def _row(rollout_id: int, source: str, group: str | None, index: int, sample: Sa
         source=source,
         group=group,
         index=index,
-        prompt=sample.prompt,
-        response=sample.response,
+        # A tool or a judge may have answered with the key that it was asked with.
+        prompt=cast("str | list[Message]", REDACTOR.redact_data(sample.prompt)),
+        response=REDACTOR.redact(sample.response),
         response_length=sample.response_length,
         label=sample.label,
         reward=sample.reward,

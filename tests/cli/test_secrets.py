@@ -19,7 +19,7 @@ import sys
 from pydantic import SecretStr
 
 from slime_core import RewardSpec, Score, Settings, Unscored, hookimpl
-from slime_core.roles import Drop, GroupFilterSpec, Keep, LossOutput, LossSpec
+from slime_core.roles import Drop, GeneratorSpec, GroupFilterSpec, Keep, LossOutput, LossSpec
 
 SLIME_API = "1"
 
@@ -32,7 +32,7 @@ class Judge(Settings):
 
 class Loud(Settings):
     key: str
-    fails: bool = False
+    fails: str = "never"
 
 
 def judge(settings, setup):
@@ -43,9 +43,9 @@ def judge(settings, setup):
         logging.getLogger("judge").warning("asking with %s", settings.key)
         if settings.fails == "always":
             raise RuntimeError(f"401 for {settings.masked.get_secret_value()}")
-        if sample.index == 1:
+        if sample.index == 1 and sample.group_index % 2:
             raise RuntimeError(f"401 for {settings.key}")
-        if sample.index == 2:
+        if sample.index == 1:
             return Unscored(f"denied:{settings.key}")
         return Score(len(sample.response) / 10)
 
@@ -61,14 +61,47 @@ def picky(settings, setup):
 
 def loss(settings, setup):
     print("loss with", settings.key, settings)
-    if settings.fails:
+    if settings.fails == "built":
         raise RuntimeError(f"no loss with {settings.key}")
-    return lambda batch: LossOutput(-batch.advantages_T * batch.log_probs_T)
+
+    def per_token(batch):
+        if settings.fails == "called":
+            raise RuntimeError(f"no loss with {settings.key}")
+        return LossOutput(-batch.advantages_T * batch.log_probs_T)
+
+    return per_token
+
+
+def grade(settings, setup):
+    def score(sample, ctx):
+        print("grading with", settings.key)
+        if sample.index == 2 or settings.fails == "always":
+            raise RuntimeError(f"402 for {settings.key}")
+        return Score(0.0)
+
+    return score
+
+
+def echo(settings, setup):
+    single = setup.make("generator", "single_turn")
+
+    async def generate(sample, ctx):
+        (made,) = await single(sample, ctx)
+        made.response += f" (tool: bad key {settings.key})"
+        return [made]
+
+    return generate
 
 
 @hookimpl
 def slime_rewards():
     yield RewardSpec("judge", judge, Judge)
+    yield RewardSpec("grade", grade, Loud)
+
+
+@hookimpl
+def slime_generators():
+    yield GeneratorSpec("echo", echo, Loud)
 
 
 @hookimpl
@@ -96,9 +129,15 @@ def loud(project: Project, install_plugin: Callable[..., None], monkeypatch: pyt
     return project
 
 
-def write_run(project: Project, *, judge: str = "sometimes", loss: bool = False, **changes: object) -> None:
+def write_run(
+    project: Project, *, judge: str = "sometimes", grade: str = "sometimes", loss: str = "never", **changes: object
+) -> None:
     project.write_run(
-        reward={"use": "judge", "judge": {"key": "$env:JUDGE_KEY", "masked": "$env:JUDGE_KEY", "fails": judge}},
+        reward={
+            "use": ["judge", "grade"],
+            "judge": {"key": "$env:JUDGE_KEY", "masked": "$env:JUDGE_KEY", "fails": judge},
+            "grade": {"key": "$env:JUDGE_KEY", "fails": grade},
+        },
         group_filter={"use": "picky", "picky": {"key": "$env:JUDGE_KEY"}},
         loss={"use": "loud", "loud": {"key": "$env:JUDGE_KEY", "fails": loss}},
         **changes,
@@ -130,11 +169,19 @@ def test_a_run_keeps_the_value_to_itself(loud: Project, slime: Slime) -> None:
     assert leaks(loud, continued) == []
 
 
-@pytest.mark.parametrize("how", [{"judge": "always"}, {"loss": True}])
+def test_a_transcript_does_not_repeat_what_a_tool_said(loud: Project, slime: Slime) -> None:
+    loud.write_run(num_rollout=1, generator={"use": "echo", "echo": {"key": "$env:JUDGE_KEY"}})
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    assert leaks(loud, ran) == []
+    assert "(tool: bad key $env:JUDGE_KEY)" in everything(loud.run / "samples")
+
+
+@pytest.mark.parametrize("how", [{"judge": "always"}, {"grade": "always"}, {"loss": "built"}, {"loss": "called"}])
 def test_a_run_that_ends_with_an_error_keeps_it_too(loud: Project, slime: Slime, how: dict[str, Any]) -> None:
     write_run(loud, **how)
     ran = slime("train", "run.toml")
-    assert ran.code in (1, 2)
+    assert ran.code in (1, 2), ran.out
     assert "$env:JUDGE_KEY" in ran.err
     assert leaks(loud, ran) == []
 
@@ -143,7 +190,7 @@ def test_a_run_that_ends_with_an_error_keeps_it_too(loud: Project, slime: Slime,
 def test_a_plan_shows_the_variable(loud: Project, slime: Slime, flags: list[str]) -> None:
     ran = slime("plan", "run.toml", *flags)
     assert ran.code == 0, ran.err
-    assert ran.out.count("$env:JUDGE_KEY") == 4
+    assert ran.out.count("$env:JUDGE_KEY") == 5
     assert leaks(loud, ran) == []
 
 
@@ -166,7 +213,7 @@ def test_a_secret_that_is_written_out_is_refused_and_not_repeated(loud: Project,
 
 
 def test_a_value_of_the_wrong_type_is_not_repeated(loud: Project, slime: Slime) -> None:
-    ran = slime("plan", "run.toml", "--loss.loud.fails", "$env:JUDGE_KEY")
+    ran = slime("plan", "run.toml", "--engine.local.workers", "$env:JUDGE_KEY")
     assert ran.code == 2
-    assert "loss.loud.fails = '$env:JUDGE_KEY': input should be a valid boolean" in ran.err
+    assert "engine.local.workers = '$env:JUDGE_KEY': input should be a valid integer" in ran.err
     assert leaks(loud, ran) == []
