@@ -8,7 +8,7 @@ Example:
 
     cache = PluginCache.read(root)
     known = cache.get(candidate)            # None: not looked at yet, or changed since
-    cache.write({candidate: facts})         # whole or not at all; a cache that cannot be written is none
+    cache.write({candidate: facts}, ...)    # whole or not at all; a cache that cannot be written is none
 """
 
 import contextlib
@@ -20,13 +20,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
-from slime_core.catalog._candidates import CORE, installed_candidates
+from slime_core.catalog._candidates import CORE
 from slime_core.catalog.status import PluginPhase, PluginState
 from slime_core.sample import Json
 
@@ -138,10 +138,10 @@ class PluginCache:
             return None
         return facts
 
-    def write(self, found: Mapping[NamedT, Facts]) -> None:
+    def write(self, found: Mapping[NamedT, Facts], installed: Iterable[Named]) -> None:
         """Add entries and forget those of what is not installed any more; where that is not possible, do nothing."""
-        installed = {_name(each) for each in installed_candidates()}
-        entries = {name: entry for name, entry in self._entries.items() if name in installed}
+        kept = {_name(each) for each in installed}
+        entries = {name: entry for name, entry in self._entries.items() if name in kept}
         for plugin, facts in found.items():
             entries[_name(plugin)] = {
                 "made_from": self._made_from(plugin),

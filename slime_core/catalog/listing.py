@@ -8,8 +8,7 @@ Example:
 
 import inspect
 import sys
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, PluginCache
 from slime_core.catalog._candidates import CORE, Candidate, installed_candidates, project_candidates
 from slime_core.catalog._selection import allowed_by_environment, select
-from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
+from slime_core.catalog.status import PluginState, PluginStatus
 from slime_core.roles import PluginSet
 
 if TYPE_CHECKING:
@@ -63,15 +62,17 @@ def list_plugins(plugins: PluginSet, *, load: bool) -> tuple[Listed, ...]:
     """
     if plugins.only is None:
         plugins = replace(plugins, only=allowed_by_environment())
-    selected = select(installed_candidates(), plugins)
+    installed = installed_candidates()
+    selected = select(installed, plugins)
     root = plugins.root or Path.cwd()
     candidates = [*selected.candidates, *project_candidates(plugins.modules, root)]
     cache = PluginCache.read(root)
     known = {_key(each): facts for each in candidates if (facts := cache.get(each)) is not None}
     cold = [each for each in candidates if _key(each) not in known]
-    if cold and (load or any(each.dist == CORE for each in cold)):
-        found = _look_at(plugins if load else PluginSet(only=()))
-        cache.write(found)
+    wanted = candidates if cold and load else [each for each in cold if each.dist == CORE]
+    if wanted:
+        found = _look_at(wanted, root)
+        cache.write(found, installed)
         known |= {_key(status): facts for status, facts in found.items()}
     rows = [
         Listed(order, each.plugin, each.name, each.dist, each.version, each.origin, known.get(_key(each)))
@@ -89,13 +90,13 @@ def _left_out(status: PluginStatus) -> Listed:
     return Listed(0, status.plugin, status.name, status.dist, status.version, status.origin, facts)
 
 
-def _look_at(plugins: PluginSet) -> dict[PluginStatus, Facts]:
-    """Load plugins as a run does, and note what is found; whatever is wrong with one is a fact about it."""
+def _look_at(candidates: Sequence[Candidate], root: Path) -> dict[PluginStatus, Facts]:
+    """Load plugins, and note what is found; whatever is wrong with one is a fact about it."""
+    from slime_core.catalog._loading import Loader
     from slime_core.catalog.catalog import Catalog
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)
-        return look_into(Catalog.discover(plugins, strict=False))
+    loader = Loader()
+    return look_into(Catalog(loader, [loader.load(each) for each in candidates], root))
 
 
 def look_into(catalog: "Catalog") -> dict[PluginStatus, Facts]:
