@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slime_core.data import HfTokenizer, PromptSource
 from slime_core.errors import CheckpointError, ConfigError, DataError
-from slime_core.roles import DataSource, DataSourceSetup
+from slime_core.roles import DataSource, DataSourceSetup, NamesChoices
 from slime_core.sample import Group, Json, Status
 
 MakeSource = Callable[..., PromptSource]
@@ -98,6 +98,33 @@ def test_a_group_carries_its_identity_and_its_row(make_source: MakeSource) -> No
     assert (first.prompt, first.label, first.metadata, first.source) == ("What is 1+1?", 2, {"n": 1}, "rows")
     first.metadata["n"] = "changed"
     assert second.metadata == {"n": 1}
+
+
+def test_rows_name_choices_in_their_metadata(make_source: MakeSource) -> None:
+    names: list[dict[str, str]] = [
+        {},
+        {"rm_type": "math"},
+        {"rm_type": "math", "generate_function_path": "tools"},
+        {"custom_rm_path": "./own.py:reward"},
+    ]
+    source = make_source([{"input": str(row), "metadata": each} for row, each in enumerate(names)])
+    named = source.named_choices()
+    assert isinstance(source, NamesChoices)
+    assert list(named) == [("reward", "math"), ("generator", "tools"), ("reward", "./own.py:reward")]
+    assert [where.rpartition(".jsonl:")[2] for where in named.values()] == [
+        "2: metadata.rm_type",
+        "3: metadata.generate_function_path",
+        "4: metadata.custom_rm_path",
+    ]
+    samples = [group.samples[0] for group in asyncio.run(source.draw(4))]
+    assert [(each.custom_rm_path, each.generate_function_path) for each in samples] == [
+        (None, None),
+        (None, None),
+        (None, "tools"),
+        ("./own.py:reward", None),
+    ]
+    with pytest.raises(DataError, match=r":1: metadata\.rm_type must be a name, got list"):
+        make_source([{"input": "?", "metadata": {"rm_type": ["math"]}}])
 
 
 def test_requeued_groups_come_first_with_the_same_identity(make_source: MakeSource) -> None:

@@ -1,0 +1,131 @@
+"""Plugins that break what their role promises: refused by name, and before any process where that can be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Project = Any
+Install = Callable[..., None]
+
+HEADER = """
+from slime_core.hookspecs import hookimpl
+from slime_core.roles import *
+from slime_core.sample import *
+from slime_core.score import *
+
+SLIME_API = "1"
+
+"""
+CLASH = """
+def columns(sample, group, ctx):
+    return {"turn": 0.0}
+
+@hookimpl
+def slime_batch_transforms():
+    yield BatchTransformSpec("one", lambda settings, setup: columns, columns={"turn": Grain.SAMPLE})
+    yield BatchTransformSpec("two", lambda settings, setup: columns, columns={"turn": Grain.SAMPLE})
+"""
+NOTHING = """
+@hookimpl
+def slime_generators():
+    yield GeneratorSpec("odd", lambda settings, setup: None)
+
+@hookimpl
+def slime_buffers():
+    yield BufferSpec("odd", lambda settings, setup: [], uses_buffer_filter=True)
+
+@hookimpl
+def slime_reward_shapers():
+    yield RewardShaperSpec("odd", lambda settings, setup: 1 / 0)
+"""
+BREAKS = """
+@hookimpl
+def slime_group_filters():
+    yield GroupFilterSpec("odd", lambda settings, setup: lambda group, ctx: True)
+
+@hookimpl
+def slime_sample_filters():
+    yield SampleFilterSpec("odd", lambda settings, setup: lambda groups, ctx: [Removal(groups[0].id, 99, "far")])
+
+@hookimpl
+def slime_buffer_filters():
+    class Odd:
+        def select(self, groups, want, ctx):
+            return Selection(take=[0, 0])
+    yield BufferFilterSpec("odd", lambda settings, setup: Odd())
+
+@hookimpl
+def slime_reward_shapers():
+    yield RewardShaperSpec("odd", lambda settings, setup: lambda groups, ctx: [1.0] * len(groups))
+
+@hookimpl
+def slime_batch_transforms():
+    yield BatchTransformSpec(
+        "odd", lambda settings, setup: lambda sample, group, ctx: {"turn": "first"}, columns={"turn": Grain.SAMPLE}
+    )
+
+@hookimpl
+def slime_advantages():
+    yield AdvantageSpec("odd", lambda settings, setup: lambda batch: batch.rewards_S)
+
+@hookimpl
+def slime_losses():
+    yield LossSpec("odd", lambda settings, setup: lambda batch: batch.log_probs_T)
+
+@hookimpl
+def slime_corrections():
+    yield CorrectionSpec(
+        "odd", lambda settings, setup: lambda batch: CorrectionOutput(-1 - batch.loss_mask_T, batch.loss_mask_T)
+    )
+"""
+ANSWERS = {
+    "group-filter": "group filter of plugin slime-odd, group prompts.jsonl:e0:r0:d0: expected Keep, Drop or",
+    "sample-filter": "sample filter of plugin slime-odd, item 0, group prompts.jsonl:e0:r0:d0: Removal.position holds",
+    "buffer-filter": "buffer filter of plugin slime-odd, 4 groups held, 4 wanted: Selection.take holds position 0",
+    "reward-shaper": "reward shaper of plugin slime-odd, group prompts.jsonl:e0:r0:d0: expected a row of rewards, got",
+    "batch-transform": "batch transform of plugin slime-odd, sample 0 of group 0, column 'turn': expected a float, got",
+    "advantage-estimator": "advantage of plugin slime-odd: expected a float tensor of",
+    "loss-type": "loss of plugin slime-odd: expected a LossOutput, got Tensor",
+    "correction": "correction of plugin slime-odd, weights_T: holds -2; weights are 0 or more",
+}
+
+
+def install(install_plugin: Install, source: str) -> None:
+    install_plugin("slime-odd", {"slime_odd.py": HEADER + source}, entry_points={"odd": "slime_odd"})
+
+
+def test_a_column_belongs_to_one_transform(project: Project, slime: Slime, install_plugin: Install) -> None:
+    install(install_plugin, CLASH)
+    ran = slime("plan", "run.toml", "--batch-transform", "one", "--batch-transform", "two")
+    assert ran.code == 2
+    assert "batch transforms 'one' and 'two' both make the column 'turn': leave one of them out" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--generator", "the factory of generator 'odd' of plugin slime-odd made NoneType None; expected a Generator"),
+        ("--buffer", "the factory of buffer 'odd' of plugin slime-odd made list []; expected a Buffer"),
+        ("--reward-shaper", "the factory of reward_shaper 'odd' of plugin slime-odd raised ZeroDivisionError"),
+    ],
+)
+def test_what_a_factory_makes_is_looked_at_before_any_process_starts(
+    project: Project, slime: Slime, install_plugin: Install, flag: str, says: str
+) -> None:
+    install(install_plugin, NOTHING)
+    ran = slime("train", "run.toml", flag, "odd")
+    assert ran.code == 2
+    assert says in ran.err
+    assert not list((project.run / "logs").glob("*"))
+
+
+@pytest.mark.parametrize("flag", ANSWERS)
+def test_an_answer_that_breaks_its_contract_ends_the_run_by_name(
+    project: Project, slime: Slime, install_plugin: Install, flag: str
+) -> None:
+    install(install_plugin, BREAKS)
+    ran = slime("train", "run.toml", f"--{flag}", "odd", "--num-rollout", 1)
+    assert ran.code == 2
+    assert ANSWERS[flag] in ran.err
