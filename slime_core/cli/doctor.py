@@ -7,11 +7,13 @@ import warnings
 import click
 
 from slime_core.catalog import Catalog, PluginWarning
-from slime_core.cli.making import setup_of
+from slime_core.cli.making import SEED, setup_of
 from slime_core.cli.plugin_options import plugin_options, plugin_set
 from slime_core.doctor import Examined, examine
+from slime_core.isolation import Protection
 from slime_core.roles import Finding, Health
 from slime_core.sample import Json
+from slime_core.stats import PluginStats
 
 _MARKS = {Health.OK: ("ok     ", "green"), Health.WARNING: ("warning", "yellow"), Health.ERROR: ("error  ", "red")}
 
@@ -22,19 +24,20 @@ _MARKS = {Health.OK: ("ok     ", "green"), Health.WARNING: ("warning", "yellow")
 @plugin_options
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool, fix: bool) -> int:
-    r"""Look at this machine, this installation and its plugins; exit code 1 when something does not work.
+    """Look at this machine, this installation and its plugins; exit code 1 when something does not work.
 
     Plugins add checks of their own (the role `check`). Nothing is changed without --fix and your consent.
 
     \b
     slime doctor
     slime doctor --fix
-    """
+    """  # noqa: D301  # \b keeps click from filling the lines below it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # a finding says it
         catalog = Catalog.discover(plugin_set(ctx), strict=False)
     done: list[tuple[Examined, Finding, str]] = []
-    for examined in examine(catalog, setup_of(catalog)):
+    isolated = Protection(plugins=catalog.plugin_set, seed=SEED, stats=PluginStats())
+    for examined in examine(catalog, setup_of(catalog, isolated)):
         finding, did = examined.finding, ""
         if not as_json:
             _show(examined, finding)

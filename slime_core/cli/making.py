@@ -1,18 +1,22 @@
 """A setup for commands that build a choice without a run."""
 
+from functools import partial
+
 from slime_core.catalog import Catalog
+from slime_core.isolation import Protection
 from slime_core.roles import Setup
 
 SEED = 1234
 """The seed of a run that is given none."""
 
 
-def setup_of(catalog: Catalog, seed: int = SEED) -> Setup:
-    """What factories are given; `make` builds other choices of the same catalog."""
+def setup_of(catalog: Catalog, protection: Protection, seed: int = SEED) -> Setup:
+    """What factories are given; `make` builds other choices of the same catalog, and isolates rewards."""
 
     def make(role: str, name: str, **settings: object) -> object:
-        spec = catalog.find(role, name).spec
-        return spec.factory(spec.settings.model_validate(settings), setup)
+        found = catalog.find(role, name)
+        validated = found.spec.settings.model_validate(settings)
+        return protection.protect(found, validated, partial(found.spec.factory, validated, setup), name=name)
 
     setup = Setup(make, seed)
     return setup

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Self
 
@@ -20,7 +21,7 @@ from slime_core.stats import CallStats, PluginStats
 
 BLOCKED_S = 0.25
 """Seconds without a turn after which the loop counts as blocked."""
-BEAT_S = 0.1
+BEAT_S = 0.05
 """Seconds between two signs of life of the loop, and between two looks at them."""
 CORE = "slime_core"
 log = logging.getLogger(__name__)
@@ -65,38 +66,50 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._stop.wait(BEAT_S):
-            began, seen = self._beat, time.monotonic()
-            if seen - began < self._blocked_s + BEAT_S:
-                continue
-            culprit = self._culprit()
-            while self._beat == began and not self._stop.wait(BEAT_S / 2):
-                culprit = culprit or self._culprit()
-            if culprit is not None:
-                # The loop's next sign of life was due BEAT_S after the last one.
-                self._tell(*culprit, time.monotonic() - began - BEAT_S)
+            if time.monotonic() - self._beat > 2 * BEAT_S:
+                self._follow(self._beat)
 
-    def _culprit(self) -> tuple[CallStats, str] | None:
+    def _follow(self, beat: float) -> None:
+        """Look at the stack until the loop shows a sign of life, and tell of a call that was there long enough.
+
+        Only one and the same call counts: a thousand short ones in a row are no plugin's fault.
+        """
+        # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
+        suspect, since, until = self._look(), beat + BEAT_S, time.monotonic()
+        while self._beat == beat and not self._stop.wait(BEAT_S / 2):
+            seen, now = self._look(), time.monotonic()
+            if suspect is None or seen is None or seen.entry is not suspect.entry:
+                self._judge(suspect, until - since)
+                suspect, since = seen, now
+            until = now
+        self._judge(suspect, until - since)
+
+    def _judge(self, suspect: "_Seen | None", seconds: float) -> None:
+        if suspect is not None and seconds >= self._blocked_s:
+            self._tell(suspect, seconds)
+
+    def _look(self) -> "_Seen | None":
         """The call that the loop is in, and the line of the plugin."""
-        frame = sys._current_frames().get(self._thread_id)
         inside: list[FrameType] = []
-        for each in _outwards(frame):
+        for each in _outwards(sys._current_frames().get(self._thread_id)):
             calls = each.f_locals.get("calls")
             if isinstance(calls, CallStats):
-                return (calls, _place(self._own(inside, calls.plugin))) if inside else None
+                return _Seen(calls, each, _place(self._own(inside, calls.plugin))) if inside else None
             inside.append(each)
         for each in inside:
             if plugin := self._packages.get(_package(each)):
-                return self._stats.calls("task", plugin, plugin), _place(each)
+                return _Seen(self._stats.calls("task", plugin, plugin), each, _place(each))
         return None
 
     def _own(self, inside: list[FrameType], plugin: str) -> FrameType:
-        """The innermost frame of the plugin's own code; the innermost one not of the core where none is known."""
+        """The innermost frame of the plugin's own code; the outermost one not of the core where none is known."""
         for frame in inside:
             if self._packages.get(_package(frame)) == plugin:
                 return frame
         return next((frame for frame in reversed(inside) if _package(frame) != CORE), inside[-1])
 
-    def _tell(self, calls: CallStats, place: str, seconds: float) -> None:
+    def _tell(self, seen: "_Seen", seconds: float) -> None:
+        calls = seen.calls
         calls.blocked += seconds
         key = f"{calls.role}/{calls.name}"
         if key in self._told:
@@ -109,8 +122,18 @@ class Watchdog:
             what,
             calls.plugin,
             seconds,
-            place,
+            seen.place,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One look at the stack."""
+
+    calls: CallStats
+    entry: FrameType
+    """Where the core called the plugin; held, so that no later call has the same identity."""
+    place: str
 
 
 def packages_of(offered: Iterable[tuple[str, Callable[..., object]]]) -> dict[str, str]:

@@ -11,6 +11,8 @@ import pytest
 from slime_core.catalog import Catalog
 from slime_core.cli.making import setup_of
 from slime_core.doctor import core_checks, examine
+from slime_core.isolation import Protection
+from slime_core.stats import PluginStats
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]
@@ -98,7 +100,8 @@ def test_warnings_alone_do_not_fail(slime: Slime, add_checks: Install) -> None:
 def test_a_check_that_hangs_is_left_behind(add_checks: Install) -> None:
     add_checks("slow")
     catalog = Catalog.discover(strict=False)
-    findings = {each.name: each.finding for each in examine(catalog, setup_of(catalog), patience_s=0.5)}
+    setup = setup_of(catalog, Protection(plugins=catalog.plugin_set, seed=1, stats=PluginStats()))
+    findings = {each.name: each.finding for each in examine(catalog, setup, patience_s=0.5)}
     assert findings["slime-checks/slow"].text == "the check itself gave no answer in 0.5 s"
 
 

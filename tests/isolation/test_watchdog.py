@@ -87,6 +87,20 @@ def test_one_that_waits_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
     assert "plugin/reward/math/blocked" not in stats.take()
 
 
+def test_many_short_calls_in_a_row_are_nobodys_fault(caplog: pytest.LogCaptureFixture) -> None:
+    stats = PluginStats()
+    shorts = reward(stats, blocks)
+
+    async def watched() -> None:
+        with Watchdog(stats, PACKAGES):
+            await asyncio.sleep(0.1)
+            await asyncio.gather(*(shorts(make_sample("0.001"), CONTEXT) for _ in range(1000)))
+
+    with caplog.at_level(logging.WARNING):
+        run(watched())
+    assert not caplog.records
+
+
 def test_blocking_that_is_no_plugins_is_not_laid_at_ones_door(caplog: pytest.LogCaptureFixture) -> None:
     async def watched() -> None:
         with Watchdog(PluginStats(), {"somebody_else": "slime-else"}):

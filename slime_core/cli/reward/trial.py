@@ -57,7 +57,7 @@ class Trial:
         spec = registered.spec
         self._stats = PluginStats()
         self._protection = Protection(plugins=catalog.plugin_set, seed=SEED, stats=self._stats)
-        build = partial(spec.factory, settings, setup_of(catalog))
+        build = partial(spec.factory, settings, setup_of(catalog, self._protection))
         self._reward = self._protection.protect(registered, settings, build, name=name)
         self._plugin = registered.plugin
         self._grouped = isinstance(spec, GroupRewardSpec)
