@@ -26,6 +26,8 @@ _ALIAS_HELP = {
     "eps_clip_c": ("FLOAT", "Dual clip constant."),
     "grpo_std_normalization": ("true|false", "Divide advantages by the group's standard deviation."),
     "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
+    "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis)."),
+    "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis)."),
 }
 
 
@@ -45,7 +47,7 @@ class RunCommand(click.Command):
             _role_option(role) for role in SELECTABLE
         ]
         self.sections["slime's names for settings of these choices"] = [
-            click.Option([_flag(key)], metavar=metavar, help=text) for key, (metavar, text) in _ALIAS_HELP.items()
+            click.Option([_flag(key)], metavar=_ALIAS_HELP[key][0], help=_ALIAS_HELP[key][1]) for key in ALIASES
         ]
         self.params += [option for options in self.sections.values() for option in options]
 

@@ -268,8 +268,9 @@ metadata.distributions = lambda **given: (each for each in found(**given) if eac
 def test_no_plugin_that_offers_the_reward(project: Project) -> None:
     ran = installed("train", "run.toml", "--reward", "math", at=project.root, hidden="slime-reward-math")
     assert ran.returncode == 2
-    assert ran.stderr.startswith("error: no reward 'math'. No loaded plugin offers a reward. Install slime-reward-math")
-    assert "pip install" in ran.stderr
+    assert ran.stderr.startswith("error: no reward 'math'.")
+    assert "'math' comes with slime-reward-math." in ran.stderr
+    assert "pip install ./plugins/slime-reward-math" in ran.stderr
     assert not project.run.exists()
 
 
