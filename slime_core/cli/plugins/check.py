@@ -32,7 +32,7 @@ _COLOURS = {
 @plugin_options
 @click.pass_context
 def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
-    r"""Run the contract kit on NAME: an installed plugin, a module file, or a project folder that is not installed.
+    """Run the contract kit on NAME: an installed plugin, a module file, or a project folder that is not installed.
 
     Without NAME, on every plugin that is installed besides slime-core. Exit code 1 when a check fails.
 
@@ -40,7 +40,7 @@ def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
     slime plugins check slime-reward-math
     slime plugins check ./my_plugin.py
     slime plugins check ../slime-reward-mine
-    """
+    """  # noqa: D301  # \b keeps click from filling the lines below it
     plugins = plugin_set(ctx)
     rows: list[Json] = []
     passed = True

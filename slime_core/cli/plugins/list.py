@@ -24,7 +24,7 @@ _COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow", "unknown": 
 @plugin_options
 @click.pass_context
 def list_command(ctx: click.Context, role: str | None, as_json: bool, requirements: bool) -> None:
-    r"""List plugins in the order of hook calls, with what they offer; broken ones with the reason.
+    """List plugins in the order of hook calls, with what they offer; broken ones with the reason.
 
     \b
     slime plugins list
@@ -33,7 +33,7 @@ def list_command(ctx: click.Context, role: str | None, as_json: bool, requiremen
 
     What a plugin offers is remembered since it was last loaded. Nothing is imported, unless --role asks for what is
     not known yet.
-    """
+    """  # noqa: D301  # \b keeps click from filling the lines below it
     if role is not None:
         role = _known(role)
     listed = list_plugins(plugin_set(ctx), load=role is not None)

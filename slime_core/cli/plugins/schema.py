@@ -17,12 +17,12 @@ from slime_core.roles import SPECS
 @plugin_options
 @click.pass_context
 def schema(ctx: click.Context, name: str, role: str | None) -> None:
-    r"""Print the JSON Schema (2020-12) of the settings of a choice: what may stand in its section of the run file.
+    """Print the JSON Schema (2020-12) of the settings of a choice: what may stand in its section of the run file.
 
     \b
     slime plugins schema reward/math
     slime plugins schema local --role engine
-    """
+    """  # noqa: D301  # \b keeps click from filling the lines below it
     found = find_choices(open_catalog(ctx, name), name, role)
     if len(found) > 1:
         several = ", ".join(f"{each.spec.role}/{each.qualified}" for each in found)

@@ -24,14 +24,14 @@ from slime_core.cli.plugins.find import find_choices, find_plugin, open_catalog
 @plugin_options
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    r"""Show a plugin, or a choice: where it is, its settings, how its calls are isolated, its hooks in call order.
+    """Show a plugin, or a choice: where it is, its settings, how its calls are isolated, its hooks in call order.
 
     \b
     slime plugins show slime-reward-math
     slime plugins show reward/math
     slime plugins show slime-reward-math/math
     slime plugins show ./my_plugin.py
-    """
+    """  # noqa: D301  # \b keeps click from filling the lines below it
     catalog = open_catalog(ctx, name)
     status = find_plugin(catalog, name)
     plugin = describe_plugin(catalog, status) if status else None

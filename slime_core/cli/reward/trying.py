@@ -58,7 +58,7 @@ def try_command(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    r"""Score the samples of a file with the reward NAME, without training; exit code 1 when a call failed.
+    """Score the samples of a file with the reward NAME, without training; exit code 1 when a call failed.
 
     Calls are isolated and limited as in a run. The files in samples/ of a run folder can be scored as they are.
 
@@ -66,7 +66,7 @@ def try_command(
     slime reward try math --data runs/first/samples/rollout_000003.jsonl
     slime reward try ./my.py:score --data rows.jsonl --response-key output --label-key answer
     slime reward try ranking --data rows.jsonl --group-key group --group-reward.ranking.top 2
-    """
+    """  # noqa: D301  # \b keeps click from filling the lines below it
     keys = Keys(prompt_key, response_key, label_key, metadata_key, group_key)
     rows = read_sample_rows(data, keys, limit)
     catalog = discover(ctx)
