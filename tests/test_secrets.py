@@ -58,6 +58,19 @@ def test_settings_get_the_value_at_every_depth() -> None:
     assert made.nested.token.get_secret_value() == VALUE
 
 
+def test_a_default_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ByDefault(Settings):
+        key: SecretStr = SecretStr("$env:JUDGE_KEY")
+        url: str = "$env:JUDGE_URL"
+
+    monkeypatch.setenv("JUDGE_URL", "http://judge")
+    made = ByDefault()
+    assert (made.key.get_secret_value(), made.url) == (VALUE, "http://judge")
+    monkeypatch.delenv("JUDGE_URL")
+    with pytest.raises(ValidationError, match="JUDGE_URL is not set"):
+        ByDefault()
+
+
 def test_no_form_of_settings_shows_the_value() -> None:
     choice = Choice("reward", "judge", "slime-judge", judge())
     for text in (repr(choice), str(choice.settings), f"{choice.settings!r}", str(choice)):

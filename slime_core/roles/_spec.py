@@ -69,6 +69,8 @@ def _read(value: object, *, allowed: bool) -> object:
             return {key: _read(each, allowed=allowed) for key, each in value.items()}
         case list():
             return [_read(each, allowed=allowed) for each in value]
+        case SecretStr() if (words := value.get_secret_value()).startswith(PREFIX):  # a default
+            return _read(words, allowed=allowed)
     return value
 
 
