@@ -16,7 +16,6 @@ from slime_core.errors import DataError
 from slime_core.roles import PromptFile, Tokenizer
 from slime_core.sample import Json, Message
 
-
 NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
 """Keys of a row's metadata that name a choice for its samples, in slime's words, and the role of each."""
 
