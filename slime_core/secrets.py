@@ -68,7 +68,9 @@ class Redactor:
             case int() | float():
                 return self._known.get(str(data), data) if len(str(data)) >= SHORTEST else data
         masked = unmask(data)
-        return data if masked is None else self._known.get(masked, str(data))
+        if masked is None:
+            return data
+        return masked if masked.startswith(PREFIX) else self._known.get(masked, str(data))
 
     def within(self, data: object) -> dict[str, str]:
         """The secrets in plain data, words by value: what a process that gets the data must hide too."""
