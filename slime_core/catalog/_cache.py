@@ -29,6 +29,7 @@ from typing import Protocol, TypeVar, cast
 from slime_core.catalog._candidates import CORE
 from slime_core.catalog.status import PluginPhase, PluginState
 from slime_core.sample import Json
+from slime_core.secrets import REDACTOR
 
 SCHEMA_VERSION = 1
 NamedT = TypeVar("NamedT", bound="Named")
@@ -148,7 +149,7 @@ class PluginCache:
                 "import_path": _import_path(),
                 "facts": {**asdict(facts), "state": facts.state.value, "phase": facts.phase.value},
             }
-        text = json.dumps({"schema_version": SCHEMA_VERSION, "plugins": entries})
+        text = REDACTOR.redact(json.dumps({"schema_version": SCHEMA_VERSION, "plugins": entries}))
         file = _cache_file()
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -200,6 +200,14 @@ def test_a_schema_of_several_roles_wants_the_role(slime: Slime) -> None:
     assert slime("plugins", "schema", "local", "--role", "engine").json()["properties"].keys() == {"workers"}
 
 
+def test_a_default_that_cannot_be_made_is_named(slime: Slime, install_plugin: Install) -> None:
+    source = JUDGE.replace("url: str = Field(", "url: str = Field(default_factory=lambda: 1 / 0, ")
+    install_plugin("slime-reward-judge", {"judging.py": source}, entry_points={"reward-judge": "judging"})
+    ran = slime("plugins", "show", "judge")
+    assert ran.code == 2
+    assert "slime-reward-judge/judge: the default of setting 'url' raised ZeroDivisionError" in ran.err
+
+
 def test_showing_names_no_secret(slime: Slime, judge: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "hunter2hunter2")
     assert "hunter2" not in slime("plugins", "show", "judge").out + slime("plugins", "schema", "judge").out

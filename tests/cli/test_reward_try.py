@@ -20,7 +20,7 @@ REWARDS = """
 import os
 import time
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from slime_core import NotApplicable, RewardSpec, Score, Settings, Unscored, hookimpl
 from slime_core.roles import GroupRewardSpec, Isolation
@@ -53,6 +53,18 @@ async def picky(sample, ctx):
     return Score(1.0)
 
 
+class LeakySettings(Settings):
+    key: SecretStr
+
+
+class Leaky:
+    def __init__(self, settings, setup):
+        self.key = settings.key.get_secret_value()
+
+    async def __call__(self, sample, ctx):
+        raise ValueError(f"http://judge?key={self.key}")
+
+
 def pid(sample, ctx):
     return Score(float(os.getpid()))
 
@@ -76,6 +88,7 @@ def slime_rewards():
     yield RewardSpec("length", Length, LengthSettings, "Length of the response")
     yield RewardSpec.from_function("picky", picky)
     yield RewardSpec.from_function("pid", pid)
+    yield RewardSpec("leaky", Leaky, LeakySettings)
     yield RewardSpec.from_function("blocking", blocking)
     yield RewardSpec("sleepy", lambda settings, setup: sleepy, isolation=Isolation.PROCESS, timeout_s=0.3)
 
@@ -282,6 +295,22 @@ def test_scored_rows_are_written(slime: Slime) -> None:
         (7, 2.0, {"letters": 2.0}),
         (8, 3.0, {"letters": 3.0}),
     ]
+
+
+def test_what_a_model_wrote_reaches_the_terminal_harmless(slime: Slime) -> None:
+    Path("rows.jsonl").write_text('{"response": "\\u001b[2Jx \\ud800 \\u0007"}\n')
+    ran = slime("reward", "try", "length", "--data", "rows.jsonl", "--out", "scored.jsonl")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0].endswith("�[2Jx � �")
+
+
+def test_secrets_are_not_written(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "hunter2hunter2")
+    flags = ("--reward.leaky.key", "$env:JUDGE_KEY", "--out", "scored.jsonl")
+    ran = slime("reward", "try", "leaky", "--data", responses("a"), *flags)
+    assert ran.code == 1
+    assert "hunter2" not in ran.out + ran.err + Path("scored.jsonl").read_text()
+    assert "$env:JUDGE_KEY" in Path("scored.jsonl").read_text()
 
 
 def test_a_place_that_cannot_be_written_is_an_error(slime: Slime) -> None:

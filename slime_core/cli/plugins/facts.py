@@ -10,6 +10,7 @@ from typing import Annotated, TypedDict, Union, get_args, get_origin
 from pydantic_core import to_jsonable_python
 
 from slime_core.catalog import Catalog, PluginStatus, Registered, place_of
+from slime_core.errors import PluginError
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, RankHookSpecs, RunHookSpecs
 from slime_core.roles import SPECS, CallSpec, describe_isolation
 from slime_core.sample import Json
@@ -123,7 +124,10 @@ def describe_choice(registered: Registered) -> ChoiceRow:
 
 def _settings(registered: Registered) -> Iterator[SettingRow]:
     for key, info in registered.spec.settings.model_fields.items():
-        default = None if info.is_required() else info.get_default(call_default_factory=True)
+        try:
+            default = None if info.is_required() else info.get_default(call_default_factory=True)
+        except Exception as error:  # a factory is a plugin's code
+            raise PluginError(f"{registered.qualified}: the default of setting {key!r} raised {error!r}") from error
         yield SettingRow(
             key=key,
             type=type_name(info.annotation),

@@ -18,6 +18,7 @@ from slime_core.errors import ConfigError, DataError, UnknownName
 from slime_core.roles import Settings
 from slime_core.sample import Json
 from slime_core.score import NotApplicable, Score, Unscored
+from slime_core.secrets import REDACTOR
 
 SHOWN = 60
 """Characters of a response that are shown."""
@@ -123,7 +124,8 @@ async def _score(trial: Trial, rows: list[SampleRow], *, quiet: bool) -> list[An
 
 def _show(answer: Answer) -> None:
     row = answer.row
-    response = " ".join(row.sample.response.split())
+    # A model may write anything: half a surrogate pair, or what a terminal takes for a command.
+    response = "".join(each if each.isprintable() else "�" for each in " ".join(row.sample.response.split()))
     shown = response if len(response) <= SHOWN else f"…{response[1 - SHOWN :]}"
     said, colour = _said(answer)
     click.echo(f"{row.number:5}  {click.style(said, fg=colour)}  {click.style(shown, dim=True)}".rstrip())
@@ -171,6 +173,6 @@ def _as_plain_data(registered: Registered, answers: list[Answer], summary: Summa
 def _write(out: Path, answers: list[Answer]) -> None:
     lines = (json.dumps({**each.row.values, **_outcome(each)}, ensure_ascii=False) + "\n" for each in answers)
     try:
-        out.write_text("".join(lines), encoding="utf-8", errors="backslashreplace", newline="\n")
+        out.write_text(REDACTOR.redact("".join(lines)), encoding="utf-8", errors="backslashreplace", newline="\n")
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror}") from None
