@@ -13,7 +13,7 @@ from slime_core.scaffold import KINDS, Names
 
 
 def test_every_role_and_both_kinds_of_hooks_can_be_scaffolded() -> None:
-    assert {kind.key for kind in KINDS.values()} <= {*PROVIDER_OF_ROLE, "run_hooks", "rank_hooks"}
+    assert {kind.key for kind in KINDS.values()} == {*PROVIDER_OF_ROLE, "run_hooks", "rank_hooks"}
 
 
 @pytest.mark.parametrize("kind", ["data-source", "data_source"])
