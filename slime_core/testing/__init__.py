@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slime_core.testing.engine_contract import EngineContract
     from slime_core.testing.fake_engine import FakeEngine
     from slime_core.testing.generator import GeneratorContract
+    from slime_core.testing.group_reward import GroupRewardContract
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
     from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ALL_CHECKS": "registry",
+    "CONTRACTS": "registry",
     "AdvantageContract": "tensors.advantage",
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
-    "CONTRACTS": "registry",
     "CharTokenizer": "engine",
     "CheckInfo": "contract",
     "CheckResult": "contract",
@@ -49,6 +50,7 @@ _HOMES = {
     "EngineContract": "engine_contract",
     "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
+    "GroupRewardContract": "group_reward",
     "LossContract": "tensors.loss",
     "PluginPackageContract": "package",
     "PluginReport": "report",
@@ -81,6 +83,7 @@ __all__ = [
     "EngineContract",
     "FakeEngine",
     "GeneratorContract",
+    "GroupRewardContract",
     "LossContract",
     "PluginPackageContract",
     "PluginReport",

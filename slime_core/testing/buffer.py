@@ -1,4 +1,4 @@
-"""BufferContract: what every buffer must keep, BUF-001 to BUF-008.
+"""BufferContract: what every buffer must keep, BUF-001 to BUF-009.
 
     class TestPriority(BufferContract):
         choice = "slime-buffer-priority/priority"
@@ -48,7 +48,7 @@ class BufferContract(RoleContract[BufferSpec]):
         require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
         require(len(self._build()) == 0, f"a new buffer holds {len(self._build())} groups")
 
-    @check("BUF-002")
+    @check("BUF-002", needs=("BUF-001",))
     def test_it_hands_out_what_was_added_and_no_more_than_wanted(self) -> None:
         """`sample(want)` returns at most `want` distinct groups, each of which was added before."""
         buffer, added = self._build(), set()
@@ -60,7 +60,7 @@ class BufferContract(RoleContract[BufferSpec]):
             require(len(set(ids)) == len(ids), "one draw holds the same group twice")
             require(set(ids) <= added, "a group came that was never added")
 
-    @check("BUF-003")
+    @check("BUF-003", needs=("BUF-001",))
     def test_every_group_of_a_draw_has_a_weight(self) -> None:
         """`Draw.weights` are finite factors above 0 of the groups' losses, one each; 1.0 without priorities."""
         buffer = self._build()
@@ -71,7 +71,7 @@ class BufferContract(RoleContract[BufferSpec]):
             wrong = [weight for weight in draw.weights if not (math.isfinite(weight) and weight > 0)]
             require(not wrong, f"weights must be finite and above 0, found {wrong}")
 
-    @check("BUF-004")
+    @check("BUF-004", needs=("BUF-001", "BUF-005", "BUF-008"))
     def test_a_group_is_handed_out_once(self) -> None:
         """Training twice on a group that promises one use is off-policy; a buffer that means it says `replays`."""
         if self.replays:
@@ -85,7 +85,7 @@ class BufferContract(RoleContract[BufferSpec]):
         again = [str(group_id) for group_id, count in uses.items() if count > 1]
         require(not again, f"handed out more than once: {', '.join(again)}")
 
-    @check("BUF-005")
+    @check("BUF-005", needs=("BUF-001", "BUF-008"))
     def test_nothing_comes_of_nothing(self) -> None:
         """An empty buffer, and a draw of 0, give an empty draw; neither is an error."""
         buffer = self._build()
@@ -93,7 +93,7 @@ class BufferContract(RoleContract[BufferSpec]):
         buffer.add(_groups(0))
         require(not buffer.sample(0, _context(0)).groups, "0 groups were wanted, some came")
 
-    @check("BUF-006")
+    @check("BUF-006", needs=("BUF-001", "BUF-007"))
     def test_a_saved_buffer_continues_as_if_nothing_had_happened(self) -> None:
         """`state_dict` is plain JSON with every held group, priority and random state; a crash must lose none."""
         for cut in range(ROUNDS):
@@ -106,7 +106,7 @@ class BufferContract(RoleContract[BufferSpec]):
             expected, found = (self._play(each, range(cut, ROUNDS)) for each in (buffer, resumed))
             require(found == expected, f"saved after {cut} rounds: the draws that follow differ after a resume")
 
-    @check("BUF-007")
+    @check("BUF-007", needs=("BUF-001",))
     def test_what_is_evicted_is_named_once_and_gone(self) -> None:
         """`evict` returns the reason of each group that will never be trained; the ledger ends it there."""
         buffer, added, evicted = self._build(), set(), Counter[GroupId]()
@@ -119,12 +119,23 @@ class BufferContract(RoleContract[BufferSpec]):
         require(set(evicted) <= added, "a group was evicted that was never added")
         require(all(count == 1 for count in evicted.values()), "a group was evicted more than once")
 
-    @check("BUF-008")
+    @check("BUF-008", needs=("BUF-001",))
     def test_two_buffers_share_nothing(self) -> None:
         """Evaluation, tests and a second run have buffers of their own: keep state in `self`."""
         one, other = self._build(), self._build()
         one.add(_groups(0))
         require(len(other) == 0, "a group added to one buffer is in another one")
+
+    @check("BUF-009", needs=("BUF-001",))
+    def test_groups_come_out_as_they_went_in(self) -> None:
+        """What is trained must be what was sampled: a buffer keeps its notes in `group.metadata`, and nowhere else."""
+        buffer, samples = self._build(), dict[GroupId, object]()
+        for round_, groups in _rounds():
+            samples |= {group.id: [sample.to_dict() for sample in group.samples] for group in groups}
+            buffer.add(groups)
+            for group in buffer.sample(3, _context(round_)).groups:
+                same = [sample.to_dict() for sample in group.samples] == samples[group.id]
+                require(same, f"group {group.id} was changed while it was held")
 
     def _build(self) -> Buffer:
         return self.spec.factory(self.validated(), BufferSetup(self.make, SEED, buffer_filter=_OldestFirst()))

@@ -1,4 +1,4 @@
-"""BufferFilterContract: what every buffer filter must keep, BFL-001 to BFL-005.
+"""BufferFilterContract: what every buffer filter must keep, BFL-001 to BFL-006.
 
     class TestNewestFirst(BufferFilterContract):
         choice = "slime-buffer-newest/newest"
@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
+from unittest import SkipTest
 
 from slime_core.catalog import check_selection
 from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection
@@ -37,14 +38,14 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
         built: object = self._build()
         require(isinstance(built, BufferFilter), f"the factory returned {built!r}, which has no method `select`")
 
-    @check("BFL-002")
+    @check("BFL-002", needs=("BFL-001",))
     def test_a_selection_is_within_what_is_held_and_wanted(self) -> None:
         """Take at most `want` positions of the given sequence, each once, and drop none that is taken."""
         for groups, want in _situations():
             returned = self._select(groups, want)
             check_selection(returned, plugin=type(self).__name__, held=len(groups), want=want)
 
-    @check("BFL-003")
+    @check("BFL-003", needs=("BFL-001",))
     def test_the_held_groups_stay_as_they_were(self) -> None:
         """A filter chooses and the buffer removes: do not sort, pop or change what is given."""
         for groups, want in _situations():
@@ -53,7 +54,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
             require(given == groups, "select changed the sequence of groups that it was given")
             require(_snapshot(given) == before, "select changed a group")
 
-    @check("BFL-004")
+    @check("BFL-004", needs=("BFL-001",))
     def test_the_same_question_gets_the_same_answer(self) -> None:
         """A resumed run asks again and must get the same: keep no memory, and draw from `setup.seed`."""
         for groups, want in _situations():
@@ -63,11 +64,27 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
             same = _positions(first) == _positions(second) == _positions(fresh)
             require(same, f"asked for {want} of {len(groups)} groups: {first}, then {second}, a new one {fresh}")
 
-    @check("BFL-005")
+    @check("BFL-005", needs=("BFL-001",))
     def test_something_fresh_is_taken(self) -> None:
         """With 64 groups of the current weights and 8 wanted, taking none would stop the training."""
         groups = [make_group(draw, weight_version=VERSION) for draw in range(64)]
         require(len(self._select(groups, 8).take) > 0, "64 fresh groups are held, 8 are wanted, none is taken")
+
+    @check("BFL-006", needs=("BFL-001", "BFL-002", "BFL-005"))
+    def test_any_groups_can_be_held(self) -> None:
+        """Groups come in all sizes and ages, unscored, partly scored, or all alike: choose among them too.
+
+        Hypothesis makes them up; without it (`pip install hypothesis`) the check is skipped.
+        """
+        try:
+            from slime_core.testing.drawn import for_any_groups
+        except ModuleNotFoundError as error:
+            raise SkipTest(f"needs hypothesis: {error}") from error
+
+        def chosen_well(groups: Sequence[Group], want: int) -> None:
+            check_selection(self._select(groups, want), plugin=type(self).__name__, held=len(groups), want=want)
+
+        for_any_groups(chosen_well)
 
     def _build(self) -> BufferFilter:
         return self.spec.factory(self.validated(), self.setup())

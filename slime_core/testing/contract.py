@@ -27,6 +27,7 @@ from slime_core.hookspecs import API_VERSION
 
 ContractT = TypeVar("ContractT", bound="Contract")
 ValueT = TypeVar("ValueT")
+NOT_RUN = "not run: "
 
 
 class CheckStatus(enum.Enum):
@@ -211,11 +212,10 @@ class Contract:
         why = ""
         if int(info.since) > int(self.declared_api()):
             why = f"new in plugin API {info.since}; the plugin is written for {self.declared_api()}"
-        for needed in info.needs:
-            found = self.result(needed)
+        for found in map(self.result, info.needs):
             if found.status is CheckStatus.FAILED:
-                why = why or f"not run: {needed} failed"
-            elif found.detail.startswith("not run:"):
+                why = why or f"{NOT_RUN}{found.identity} failed"
+            elif found.status is CheckStatus.SKIPPED and found.detail.startswith(NOT_RUN):
                 why = why or found.detail
         if why:
             self._note(info, CheckStatus.SKIPPED, why)

@@ -1,4 +1,4 @@
-"""DataSourceContract: what every data source must keep, SRC-001 to SRC-008.
+"""DataSourceContract: what every data source must keep, SRC-001 to SRC-009.
 
     class TestMixture(DataSourceContract):
         choice = "slime-data-mixture/mixture"
@@ -47,7 +47,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
         require(len(self._build()) > 0, "an epoch has no prompts")
 
-    @check("SRC-002")
+    @check("SRC-002", needs=("SRC-001", "SRC-009"))
     def test_a_draw_is_exactly_as_many_groups_as_wanted(self) -> None:
         """A source never ends: after the last row another epoch begins, within one draw if need be."""
         source = self._build()
@@ -55,7 +55,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             groups = _draw(source, count)
             require(len(groups) == count, f"{count} groups were wanted, {len(groups)} came")
 
-    @check("SRC-003")
+    @check("SRC-003", needs=("SRC-001", "SRC-009"))
     def test_groups_hold_pending_samples_ready_to_generate(self) -> None:
         """Each group has `n_samples_per_prompt` samples with status PENDING, a prompt, and their place in the group."""
         for group in _draw(self._build(), 4):
@@ -67,7 +67,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             numbers = {sample.group_index for sample in group.samples}
             require(len(numbers) == 1 and None not in numbers, f"group_index within a group: {numbers}")
 
-    @check("SRC-004")
+    @check("SRC-004", needs=("SRC-001", "SRC-009"))
     def test_every_group_has_an_identity_of_its_own(self) -> None:
         """Seeds and ledger go by `group.id`, metrics by `group_index`; neither may ever come again."""
         groups = _draw(self._build(), 3 * len(self._build()))
@@ -75,7 +75,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         numbers = {group.samples[0].group_index for group in groups}
         require(len(numbers) == len(groups), "two groups have the same group_index")
 
-    @check("SRC-005")
+    @check("SRC-005", needs=("SRC-001", "SRC-007", "SRC-009"))
     def test_a_saved_source_continues_as_if_nothing_had_happened(self) -> None:
         """`state_dict` is plain JSON with position, order and requeued groups; a resume repeats and skips no row."""
         for cut in range(ROUNDS):
@@ -87,7 +87,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
             expected, found = (_play(each, ROUNDS) for each in (source, resumed))
             require(found == expected, f"saved after {cut} draws: what is drawn next differs after a resume")
 
-    @check("SRC-006")
+    @check("SRC-006", needs=("SRC-001", "SRC-009"))
     def test_returned_groups_come_first(self) -> None:
         """What was interrupted is drawn again before anything new, whole and in order."""
         source = self._build()
@@ -96,13 +96,13 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         again = [group.id for group in _draw(source, 3)[:2]]
         require(again == [group.id for group in returned], f"2 groups were returned; the next draw begins with {again}")
 
-    @check("SRC-007")
+    @check("SRC-007", needs=("SRC-001", "SRC-009"))
     def test_the_seed_decides_the_order(self) -> None:
         """Two sources of one seed draw alike, in any process: shuffle with `setup.seed`, never with `random` alone."""
         one, other = (_play(self._build(), ROUNDS) for _ in range(2))
         require(one == other, "two sources of the same seed draw differently")
 
-    @check("SRC-008")
+    @check("SRC-008", needs=("SRC-001", "SRC-009"))
     def test_an_epoch_holds_every_row_once(self) -> None:
         """Rows drawn more often than others weigh more in the training than the data says."""
         if not self.spec.reads_prompt_data:
@@ -111,6 +111,14 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         for epoch in range(2):
             rows = sorted(group.id.row for group in _draw(source, len(source)))
             require(rows == sorted(set(rows)), f"epoch {epoch} holds rows {rows}")
+
+    @check("SRC-009", needs=("SRC-001",))
+    def test_two_sources_share_nothing(self) -> None:
+        """Training and evaluation have sources of their own: keep the place, the order and what came back in `self`."""
+        one, other = self._build(), self._build()
+        before = json.dumps(one.state_dict(), sort_keys=True)
+        _play(other, ROUNDS)
+        require(json.dumps(one.state_dict(), sort_keys=True) == before, "drawing from one source moved another one")
 
     def _build(self) -> DataSource:
         setup = DataSourceSetup(

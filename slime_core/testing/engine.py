@@ -63,16 +63,23 @@ class ScriptedEngine:
     length: int = 3
     """Tokens of a response, the stop token not counted, as far as the budget allows."""
     error: Exception | None = None
-    """Raised by every request, if given."""
+    """Raised by requests, if given."""
+    errors: int | None = None
+    """How many requests, from the first one on, raise it; None: all."""
+    delay_s: float = 0.001
+    """Seconds that a response takes."""
     weight_version: int = 7
     """Version it reports."""
+    requests: int = 0
+    """How often it was asked."""
     calls: list[Call] = field(default_factory=list)
     """What was answered, in order."""
 
     async def generate(self, prompt: Sequence[int], sampling: SamplingParams) -> GenerateOutput:
         """Answer one request, after other tasks had a turn."""
-        await asyncio.sleep(0.001)
-        if self.error is not None:
+        await asyncio.sleep(self.delay_s)
+        self.requests += 1
+        if self.error is not None and (self.errors is None or self.requests <= self.errors):
             raise self.error
         count = sampling.max_new_tokens if self.finish is FinishReason.LENGTH else self.length
         tokens = [ord("a") + sum(prompt) % 26] * min(count, sampling.max_new_tokens)

@@ -15,6 +15,7 @@ from slime_core.testing.contract import CheckInfo, Contract
 from slime_core.testing.data_source import DataSourceContract
 from slime_core.testing.engine_contract import EngineContract
 from slime_core.testing.generator import GeneratorContract
+from slime_core.testing.group_reward import GroupRewardContract
 from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.reward import RewardContract
 from slime_core.testing.tensors.advantage import AdvantageContract
@@ -27,6 +28,7 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
         "data_source": DataSourceContract,
         "generator": GeneratorContract,
         "reward": RewardContract,
+        "group_reward": GroupRewardContract,
         "buffer": BufferContract,
         "buffer_filter": BufferFilterContract,
         "advantage": AdvantageContract,

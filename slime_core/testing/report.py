@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slime_core.catalog import Catalog, PluginStatus, did_you_mean
+from slime_core.catalog import ALL_INSTALLED, Catalog, PluginStatus, did_you_mean
 from slime_core.errors import UnknownName
 from slime_core.roles import SPECS, PluginSet
 from slime_core.sample import Json
@@ -21,7 +21,6 @@ from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.registry import CONTRACTS
 from slime_core.testing.role import catalog_of
 
-ALL_INSTALLED = PluginSet()
 BUDGET_S = 5.0
 """CPU seconds that the kit may take for one plugin of ordinary size; a report over it says so."""
 

@@ -11,11 +11,12 @@ import importlib.metadata
 import inspect
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import ClassVar, Generic, TypeVar, cast
+from unittest import SkipTest
 
-from slime_core.catalog import Catalog, PluginWarning, Registered
+from slime_core.catalog import ALL_INSTALLED, Catalog, PluginWarning, Registered
 from slime_core.roles import PluginSet, Settings, Setup, Spec
 from slime_core.testing.contract import Contract, require
 from slime_core.testing.protected import SEED, placed, protected
@@ -32,7 +33,7 @@ class RoleContract(Contract, Generic[SpecT]):
     """The choice: a name for the catalog, or a spec."""
     settings: ClassVar[Mapping[str, object]] = {}
     """Its settings."""
-    plugins: ClassVar[PluginSet] = PluginSet()
+    plugins: ClassVar[PluginSet] = ALL_INSTALLED
     """Which plugins the catalog is made of."""
 
     @cached_property
@@ -52,6 +53,9 @@ class RoleContract(Contract, Generic[SpecT]):
 
     def validated(self) -> Settings:
         """The choice's settings, as a run file's section would be validated."""
+        missing = [key for key, info in self.spec.settings.model_fields.items() if info.is_required()]
+        if missing and self.automatic:
+            raise SkipTest(f"needs the author's `settings`: {', '.join(missing)} must be given")
         return self.spec.settings.model_validate(dict(self.settings))
 
     def make(self, role: str, name: str, **settings: object) -> object:
@@ -61,6 +65,10 @@ class RoleContract(Contract, Generic[SpecT]):
         validated = found.spec.settings.model_validate(settings)
         build = partial(found.spec.factory, validated, self.setup())
         return protected(found, validated, build, catalog.plugin_set)
+
+    def built(self) -> object:
+        """What the factory makes, in this process and unprotected."""
+        return self.spec.factory(self.validated(), self.setup())
 
     def isolated(self) -> object:
         """What the factory makes, where its spec says that its calls run."""
@@ -75,6 +83,16 @@ class RoleContract(Contract, Generic[SpecT]):
     def declared_api(self) -> str:
         """SLIME_API of the module that defines the factory, of a package around it, or of its entry point's module."""
         return self.api or _declared(self.spec) or super().declared_api()
+
+
+def require_called_as(made: object, *arguments: str) -> None:
+    """Fail the running check unless what a factory made can be called with these positional arguments."""
+    require(callable(made), f"the factory returned {made!r:.80}, which cannot be called")
+    signature = inspect.signature(cast(Callable[..., object], made))
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise AssertionError(f"it takes {signature}, and is called as ({', '.join(arguments)}): {error}") from None
 
 
 def catalog_of(plugins: PluginSet) -> Catalog:

@@ -1,183 +1,44 @@
 import asyncio
 import itertools
 import signal
-import time
-from collections.abc import Callable, Coroutine
-
-import pytest
 
 from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup, Unscored, Verdict
-from slime_core.roles import Isolation
 from slime_core.testing import CheckStatus, RewardContract, make_sample
 
-Function = Callable[[Sample, RewardContext], Coroutine[object, object, Verdict]]
+GOOD, BAD = make_sample(response="4", label="4"), make_sample(response="5", label="4")
 
 
 async def exact(sample: Sample, ctx: RewardContext) -> Verdict:
-    await asyncio.sleep(0)
-    if sample.label is None:
-        return Unscored("no label")
-    return Score(float(sample.response == sample.label))
+    return Unscored("no label") if sample.label is None else Score(float(sample.response == sample.label))
 
 
-def contract_of(spec: RewardSpec) -> type[RewardContract]:
-    class Subject(RewardContract):
-        choice = spec
-        good = make_sample(response="4", label="4")
-        bad = make_sample(response="5", label="4")
-
-    return Subject
+def contract_of(spec: RewardSpec, **attributes: object) -> type[RewardContract]:
+    return type("Subject", (RewardContract,), {"choice": spec, "good": GOOD, "bad": BAD} | attributes)
 
 
-def failing(contract: type[RewardContract]) -> set[str]:
-    return {result.identity for result in contract.report() if result.status is CheckStatus.FAILED}
-
-
-def spec_of(function: Function) -> RewardSpec:
-    return RewardSpec.from_function("subject", function)
-
-
-def plain_def(sample: Sample, ctx: RewardContext) -> Verdict:
-    if sample.label is None:
-        return Unscored("no label")
-    signal.setitimer(signal.ITIMER_REAL, 60)  # possible on the main thread alone
-    return Score(float(sample.response == sample.label))
-
-
-def plain_without_a_verdict(sample: Sample, ctx: RewardContext) -> Verdict:
-    return None  # type: ignore[return-value]
-
-
-PLAIN = RewardSpec.from_function("plain", plain_def)
-WITHOUT_A_VERDICT = RewardSpec.from_function("none", plain_without_a_verdict)
-
-
-async def plain_float(sample: Sample, ctx: RewardContext) -> Verdict:
-    if sample.response == sample.label == "4" and ctx.rollout_id == 0:
-        return 1.0  # type: ignore[return-value]
-    return await exact(sample, ctx)
-
-
-async def marks_the_sample(sample: Sample, ctx: RewardContext) -> Verdict:
-    sample.metadata["seen"] = True
-    return await exact(sample, ctx)
-
-
-async def indifferent(sample: Sample, ctx: RewardContext) -> Verdict:
-    return Score(0.5) if isinstance(await exact(sample, ctx), Score) else Unscored("no label")
-
-
-def forgetful() -> Function:
-    calls = itertools.count()
-
-    async def reward(sample: Sample, ctx: RewardContext) -> Verdict:
-        verdict = await exact(sample, ctx)
-        return Score(verdict.value, {"call": next(calls)}) if isinstance(verdict, Score) else verdict
-
-    return reward
-
-
-class SharesState:
-    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        self.sample = sample
-        await asyncio.sleep(0)
-        return await exact(self.sample, ctx)
-
-
-async def blocks(sample: Sample, ctx: RewardContext) -> Verdict:
-    if sample.response == "5":
-        time.sleep(0.3)  # noqa: ASYNC251  # what the check is about
-    return await exact(sample, ctx)
-
-
-async def sets_an_alarm(sample: Sample, ctx: RewardContext) -> Verdict:
-    import signal
-
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    return await exact(sample, ctx)
-
-
-async def reads_numbers(sample: Sample, ctx: RewardContext) -> Verdict:
-    int(sample.response)
-    return await exact(sample, ctx)
-
-
-async def cannot_be_cancelled(sample: Sample, ctx: RewardContext) -> Verdict:
-    try:
-        await asyncio.sleep(0.005)
-    except asyncio.CancelledError:
-        await asyncio.sleep(0)
-    return await exact(sample, ctx)
-
-
-async def punishes_missing_labels(sample: Sample, ctx: RewardContext) -> Verdict:
-    return Score(float(sample.response == sample.label))
-
-
-def built_by(kind: Callable[[], object]) -> RewardSpec:
-    def factory(settings: Settings, setup: Setup) -> object:
-        return kind()
-
-    return RewardSpec("subject", factory)  # type: ignore[arg-type]  # some of them are no rewards
-
-
-MUTANTS: dict[str, tuple[RewardSpec, set[str]]] = {
-    "REW-001": (
-        RewardSpec("subject", lambda settings, setup: plain_def, isolation=Isolation.LOOP),
-        set(),
-    ),
-    "REW-002": (spec_of(plain_float), {"REW-004"}),
-    "REW-003": (spec_of(marks_the_sample), set()),
-    "REW-004": (spec_of(indifferent), set()),
-    "REW-005": (spec_of(forgetful()), {"REW-006", "REW-008"}),
-    "REW-006": (built_by(SharesState), set()),
-    "REW-007": (spec_of(blocks), set()),
-    "REW-008": (spec_of(sets_an_alarm), set()),
-    "REW-009": (spec_of(reads_numbers), set()),
-    "REW-010": (spec_of(cannot_be_cancelled), set()),
-    "REW-011": (spec_of(punishes_missing_labels), set()),
-}
-
-
-class TestExact(RewardContract):
-    choice = spec_of(exact)
-    good = make_sample(response="4", label="4")
-    bad = make_sample(response="5", label="4")
-
-
-def test_every_check_has_a_mutant() -> None:
-    assert list(RewardContract.checks()) == list(MUTANTS)
-
-
-@pytest.mark.parametrize("identity", MUTANTS)
-def test_a_mutant_fails_its_check(identity: str) -> None:
-    spec, others = MUTANTS[identity]
-    assert failing(contract_of(spec)) == {identity} | others
+def found(contract: type[RewardContract], status: CheckStatus) -> dict[str, str]:
+    return {result.identity: result.detail for result in contract.report() if result.status is status}
 
 
 def test_a_reward_that_draws_is_not_compared_with_itself() -> None:
-    class Drawing(RewardContract):
-        choice = spec_of(forgetful())
-        good = make_sample(response="4", label="4")
-        bad = make_sample(response="5", label="4")
-        deterministic = False
+    calls = itertools.count()
 
-    results = {result.identity: result for result in Drawing.report()}
-    assert failing(Drawing) == set()
-    assert results["REW-005"].detail == "the contract says deterministic = False"
+    async def drawing(sample: Sample, ctx: RewardContext) -> Verdict:
+        verdict = await exact(sample, ctx)
+        return Score(verdict.value, {"call": next(calls)}) if isinstance(verdict, Score) else verdict
+
+    contract = contract_of(RewardSpec.from_function("drawing", drawing), deterministic=False)
+    assert found(contract, CheckStatus.FAILED) == {}
+    assert found(contract, CheckStatus.SKIPPED)["REW-005"] == "the contract says deterministic = False"
 
 
 def test_a_reward_of_form_needs_no_label() -> None:
     async def shortness(sample: Sample, ctx: RewardContext) -> Verdict:
         return Score(-len(sample.response))
 
-    class Form(RewardContract):
-        choice = spec_of(shortness)
-        good = make_sample(response="4")
-        bad = make_sample(response="four")
-        needs_label = False
-
-    assert failing(Form) == set()
+    contract = contract_of(RewardSpec.from_function("shortness", shortness), bad=make_sample("four"))
+    assert found(contract, CheckStatus.FAILED) == {}
+    assert found(contract, CheckStatus.SKIPPED)["REW-011"] == "it does not read the label"
 
 
 def test_a_reward_is_called_with_its_own_time_limit() -> None:
@@ -185,41 +46,12 @@ def test_a_reward_is_called_with_its_own_time_limit() -> None:
         await asyncio.sleep(60 if sample.response == "" else 0)
         return await exact(sample, ctx)
 
-    def factory(settings: Settings, setup: Setup) -> Function:
-        return sleeps
-
-    spec = RewardSpec("sleeps", factory, timeout_s=0.05)  # type: ignore[arg-type]
-    (found,) = (result for result in contract_of(spec).report() if result.status is CheckStatus.FAILED)
-    assert found.detail.startswith("response 'nothing': no answer in 0.05 s")
-
-
-class TestPlainDef(RewardContract):
-    """Runs in a worker process, as in a run."""
-
-    choice = PLAIN
-    good = make_sample(response="4", label="4")
-    bad = make_sample(response="5", label="4")
-
-
-def test_a_failed_call_in_a_process_is_no_answer() -> None:
-    assert {"REW-002", "REW-004", "REW-009"} <= failing(contract_of(WITHOUT_A_VERDICT))
-
-
-def test_a_plain_def_that_no_worker_can_find_says_how_to_name_it() -> None:
-    def hidden(sample: Sample, ctx: RewardContext) -> Verdict:
-        return Score(1.0)
-
-    (found,) = (
-        result
-        for result in contract_of(RewardSpec.from_function("hidden", hidden)).report()
-        if result.status is CheckStatus.FAILED
-    )
-    assert found.identity == "REW-001"
-    assert "let `choice` be a name" in found.detail
+    spec = RewardSpec("sleeps", lambda settings, setup: sleeps, timeout_s=0.05)
+    assert found(contract_of(spec), CheckStatus.FAILED) == {"REW-009": "response 'nothing': no answer in 0.05 s"}
 
 
 def test_a_reward_may_wrap_another_one() -> None:
-    def factory(settings: Settings, setup: Setup) -> Function:
+    def factory(settings: Settings, setup: Setup) -> object:
         math = setup.make("reward", "math")
 
         async def halved(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -228,9 +60,45 @@ def test_a_reward_may_wrap_another_one() -> None:
 
         return halved
 
-    class Wrapping(RewardContract):
-        choice = RewardSpec("halved", factory)  # type: ignore[arg-type]
-        good = make_sample(response=r"\boxed{4}", label="4")
-        bad = make_sample(response=r"\boxed{5}", label="4")
+    good, bad = (make_sample(response=rf"\boxed{{{number}}}", label="4") for number in (4, 5))
+    spec = RewardSpec("halved", factory)  # type: ignore[arg-type]
+    assert found(contract_of(spec, good=good, bad=bad), CheckStatus.FAILED) == {}
 
-    assert failing(Wrapping) == set()
+
+def test_without_an_author_the_kit_scores_its_own_samples() -> None:
+    contract = contract_of(RewardSpec.from_function("exact", exact), good=None, bad=None, automatic=True)
+    assert found(contract, CheckStatus.FAILED) == {}
+    assert "needs the author's `good`" in found(contract, CheckStatus.SKIPPED)["REW-004"]
+
+
+def test_without_an_author_a_reward_that_cannot_use_them_is_not_blamed() -> None:
+    async def needs_tests(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Score(float(str(sample.metadata["tests"]) in sample.response))
+
+    contract = contract_of(RewardSpec.from_function("tests", needs_tests), good=None, bad=None, automatic=True)
+    assert found(contract, CheckStatus.FAILED) == {}
+    assert "the kit's sample raised KeyError('tests')" in found(contract, CheckStatus.SKIPPED)["REW-002"]
+
+
+def plain_def(sample: Sample, ctx: RewardContext) -> Verdict:
+    if sample.label is None:
+        return Unscored("no label")
+    signal.setitimer(signal.ITIMER_REAL, 60)  # possible on the main thread alone, and in a worker process that is it
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return Score(float(sample.response == sample.label))
+
+
+PLAIN = RewardSpec.from_function("plain", plain_def)
+
+
+def test_a_plain_def_is_judged_in_its_worker_process() -> None:
+    assert found(contract_of(PLAIN), CheckStatus.FAILED) == {}
+
+
+def test_a_plain_def_that_no_worker_can_find_says_how_to_name_it() -> None:
+    def hidden(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Score(1.0)
+
+    failed = found(contract_of(RewardSpec.from_function("hidden", hidden)), CheckStatus.FAILED)
+    assert list(failed) == ["REW-001"]
+    assert "let `choice` be a name" in failed["REW-001"]

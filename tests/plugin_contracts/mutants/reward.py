@@ -1,0 +1,277 @@
+"""An honest reward, and each way of breaking it."""
+
+import asyncio
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup, Unscored, Verdict
+from slime_core.roles import Isolation
+from slime_core.testing import Contract, RewardContract, make_sample
+
+Function = Callable[[Sample, RewardContext], object]
+
+
+async def exact(sample: Sample, ctx: RewardContext) -> Verdict:
+    await asyncio.sleep(0)
+    if sample.label is None:
+        return Unscored("no label")
+    return Score(float(sample.response == sample.label))
+
+
+def exact_in_a_process(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Unscored("no label") if sample.label is None else Score(float(sample.response == sample.label))
+
+
+def judge() -> tuple[str, int]:
+    """Address of a judge that answers every connection by closing it."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            server.accept()[0].close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server.getsockname()
+
+
+async def asks_a_judge(sample: Sample, ctx: RewardContext) -> Verdict:
+    try:
+        socket.create_connection(JUDGE).close()
+    except ConnectionRefusedError:
+        return Unscored("refused", retryable=True)
+    return await exact(sample, ctx)
+
+
+class Cached:
+    """A cache that is bounded."""
+
+    def __init__(self) -> None:
+        self.cache: dict[str, Verdict] = {}
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        self.cache[f"{sample.label} {sample.response}"] = verdict = await exact(sample, ctx)
+        while len(self.cache) > 8:
+            del self.cache[next(iter(self.cache))]
+        return verdict
+
+
+async def plain_float(sample: Sample, ctx: RewardContext) -> object:
+    return 1.0 if sample.response == sample.label else 0.0
+
+
+async def marks_the_sample(sample: Sample, ctx: RewardContext) -> Verdict:
+    sample.metadata["seen"] = True
+    return await exact(sample, ctx)
+
+
+def strips_the_response(sample: Sample, ctx: RewardContext) -> Verdict:
+    verdict = exact_in_a_process(sample, ctx)
+    sample.response += " "
+    return verdict
+
+
+async def indifferent(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(0.5) if isinstance(await exact(sample, ctx), Score) else Unscored("no label")
+
+
+def counts_calls() -> Function:
+    calls = itertools.count()
+
+    async def reward(sample: Sample, ctx: RewardContext) -> Verdict:
+        verdict = await exact(sample, ctx)
+        return Score(verdict.value, {"call": next(calls)}) if isinstance(verdict, Score) else verdict
+
+    return reward
+
+
+class SharesState:
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        self.sample = sample
+        await asyncio.sleep(0)
+        return await exact(self.sample, ctx)
+
+
+async def sleeps(sample: Sample, ctx: RewardContext) -> Verdict:
+    if sample.response == "5":
+        time.sleep(0.3)  # noqa: ASYNC251  # what the check is about
+    return await exact(sample, ctx)
+
+
+async def spins_for_ever(sample: Sample, ctx: RewardContext) -> Verdict:
+    while True:
+        pass
+
+
+async def sets_an_alarm(sample: Sample, ctx: RewardContext) -> Verdict:
+    import signal
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    return await exact(sample, ctx)
+
+
+async def reads_numbers(sample: Sample, ctx: RewardContext) -> Verdict:
+    int(sample.response)
+    return await exact(sample, ctx)
+
+
+async def slow_for_long_responses(sample: Sample, ctx: RewardContext) -> Verdict:
+    if len(sample.response) > 100_000:
+        time.sleep(0.4)  # noqa: ASYNC251
+    return await exact(sample, ctx)
+
+
+async def finishes_when_cancelled(sample: Sample, ctx: RewardContext) -> Verdict:
+    try:
+        await asyncio.sleep(0.005)
+    except asyncio.CancelledError:
+        await asyncio.sleep(0)
+    return await exact(sample, ctx)
+
+
+async def retries_when_cancelled(sample: Sample, ctx: RewardContext) -> Verdict:
+    for _ in range(100):
+        try:
+            await asyncio.sleep(0.01)
+            break
+        except BaseException:
+            continue
+    return await exact(sample, ctx)
+
+
+async def punishes_missing_labels(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(float(sample.response == sample.label))
+
+
+async def hides_every_error(sample: Sample, ctx: RewardContext) -> Verdict:
+    try:
+        return await exact(sample, ctx)
+    except Exception:
+        return Score(0.0)
+
+
+async def scores_without_its_judge(sample: Sample, ctx: RewardContext) -> Verdict:
+    try:
+        socket.create_connection(JUDGE).close()
+    except OSError:
+        return Score(0.0)
+    return await exact(sample, ctx)
+
+
+async def quotes_the_response(sample: Sample, ctx: RewardContext) -> Verdict:
+    verdict = await exact(sample, ctx)
+    return verdict if len(sample.response) < 9 else Unscored(f"cannot read {sample.response}")
+
+
+async def counts_every_word(sample: Sample, ctx: RewardContext) -> Verdict:
+    verdict = await exact(sample, ctx)
+    words = {f"word {number}": 1.0 for number in range(min(100, len(sample.response)))}
+    return Score(verdict.value, words) if isinstance(verdict, Score) else verdict
+
+
+async def leaves_a_process(sample: Sample, ctx: RewardContext) -> Verdict:
+    os.posix_spawnp("sleep", ["sleep", "3"], os.environ)  # noqa: ASYNC221
+    return await exact(sample, ctx)
+
+
+async def forks(sample: Sample, ctx: RewardContext) -> Verdict:
+    if os.fork() == 0:
+        time.sleep(2)  # noqa: ASYNC251
+    return await exact(sample, ctx)
+
+
+async def leaves_a_thread(sample: Sample, ctx: RewardContext) -> Verdict:
+    threading.Thread(target=time.sleep, args=(3,), daemon=True).start()
+    return await exact(sample, ctx)
+
+
+JUDGE = judge()
+SEEN: list[Sample] = []
+
+
+async def remembers(sample: Sample, ctx: RewardContext) -> Verdict:
+    SEEN.append(sample)
+    return await exact(sample, ctx)
+
+
+def reads_tokens(sample: Sample, ctx: RewardContext) -> Verdict:
+    return exact_in_a_process(sample, ctx) if sample.tokens else Unscored("no tokens")
+
+
+async def prints(sample: Sample, ctx: RewardContext) -> Verdict:
+    print("scoring")
+    return await exact(sample, ctx)
+
+
+async def slimes_own_signature(args: object, sample: Sample, **kwargs: object) -> Verdict:
+    return Score(float(sample.response == sample.label))
+
+
+def of(choice_: RewardSpec) -> type[Contract]:
+    """The contract of a reward."""
+
+    class Subject(RewardContract):
+        choice = choice_
+        good = make_sample(response="4", label="4")
+        bad = make_sample(response="5", label="4")
+
+    return Subject
+
+
+def function(reward: Callable[..., object]) -> type[Contract]:
+    return of(RewardSpec.from_function("subject", reward))  # type: ignore[arg-type]
+
+
+def built(kind: Callable[[], object]) -> type[Contract]:
+    def factory(settings: Settings, setup: Setup) -> object:
+        return kind()
+
+    return of(RewardSpec("subject", factory))  # type: ignore[arg-type]
+
+
+def no_verdict(sample: Sample, ctx: RewardContext) -> object:
+    return None
+
+
+def spec(reward: Callable[..., object]) -> RewardSpec:
+    return RewardSpec.from_function("subject", reward)  # type: ignore[arg-type]
+
+
+# Worker processes find a plain `def` by the variable that holds its spec.
+EXACT = spec(exact_in_a_process)
+NO_VERDICT = spec(no_verdict)
+STRIPS_THE_RESPONSE = spec(strips_the_response)
+READS_TOKENS = spec(reads_tokens)
+GOOD = [function(exact), of(EXACT), function(asks_a_judge), built(Cached)]
+MUTANTS = {
+    "REW-001": [
+        built(lambda: None),
+        function(lambda sample: Score(1.0)),
+        function(lambda a, b, c: Score(1.0)),
+        of(RewardSpec("subject", lambda settings, setup: exact_in_a_process, isolation=Isolation.LOOP)),
+    ],
+    "REW-002": [
+        function(plain_float),
+        of(NO_VERDICT),
+        function(slimes_own_signature),
+    ],
+    "REW-003": [function(marks_the_sample), of(STRIPS_THE_RESPONSE)],
+    "REW-004": [function(indifferent)],
+    "REW-005": [function(counts_calls())],
+    "REW-006": [built(SharesState)],
+    "REW-007": [function(sleeps), function(spins_for_ever)],
+    "REW-008": [function(sets_an_alarm)],
+    "REW-009": [function(reads_numbers), function(slow_for_long_responses)],
+    "REW-010": [function(finishes_when_cancelled), function(retries_when_cancelled)],
+    "REW-011": [function(punishes_missing_labels)],
+    "REW-012": [function(hides_every_error)],
+    "REW-013": [function(scores_without_its_judge)],
+    "REW-014": [function(quotes_the_response), function(counts_every_word)],
+    "REW-015": [function(leaves_a_process), function(forks), function(leaves_a_thread)],
+    "REW-016": [function(remembers)],
+    "REW-017": [of(READS_TOKENS)],
+    "REW-018": [function(prints)],
+}

@@ -1,0 +1,115 @@
+"""The kit, tested: each bad plugin fails exactly the check that it is made for, and its good twin fails none.
+
+`python test_mutants.py` runs it alone.
+"""
+
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from slime_core.testing import ALL_CHECKS, CheckStatus, Contract, PluginPackageContract
+
+NUM_GPUS = 0
+FOLDER = Path(__file__).parent / "mutants"
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"mutants_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+MODULES = [load(path) for path in sorted(FOLDER.glob("*.py"))]
+
+
+def cases() -> Iterator[tuple[str, str, int, object]]:
+    for module in MODULES:
+        for identity, mutants in module.MUTANTS.items():
+            for number, mutant in enumerate(mutants):
+                yield module.__name__, identity, number, mutant
+
+
+CONTRACTS = [case for case in cases() if isinstance(case[3], type)]
+PACKAGES = [case for case in cases() if not isinstance(case[3], type)]
+GOOD = [(module.__name__, number, good) for module in MODULES for number, good in enumerate(module.GOOD)]
+
+
+def failing(contract: type[Contract]) -> dict[str, str]:
+    return {result.identity: result.detail for result in contract.report() if result.status is CheckStatus.FAILED}
+
+
+def test_every_check_has_a_mutant() -> None:
+    assert sorted({identity for _, identity, _, _ in cases()}) == sorted(ALL_CHECKS)
+
+
+def test_every_check_gives_advice() -> None:
+    assert [identity for identity, info in ALL_CHECKS.items() if not info.advice] == []
+
+
+@pytest.mark.parametrize(
+    ("identity", "mutant"),
+    [(identity, mutant) for _, identity, _, mutant in CONTRACTS],
+    ids=[f"{identity}-{number}" for _, identity, number, _ in CONTRACTS],
+)
+def test_a_mutant_fails_its_check_and_no_other(identity: str, mutant: type[Contract]) -> None:
+    assert list(found := failing(mutant)) == [identity], found
+
+
+@pytest.mark.parametrize(
+    "good",
+    [good for _, _, good in GOOD if isinstance(good, type)],
+    ids=[f"{name}-{number}" for name, number, good in GOOD if isinstance(good, type)],
+)
+def test_a_good_twin_fails_no_check(good: type[Contract]) -> None:
+    assert failing(good) == {}
+
+
+class Installed(PluginPackageContract):
+    dist = "slime-reward-short"
+
+
+@pytest.fixture
+def install(install_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Installs a package where other processes find it too."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")]))
+
+    def install(package: object) -> None:
+        given = {field.name: getattr(package, field.name) for field in dataclasses.fields(package)}  # type: ignore[arg-type]
+        given["entry_points"] = dict(given["entry_points"])
+        install_plugin(Installed.dist, {"reward_short.py": given.pop("source")}, **given)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("identity", "package"),
+    [(identity, package) for _, identity, _, package in PACKAGES],
+    ids=[f"{identity}-{number}" for _, identity, number, _ in PACKAGES],
+)
+@pytest.mark.filterwarnings("ignore")  # what a broken package warns of is what the kit is to find
+def test_a_broken_package_fails_its_check_and_no_other(
+    install: Callable[[object], None], identity: str, package: object
+) -> None:
+    install(package)
+    assert list(found := failing(Installed)) == [identity], found
+
+
+@pytest.mark.parametrize("package", [good for _, _, good in GOOD if not isinstance(good, type)])
+def test_a_good_package_fails_no_check(install: Callable[[object], None], package: object) -> None:
+    install(package)
+    assert failing(Installed) == {}
+
+
+if __name__ == "__main__":
+    sys.exit(subprocess.call([sys.executable, "-m", "pytest", __file__]))
