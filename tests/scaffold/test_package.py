@@ -98,7 +98,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_package_is_clean_to_its_own_ruff_settings_and_to_stricter_ones(written: Path) -> None:
     ruff = str(Path(sys.executable).with_name("ruff"))
     stricter = "--extend-select=A,ANN,ASYNC,B,C4,D1,E,I,N,PIE,PT,RET,RUF,SIM,UP,W"
-    # Workers answer any exception, shapes are part of tensors' names, a contract's attributes are the kit's to annotate.
+    # Workers answer any exception, shapes are part of tensors' names, the kit annotates a contract's attributes.
     ignored = "--ignore=BLE001,D107,N803,N806,RUF012"
     checked = _run([ruff, "check", "--no-cache", stricter, ignored, "."], written)
     assert checked.returncode == 0, checked.stdout
