@@ -21,6 +21,7 @@ from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.isolation import Watchdog, packages_of
 from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
+from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
@@ -53,7 +54,7 @@ class Session:
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger)))
             source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
             self._rows.check(source)
-            self.eval_sets = self.build.eval_sets(self.tokenizer, self._rows)
+            self.eval_sets = read_eval_sets(self.build, self.tokenizer, self._rows)
             self.source = LedgeredSource(
                 Used(plan.one("data_source").reference, plan.one("data_source").registered.plugin, source), self.ledger
             )

@@ -1,0 +1,69 @@
+"""build: one choice of a plan through its factory, whose errors and products are blamed on its plugin.
+
+Example:
+
+    generator = build(plan.one("generator"), setup)
+"""
+
+from slime_core.catalog.checks import blaming
+from slime_core.catalog.used import Used
+from slime_core.config import Chosen
+from slime_core.errors import ContractError
+from slime_core.roles import (
+    BatchTransform,
+    Buffer,
+    BufferFilter,
+    DataSource,
+    Engine,
+    Generator,
+    GroupFilter,
+    GroupReward,
+    Launcher,
+    Reward,
+    RewardShaper,
+    SampleFilter,
+    Settings,
+    Setup,
+    Tracker,
+)
+
+PROTOCOLS: dict[str, type] = {
+    "data_source": DataSource,
+    "generator": Generator,
+    "reward": Reward,
+    "group_reward": GroupReward,
+    "group_filter": GroupFilter,
+    "sample_filter": SampleFilter,
+    "buffer": Buffer,
+    "buffer_filter": BufferFilter,
+    "reward_shaper": RewardShaper,
+    "batch_transform": BatchTransform,
+    "engine": Engine,
+    "launcher": Launcher,
+    "tracker": Tracker,
+}
+"""What the factory of a role must make, as far as its methods tell."""
+
+
+def build(chosen: Chosen, setup: Setup) -> object:
+    """What a choice's factory makes.
+
+    Raises:
+        PluginError: the factory raised, or made something else than its role needs.
+    """
+    spec = chosen.registered.spec
+    settings: Settings = chosen.settings
+    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.registered.plugin):
+        made = spec.factory(settings, setup)
+    needed = PROTOCOLS.get(spec.role)
+    if needed is not None and not isinstance(made, needed):
+        raise ContractError(
+            f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.registered.plugin} made "
+            f"{type(made).__name__} {made!r:.80}; expected a {needed.__name__} (slime_core.roles)"
+        )
+    return made
+
+
+def build_used(chosen: Chosen, setup: Setup) -> Used[object]:
+    """The same, with the names that error texts and metrics call it by."""
+    return Used(chosen.reference, chosen.registered.plugin, build(chosen, setup))
