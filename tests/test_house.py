@@ -38,6 +38,9 @@ def test_layers_import_downwards_only() -> None:
         "import slime_core.builtin",
         "from slime_core.cli.main import run_cli; run_cli(['--help'])",
         "from slime_core.cli.main import run_cli; run_cli(['plugins', 'list'])",
+        "from slime_core.cli.main import run_cli; run_cli(['plugins', 'show', 'slime-core'])",
+        "from slime_core.cli.main import run_cli; run_cli(['plugins', 'check', 'slime-reward-math'])",
+        "from slime_core.cli.main import run_cli; run_cli(['doctor'])",
     ],
 )
 def test_the_front_door_imports_nothing_heavy(statement: str) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from slime_core.catalog._suggest import did_you_mean
     from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
     from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
-    from slime_core.catalog.listing import Listed, list_plugins, look_into
+    from slime_core.catalog.listing import Listed, list_plugins, remember
     from slime_core.catalog.registered import Registered, place_of
     from slime_core.catalog.run_hooks import RunHooks
     from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus, PluginWarning
@@ -49,6 +49,6 @@ __all__ = [
     "is_in_project",
     "is_plugin_module",
     "list_plugins",
-    "look_into",
     "place_of",
+    "remember",
 ]

@@ -100,6 +100,11 @@ class Catalog:
         return tuple(each for each in self._statuses if each.state is PluginState.LOADED)
 
     @property
+    def root(self) -> Path:
+        """Where relative files of the project lie."""
+        return self._root
+
+    @property
     def plugin_set(self) -> PluginSet:
         """The same plugins in the same order and versions, for another process of the run."""
         loaded = self.loaded

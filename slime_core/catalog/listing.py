@@ -81,6 +81,13 @@ def list_plugins(plugins: PluginSet, *, load: bool) -> tuple[Listed, ...]:
     return (*rows, *(_left_out(status) for status in selected.excluded))
 
 
+def remember(catalog: "Catalog") -> None:
+    """Note for later listings what a catalog's plugins offer, as far as the cache does not know it."""
+    cache = PluginCache.read(catalog.root)
+    if any(cache.get(each) is None for each in catalog.statuses if each.state is not PluginState.EXCLUDED):
+        cache.write(_look_into(catalog), installed_candidates())
+
+
 def _key(plugin: Candidate | PluginStatus) -> tuple[str, str, str]:
     return plugin.dist, plugin.name, plugin.origin
 
@@ -96,10 +103,10 @@ def _look_at(candidates: Sequence[Candidate], root: Path) -> dict[PluginStatus, 
     from slime_core.catalog.catalog import Catalog
 
     loader = Loader()
-    return look_into(Catalog(loader, [loader.load(each) for each in candidates], root))
+    return _look_into(Catalog(loader, [loader.load(each) for each in candidates], root))
 
 
-def look_into(catalog: "Catalog") -> dict[PluginStatus, Facts]:
+def _look_into(catalog: "Catalog") -> dict[PluginStatus, Facts]:
     """What a catalog knows about each plugin that it tried to load."""
     found: dict[PluginStatus, Facts] = {}
     seen: set[str] = set()

@@ -56,6 +56,11 @@ def test_asking_for_a_role_loads_and_remembers(slime: Slime, watcher: None) -> N
     assert [each["hook"] for each in everything["slime-watcher"]["hooks"]] == ["slime_run_end"]
 
 
+def test_showing_a_plugin_is_remembered(slime: Slime, watcher: None) -> None:
+    assert slime("plugins", "show", "slime-watcher").code == 0
+    assert rows(slime)["slime-watcher"]["state"] == "loaded"
+
+
 def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slime("plugins", "list", "--role", "reward")
     lines = slime("plugins", "list").out.splitlines()

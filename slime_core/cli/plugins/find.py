@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog, PluginStatus, PluginWarning, Registered, did_you_mean, is_in_project
+from slime_core.catalog import Catalog, PluginStatus, PluginWarning, Registered, did_you_mean, is_in_project, remember
 from slime_core.cli.plugin_options import plugin_set
 from slime_core.errors import UnknownName
 from slime_core.roles import SPECS, PluginSet
@@ -14,7 +14,9 @@ from slime_core.roles import SPECS, PluginSet
 
 def open_catalog(ctx: click.Context, name: str) -> Catalog:
     """The catalog, without a word about plugins that are broken; and with NAME, if it is a module file."""
-    return quiet_catalog(with_module(plugin_set(ctx), name))
+    catalog = quiet_catalog(with_module(plugin_set(ctx), name))
+    remember(catalog)
+    return catalog
 
 
 def with_module(plugins: PluginSet, name: str) -> PluginSet:
