@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Generic, TypeVar
 
+from slime_core.errors import PluginError
 from slime_core.isolation.limit import limited
 from slime_core.isolation.slots import Slots
 from slime_core.stats import CallStats
@@ -35,6 +36,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 
         Raises:
             TimeoutError: it was given up.
+            PluginError: it called `sys.exit`.
         """
         calls = self._calls
         if self._slots is not None:
@@ -42,9 +44,12 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         began = perf_counter()
         try:
             return await limited(self._call(subject, ctx), self._timeout_s)
-        except TimeoutError as error:
+        except TimeoutError:
             calls.timeouts += 1
-            raise error if str(error) else TimeoutError(f"no answer in {self._timeout_s:g} s") from error
+            raise
+        except SystemExit as error:
+            calls.errors += 1
+            raise PluginError(f"it called sys.exit({error})") from error  # asyncio would end the run with it
         except Exception:
             calls.errors += 1
             raise
