@@ -124,7 +124,8 @@ def _find(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
 
 def _contracts(status: PluginStatus, catalog: Catalog, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
     """What judges the plugin: a class for the package and one for each choice that it offers."""
-    yield "package", type("Package", (PluginPackageContract,), {"dist": status.dist, "automatic": True})
+    if status.dist:  # a module of the project has neither an entry point nor metadata
+        yield "package", type("Package", (PluginPackageContract,), {"dist": status.dist, "automatic": True})
     for role in SPECS:
         for registered in catalog.choices(role).values():
             if registered.plugin == status.plugin and role in CONTRACTS:

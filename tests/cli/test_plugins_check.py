@@ -20,6 +20,22 @@ SLIME_API = "1"
 def slime_run_end(event):
     print("the run has ended")
 """
+FILTER = """
+from slime_core import hookimpl
+from slime_core.roles import BufferFilterSpec, Selection
+
+SLIME_API = "1"
+
+
+class Oldest:
+    def select(self, groups, want, ctx):
+        return Selection(take=list(range(min(want, len(groups)))))
+
+
+@hookimpl
+def slime_buffer_filters():
+    yield BufferFilterSpec("oldest", lambda settings, setup: Oldest(), summary="The oldest first")
+"""
 PYPROJECT = """
 [project]
 name = "slime-watcher"
@@ -146,6 +162,18 @@ def test_a_module_that_cannot_be_loaded_fails(slime: Slime, tmp_path: Path, monk
     assert "ZeroDivisionError" in ran.out
     report = slime("plugins", "check", "./mine.py", "--json").json()
     assert "ZeroDivisionError" in report["plugins"][0]["error"]
+
+
+def test_a_module_of_the_project_is_checked_for_what_it_offers(
+    slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILTER)
+    ran = slime("plugins", "check", "./mine.py", "--json")
+    assert ran.code == 0, ran.out
+    found = checks(ran.json(), "./mine.py")
+    assert found["BFL-001"]["status"] == "passed"
+    assert not [identity for identity in found if identity.startswith("PKG-")]  # it is no package
 
 
 def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:
