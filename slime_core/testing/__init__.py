@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slime_core.testing.batch_transform import BatchTransformContract
     from slime_core.testing.buffer import BufferContract
     from slime_core.testing.buffer_filter import BufferFilterContract
     from slime_core.testing.contract import CheckInfo, CheckResult, CheckStatus, Contract, ContractViolation
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from slime_core.testing.engine_contract import EngineContract
     from slime_core.testing.fake_engine import FakeEngine
     from slime_core.testing.generator import GeneratorContract
+    from slime_core.testing.group_filter import GroupFilterContract
     from slime_core.testing.group_reward import GroupRewardContract
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
     from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
+    from slime_core.testing.reward_shaper import RewardShaperContract
     from slime_core.testing.role import RoleContract
+    from slime_core.testing.sample_filter import SampleFilterContract
     from slime_core.testing.samples import make_group, make_pending, make_sample
     from slime_core.testing.tensors.advantage import AdvantageContract
     from slime_core.testing.tensors.correction import CorrectionContract
@@ -37,6 +41,7 @@ _HOMES = {
     "ALL_CHECKS": "registry",
     "CONTRACTS": "registry",
     "AdvantageContract": "tensors.advantage",
+    "BatchTransformContract": "batch_transform",
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
     "CharTokenizer": "engine",
@@ -50,12 +55,15 @@ _HOMES = {
     "EngineContract": "engine_contract",
     "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
+    "GroupFilterContract": "group_filter",
     "GroupRewardContract": "group_reward",
     "LossContract": "tensors.loss",
     "PluginPackageContract": "package",
     "PluginReport": "report",
     "RewardContract": "reward",
+    "RewardShaperContract": "reward_shaper",
     "RoleContract": "role",
+    "SampleFilterContract": "sample_filter",
     "ScriptedEngine": "engine",
     "SubjectReport": "report",
     "TrainerContract": "tensors.trainer",
@@ -70,6 +78,7 @@ __all__ = [
     "ALL_CHECKS",
     "CONTRACTS",
     "AdvantageContract",
+    "BatchTransformContract",
     "BufferContract",
     "BufferFilterContract",
     "CharTokenizer",
@@ -83,12 +92,15 @@ __all__ = [
     "EngineContract",
     "FakeEngine",
     "GeneratorContract",
+    "GroupFilterContract",
     "GroupRewardContract",
     "LossContract",
     "PluginPackageContract",
     "PluginReport",
     "RewardContract",
+    "RewardShaperContract",
     "RoleContract",
+    "SampleFilterContract",
     "ScriptedEngine",
     "SubjectReport",
     "TrainerContract",
