@@ -119,8 +119,9 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
     @check("GRW-008", needs=("GRW-002",))
     def test_it_works_off_the_main_thread(self) -> None:
         """Loops run in other threads too: `signal.alarm` and signal handlers are not to be had there."""
+        samples = self._usable()
         try:
-            in_thread(lambda: self._answer(self._usable()), self.spec.timeout_s)
+            in_thread(lambda: self._answer(samples), self.spec.timeout_s)
         except Exception as error:
             raise AssertionError(f"in another thread it raised {error!r}") from error
 
