@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slime_core.testing.contract import CheckInfo, CheckResult, CheckStatus, Contract, ContractViolation
     from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
+    from slime_core.testing.doctor_check import CheckContract
     from slime_core.testing.engine import CharTokenizer, ScriptedEngine
     from slime_core.testing.engine_contract import EngineContract
     from slime_core.testing.fake_engine import FakeEngine
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from slime_core.testing.reward import RewardContract
     from slime_core.testing.reward_shaper import RewardShaperContract
     from slime_core.testing.role import RoleContract
+    from slime_core.testing.run_hooks import RunHooksContract
     from slime_core.testing.sample_filter import SampleFilterContract
     from slime_core.testing.samples import make_group, make_pending, make_sample
     from slime_core.testing.tensors.advantage import AdvantageContract
     from slime_core.testing.tensors.correction import CorrectionContract
     from slime_core.testing.tensors.loss import LossContract
     from slime_core.testing.tensors.trainer import TrainerContract
+    from slime_core.testing.tracker import TrackerContract
 
 _HOMES = {
     "ALL_CHECKS": "registry",
@@ -45,6 +48,7 @@ _HOMES = {
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
     "CharTokenizer": "engine",
+    "CheckContract": "doctor_check",
     "CheckInfo": "contract",
     "CheckResult": "contract",
     "CheckStatus": "contract",
@@ -63,9 +67,11 @@ _HOMES = {
     "RewardContract": "reward",
     "RewardShaperContract": "reward_shaper",
     "RoleContract": "role",
+    "RunHooksContract": "run_hooks",
     "SampleFilterContract": "sample_filter",
     "ScriptedEngine": "engine",
     "SubjectReport": "report",
+    "TrackerContract": "tracker",
     "TrainerContract": "tensors.trainer",
     "check_plugin": "report",
     "make_group": "samples",
@@ -82,6 +88,7 @@ __all__ = [
     "BufferContract",
     "BufferFilterContract",
     "CharTokenizer",
+    "CheckContract",
     "CheckInfo",
     "CheckResult",
     "CheckStatus",
@@ -100,9 +107,11 @@ __all__ = [
     "RewardContract",
     "RewardShaperContract",
     "RoleContract",
+    "RunHooksContract",
     "SampleFilterContract",
     "ScriptedEngine",
     "SubjectReport",
+    "TrackerContract",
     "TrainerContract",
     "check_plugin",
     "make_group",
