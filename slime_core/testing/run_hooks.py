@@ -10,7 +10,8 @@ import asyncio
 import copy
 import inspect
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 from unittest import SkipTest
@@ -121,13 +122,23 @@ class RunHooksContract(Contract):
 
     def _told(self, event: type) -> Sequence[tuple[Callable[..., object], bool]]:
         """The plugin's hooks for an event, and whether they want it."""
+        return self._hooks[event]
+
+    @cached_property
+    def _hooks(self) -> Mapping[type, Sequence[tuple[Callable[..., object], bool]]]:
+        """The same for every event; found once, for discovery takes longer than a hook may."""
         if isinstance(self.plugin, str):
-            statuses = catalog_of(self.plugins).statuses
-            names = {each.plugin for each in statuses if self.plugin in (each.plugin, each.name)}
-            listeners = catalog_of(self.plugins).listeners(HOOK_OF_EVENT[event])
-            return [(each.function, each.takes_event) for each in listeners if each.plugin in names]
-        function = getattr(self.plugin, HOOK_OF_EVENT[event], None)
-        return [(function, bool(inspect.signature(function).parameters))] if function else []
+            catalog = catalog_of(self.plugins)
+            names = {each.plugin for each in catalog.statuses if self.plugin in (each.plugin, each.name)}
+            return {
+                event: [(each.function, each.takes_event) for each in catalog.listeners(hook) if each.plugin in names]
+                for event, hook in HOOK_OF_EVENT.items()
+            }
+        functions = {event: getattr(self.plugin, hook, None) for event, hook in HOOK_OF_EVENT.items()}
+        return {
+            event: [(function, bool(inspect.signature(function).parameters))] if function else []
+            for event, function in functions.items()
+        }
 
 
 def _run(folder: Path) -> Iterator[Event]:
