@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from slime_core.testing.generator import GeneratorContract
     from slime_core.testing.group_filter import GroupFilterContract
     from slime_core.testing.group_reward import GroupRewardContract
+    from slime_core.testing.manager import PluginManager
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
-    from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
+    from slime_core.testing.report import BUDGET_S, PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
     from slime_core.testing.reward_shaper import RewardShaperContract
     from slime_core.testing.role import RoleContract
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ALL_CHECKS": "registry",
+    "BUDGET_S": "report",
     "CONTRACTS": "registry",
     "AdvantageContract": "tensors.advantage",
     "BatchTransformContract": "batch_transform",
@@ -62,6 +64,7 @@ _HOMES = {
     "GroupFilterContract": "group_filter",
     "GroupRewardContract": "group_reward",
     "LossContract": "tensors.loss",
+    "PluginManager": "manager",
     "PluginPackageContract": "package",
     "PluginReport": "report",
     "RewardContract": "reward",
@@ -82,6 +85,7 @@ _HOMES = {
 
 __all__ = [
     "ALL_CHECKS",
+    "BUDGET_S",
     "CONTRACTS",
     "AdvantageContract",
     "BatchTransformContract",
@@ -102,6 +106,7 @@ __all__ = [
     "GroupFilterContract",
     "GroupRewardContract",
     "LossContract",
+    "PluginManager",
     "PluginPackageContract",
     "PluginReport",
     "RewardContract",

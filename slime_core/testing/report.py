@@ -12,14 +12,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slime_core.catalog import ALL_INSTALLED, Catalog, PluginStatus, did_you_mean
+from slime_core.catalog import ALL_INSTALLED, Candidate, did_you_mean, installed_candidates, is_plugin_module
+from slime_core.catalog._candidates import project_candidates
 from slime_core.errors import UnknownName
+from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.roles import SPECS, PluginSet
 from slime_core.sample import Json
 from slime_core.testing.contract import CheckResult, CheckStatus, Contract
 from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.registry import CONTRACTS
 from slime_core.testing.role import catalog_of
+from slime_core.testing.run_hooks import RunHooksContract
 
 BUDGET_S = 5.0
 """CPU seconds that the kit may take for one plugin of ordinary size; a report over it says so."""
@@ -101,33 +104,42 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
         UnknownName: no such plugin is installed, and it is no file or module.
     """
     started = time.process_time()
-    status, plugins = _find(name, plugins)
-    catalog = catalog_of(plugins)
-    subjects = tuple(
-        SubjectReport(title, contract.__bases__[0].__name__, contract.report())
-        for title, contract in _contracts(status, catalog, plugins)
-    )
-    return PluginReport(status.plugin, status.version, subjects, time.process_time() - started)
+    candidate, plugins = _find(name, plugins)
+    package = _package(candidate, plugins)
+    subjects = [SubjectReport("package", PluginPackageContract.__name__, package.report())]
+    if package.result("PKG-002").status is CheckStatus.PASSED:
+        subjects += [
+            SubjectReport(title, contract.__bases__[0].__name__, contract.report())
+            for title, contract in _contracts(candidate, plugins)
+        ]
+    return PluginReport(candidate.plugin, candidate.version, tuple(subjects), time.process_time() - started)
 
 
-def _find(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
-    """What discovery says of the plugin, and the plugin set with which it does."""
-    statuses = catalog_of(plugins).statuses
-    for status in statuses:
-        if name in (status.plugin, status.name, status.origin):
-            return status, plugins
-    if name.endswith(".py") or ("." in name and "/" not in name):
-        return _find(name, dataclasses.replace(plugins, modules=(*plugins.modules, name)))
-    known = [status.plugin for status in statuses]
+def _find(name: str, plugins: PluginSet) -> tuple[Candidate, PluginSet]:
+    """The plugin, from metadata alone, and the plugin set with which it is loaded."""
+    if is_plugin_module(name):
+        (candidate,) = project_candidates((name,), plugins.root)
+        return candidate, dataclasses.replace(plugins, modules=tuple(dict.fromkeys((*plugins.modules, name))))
+    installed = installed_candidates()
+    for candidate in installed:
+        if name in (candidate.plugin, candidate.name):
+            return candidate, plugins
+    known = [candidate.plugin for candidate in installed]
     raise UnknownName(f"no plugin {name!r} is installed.{did_you_mean(name, known)} Installed: {', '.join(known)}.")
 
 
-def _contracts(status: PluginStatus, catalog: Catalog, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
-    """What judges the plugin: a class for the package and one for each choice that it offers."""
-    if status.dist:  # a module of the project has neither an entry point nor metadata
-        yield "package", type("Package", (PluginPackageContract,), {"dist": status.dist, "automatic": True})
+def _package(candidate: Candidate, plugins: PluginSet) -> type[PluginPackageContract]:
+    place = {"dist": candidate.dist} if candidate.dist else {"module": candidate.name}
+    return type("Package", (PluginPackageContract,), {"plugins": plugins, "automatic": True, **place})
+
+
+def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
+    """What judges what the plugin offers: a class for each choice, and one for its run hooks."""
+    catalog, shared = catalog_of(plugins), {"plugins": plugins, "automatic": True}
     for role in SPECS:
         for registered in catalog.choices(role).values():
-            if registered.plugin == status.plugin and role in CONTRACTS:
-                values = {"choice": registered.qualified, "plugins": plugins, "automatic": True}
-                yield f"{role} {registered.spec.name}", type("Choice", (CONTRACTS[role],), values)
+            if registered.plugin == candidate.plugin and role in CONTRACTS:
+                name = f"{role} {registered.spec.name}"
+                yield name, type("Choice", (CONTRACTS[role],), {"choice": registered.qualified, **shared})
+    if any(each.plugin == candidate.plugin for hook in HOOK_OF_EVENT.values() for each in catalog.listeners(hook)):
+        yield "run hooks", type("Hooks", (RunHooksContract,), {"plugin": candidate.plugin, **shared})
