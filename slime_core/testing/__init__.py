@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from slime_core.testing.generator import GeneratorContract
     from slime_core.testing.group_filter import GroupFilterContract
     from slime_core.testing.group_reward import GroupRewardContract
+    from slime_core.testing.launcher import LauncherContract
     from slime_core.testing.manager import PluginManager
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
@@ -63,6 +64,7 @@ _HOMES = {
     "GeneratorContract": "generator",
     "GroupFilterContract": "group_filter",
     "GroupRewardContract": "group_reward",
+    "LauncherContract": "launcher",
     "LossContract": "tensors.loss",
     "PluginManager": "manager",
     "PluginPackageContract": "package",
@@ -105,6 +107,7 @@ __all__ = [
     "GeneratorContract",
     "GroupFilterContract",
     "GroupRewardContract",
+    "LauncherContract",
     "LossContract",
     "PluginManager",
     "PluginPackageContract",

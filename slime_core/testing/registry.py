@@ -19,6 +19,7 @@ from slime_core.testing.engine_contract import EngineContract
 from slime_core.testing.generator import GeneratorContract
 from slime_core.testing.group_filter import GroupFilterContract
 from slime_core.testing.group_reward import GroupRewardContract
+from slime_core.testing.launcher import LauncherContract
 from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.reward import RewardContract
 from slime_core.testing.reward_shaper import RewardShaperContract
@@ -40,6 +41,7 @@ CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
         "sample_filter": SampleFilterContract,
         "reward_shaper": RewardShaperContract,
         "batch_transform": BatchTransformContract,
+        "launcher": LauncherContract,
         "tracker": TrackerContract,
         "check": CheckContract,
         "buffer": BufferContract,
