@@ -68,3 +68,17 @@ class NonFiniteError(SlimeError):
 
 class StopRun(SlimeError):
     """Raised by a run hook: finish the step, save, end with success."""
+
+
+LONGEST_TEXT = 2_000
+"""Characters of a plugin's error that are passed on; its ends say most."""
+
+
+def said_by(error: BaseException) -> str:
+    """The text of a plugin's error, shortened, even of one that cannot say it."""
+    try:
+        text = str(error)
+    except BaseException as worse:
+        return f"(its text cannot be read: {type(worse).__name__})"
+    half = LONGEST_TEXT // 2
+    return text if len(text) <= LONGEST_TEXT else f"{text[:half]} [...] {text[-half:]}"

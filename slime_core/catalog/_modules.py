@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
-from slime_core.errors import PluginError, UnknownName
+from slime_core.errors import PluginError, UnknownName, said_by
 
 
 def import_project_module(text: str, root: Path | None = None) -> ModuleType:
@@ -36,7 +36,7 @@ def describe(error: BaseException) -> str:
     """Type, message and the innermost line of code that is not Python's import machinery."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{at}"
+    return f"{type(error).__name__}: {said_by(error)}{at}"
 
 
 def _import_file(text: str, directory: Path) -> ModuleType:

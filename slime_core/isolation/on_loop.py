@@ -1,10 +1,11 @@
 """OnLoop: an async callable run where it is, under a time limit and a limit of calls at once, and measured."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Generic, TypeVar
 
-from slime_core.errors import PluginError
+from slime_core.errors import PluginError, said_by
 from slime_core.isolation.limit import limited
 from slime_core.isolation.slots import Slots
 from slime_core.stats import CallStats
@@ -36,7 +37,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
 
         Raises:
             TimeoutError: it was given up.
-            PluginError: it called `sys.exit`.
+            PluginError: it raised `SystemExit`, or what else ends an event loop.
         """
         calls = self._calls
         if self._slots is not None:
@@ -47,12 +48,14 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         except TimeoutError:
             calls.timeouts += 1
             raise
-        except SystemExit as error:
-            calls.errors += 1
-            raise PluginError(f"it called sys.exit({error})") from error  # asyncio would end the run with it
-        except Exception:
-            calls.errors += 1
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+            calls.errors += isinstance(error, Exception)
             raise
+        except BaseException as error:
+            calls.errors += 1
+            raise PluginError(
+                f"it raised {type(error).__name__}: {said_by(error)}"
+            ) from error  # asyncio would end the run with it
         finally:
             calls.seconds.append(perf_counter() - began)
             if self._slots is not None:

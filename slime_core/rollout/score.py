@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from slime_core.catalog.checks import check_verdict, check_verdicts
-from slime_core.errors import ContractError
+from slime_core.errors import ContractError, said_by
 from slime_core.isolation import StartError
 from slime_core.roles import RewardContext
 from slime_core.rollout.policy import GroupRewardUse, RewardUse
@@ -158,7 +158,7 @@ async def _ask(
     try:
         return check(await within(call(), waiting, f"reward {use.name}"))
     except TimeoutError as error:
-        return Failure(f"{use.name}_timeout", str(error), error, retryable=True)
+        return Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)
     except asyncio.CancelledError:
         if cancelled_from_outside():
             raise
@@ -166,9 +166,9 @@ async def _ask(
     except StartError:
         raise  # no call of this reward will ever be answered
     except ContractError as error:
-        return Failure(f"{use.name}_contract", str(error), error)
+        return Failure(f"{use.name}_contract", said_by(error), error)
     except Exception as error:
-        return Failure(f"{use.name}_{type(error).__name__}", str(error), error)
+        return Failure(f"{use.name}_{type(error).__name__}", said_by(error), error)
 
 
 def _declined(use: RewardUse | GroupRewardUse, verdict: Unscored) -> Failure:

@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
+from types import TracebackType
 from typing import TypeVar
 
 from slime_core.catalog.checks import check_generated
-from slime_core.errors import ContractError, RolloutError, WorkerError
+from slime_core.errors import ContractError, PluginError, RolloutError, WorkerError, said_by
 from slime_core.roles import (
     Engine,
     GenerateContext,
@@ -150,7 +151,7 @@ class SampleRunner:
                 made = await within(use.generator(sample, context), self.waiting, "generator")
             return check_generated(made, plugin=use.plugin, sample=sample)
         except TimeoutError as error:
-            return Failure("generator_timeout", str(error), error)
+            return Failure("generator_timeout", said_by(error), error)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -158,9 +159,9 @@ class SampleRunner:
         except WorkerError:
             raise  # the engine is gone, and with it every sample
         except ContractError as error:
-            return Failure("generator_contract", str(error), error)
+            return Failure("generator_contract", said_by(error), error)
         except Exception as error:
-            return Failure(f"generator_{type(error).__name__}", str(error), error)
+            return Failure(f"generator_{type(error).__name__}", said_by(error), error)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
@@ -189,7 +190,7 @@ class SampleRunner:
         sample.remove_sample = True
         if failure.reason not in self._told:
             self._told.add(failure.reason)
-            log.warning("%s failed (%s): %s", where, failure.reason, failure.detail, exc_info=failure.cause)
+            log.warning("%s failed (%s): %s", where, failure.reason, failure.detail, exc_info=_theirs(failure.cause))
         return scored
 
 
@@ -215,6 +216,16 @@ class _Turns:
         finally:
             self._waiting.leave("engine")
             self._waiting.enter("generator")
+
+
+def _theirs(error: BaseException | None) -> tuple[type[BaseException], BaseException, TracebackType] | None:
+    """An error for the log, from where it left the core's code on; None if it never did, as at a time limit."""
+    while isinstance(error, PluginError):
+        error = error.__cause__
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("slime_core."):
+        trace = trace.tb_next
+    return None if error is None or trace is None else (type(error), error, trace)
 
 
 def _settled(running: _Running) -> list[Scored]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeAlias, cast
 
-from slime_core.errors import StopRun
+from slime_core.errors import StopRun, said_by
 from slime_core.isolation import limited
 
 P = ParamSpec("P")
@@ -79,14 +79,5 @@ class BestEffort:
             self._given_up.add(name)
             _log.error("%s %s: given up after %d time-outs; it is called no more", self._what, name, MOST_TIMEOUTS)
         elif self._errors[key] == 1:
-            text = said_by(error)
-            _log.error("%s %s: %s (logged once; the run goes on)", self._what, key, text, exc_info=error)
+            _log.error("%s %s: %s (logged once; the run goes on)", self._what, key, said_by(error), exc_info=error)
         return error
-
-
-def said_by(error: BaseException) -> str:
-    """The text of an error, even of one that cannot say it."""
-    try:
-        return str(error)
-    except BaseException as worse:
-        return f"its text cannot be read: {type(worse).__name__}"

@@ -1,7 +1,6 @@
 """Protection: each reward goes where its spec says, and looks the same to everybody else."""
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -129,12 +128,13 @@ def test_cancelling_from_outside_is_no_time_out() -> None:
     run(cancel())
 
 
-def test_sys_exit_on_the_loop_costs_the_call_only() -> None:
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseExceptionGroup("two", [SystemExit()])])
+def test_what_would_end_the_loop_costs_the_call_only(error: BaseException) -> None:
     async def exits(sample: Sample, ctx: RewardContext) -> Score:
         await asyncio.sleep(0)
-        sys.exit(3)
+        raise error
 
-    with pytest.raises(PluginError, match=r"it called sys\.exit\(3\)"):
+    with pytest.raises(PluginError, match=f"it raised {type(error).__name__}"):
         call_on_loop(exits, 5.0)
 
 

@@ -1,6 +1,7 @@
 """One sample's way from prompt to reward: whatever a plugin does costs that sample alone, and is counted."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -230,6 +231,18 @@ class Failing(SingleTurn):
             case "bad lengths":
                 sample.loss_mask = [1]
         return made
+
+
+def test_the_log_shows_the_plugins_own_lines_and_none_of_the_cores(
+    make_bench: Make, use: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make_bench(rewards=[use(crash)], max_error_rate=1.0)
+    with caplog.at_level(logging.WARNING), pytest.raises(RolloutError):
+        asyncio.run(bench.scheduler.collect(0, 1))
+    record = next(each for each in caplog.records if each.exc_info)
+    shown = logging.Formatter().formatException(record.exc_info)
+    assert "in crash" in shown
+    assert "slime_core" not in shown
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ def slime_buffers():
 @hookimpl
 def slime_reward_shapers():
     yield RewardShaperSpec("odd", lambda settings, setup: 1 / 0)
+
+@hookimpl
+def slime_group_filters():
+    yield GroupFilterSpec("odd", lambda settings, setup: exit(0))
 """
 BREAKS = """
 @hookimpl
@@ -109,6 +113,7 @@ def test_a_column_belongs_to_one_transform(project: Project, slime: Slime, insta
         ("--generator", "the factory of generator 'odd' of plugin slime-odd made NoneType None; expected a Generator"),
         ("--buffer", "the factory of buffer 'odd' of plugin slime-odd made list []; expected a Buffer"),
         ("--reward-shaper", "the factory of reward_shaper 'odd' of plugin slime-odd raised ZeroDivisionError"),
+        ("--group-filter", "the factory of group_filter 'odd' of plugin slime-odd raised SystemExit: 0"),
     ],
 )
 def test_what_a_factory_makes_is_looked_at_before_any_process_starts(
