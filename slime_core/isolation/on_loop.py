@@ -31,6 +31,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         self._timeout_s = timeout_s
         self._slots = Slots(max_concurrency) if max_concurrency else None
         self._calls = calls
+        calls.limit_s = min(calls.limit_s, timeout_s)
 
     async def __call__(self, subject: SubjectT, ctx: ContextT) -> ResultT:
         """One call.
