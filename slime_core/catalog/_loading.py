@@ -13,7 +13,7 @@ import pluggy
 
 from slime_core.catalog._candidates import Candidate
 from slime_core.catalog._hooks import ARGUMENTS, hook_faults, new_manager
-from slime_core.catalog._modules import describe
+from slime_core.catalog._modules import describe, outlived
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus
 from slime_core.hookspecs import API_VERSION, HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
@@ -58,9 +58,10 @@ class Loader:
         if owner.dist != candidate.dist:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
-            found = self._load(candidate, registered_as)
+            with outlived():
+                found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
-            raise
+            raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
             fault = error if isinstance(error, _Fault) else _broken(PluginPhase.HOOKS, describe(error))
             if registered_as in self.order:
@@ -93,7 +94,7 @@ class Loader:
         if faults := list(hook_faults(self.manager, plugin)):
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, "; ".join(faults))
         if (first := self.manager.get_name(plugin)) is not None:
-            detail = f"plugin {first.partition(':')[0]} names the same module; uninstall one of them"
+            detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
         self.manager.register(plugin, registered_as)
         self.order[registered_as] = (len(self.order), candidate.plugin)

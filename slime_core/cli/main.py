@@ -111,8 +111,8 @@ def _run(arguments: Sequence[str]) -> int:
     except SlimeError as error:
         _complain(error)
         return ERROR
-    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
-        click.echo("stopped", err=True)
+    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError) as error:
+        click.echo(f"stopped {error}".rstrip(), err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
 
