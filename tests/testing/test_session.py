@@ -62,16 +62,16 @@ def test_a_failure_shows_detail_and_advice_and_nothing_of_the_kit(tmp_path: Path
 
 def test_the_report_holds_the_checks_of_test_classes_too(tmp_path: Path) -> None:
     (tmp_path / "test_bad.py").write_text(
-        f"{BAD}\nfrom slime_core.testing import RewardContract, make_sample\n\n\n"
+        f"{BAD.replace('time.sleep(0.3)', 'pass')}\nfrom slime_core.testing import RewardContract, make_sample\n\n\n"
         "class TestBlocks(RewardContract):\n"
         "    choice = RewardSpec.from_function('blocks', blocks)\n"
         "    good, bad = make_sample('4'), make_sample('5')\n"
-        "    xfail = {'REW-007': 'known'}\n"
+        "    xfail = {'REW-004': 'known'}\n"
     )
     run_pytest(tmp_path, "--slime-report", "report.json", "test_bad.py")
     checks = {each["identity"]: each for each in json.loads((tmp_path / "report.json").read_text())["checks"]}
-    assert checks["REW-007"]["status"] == "xfailed"
-    assert checks["REW-004"]["status"] == "failed"
+    assert (checks["REW-003"]["status"], checks["REW-004"]["status"]) == ("passed", "xfailed")
+    assert checks["REW-013"]["detail"] == "it opens no connection"
 
 
 def test_a_plugin_is_judged_within_the_budget() -> None:
@@ -87,6 +87,23 @@ def test_a_module_of_the_project_is_judged_too(tmp_path: Path) -> None:
     path.write_text(BAD)
     failed = {each.identity for each in check_plugin(str(path)).results if each.status is CheckStatus.FAILED}
     assert failed == {"REW-007"}
+
+
+@pytest.mark.parametrize(
+    ("body", "identity", "detail"),
+    [
+        ("import os; os._exit(3)", "REW-002", "it ended the process, with exit status 3"),
+        ("import ctypes; ctypes.string_at(0)", "REW-002", "it ended the process, with exit status -"),
+        ("raise SystemExit(0)", "REW-002", "it called sys.exit"),
+        ("return None", "REW-002", "expected Score, Unscored or NotApplicable, got NoneType"),
+    ],
+)
+def test_a_plugin_that_ends_the_process_is_a_result(tmp_path: Path, body: str, identity: str, detail: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(BAD.replace("time.sleep(0.3)", body))
+    (failed,) = (each for each in check_plugin(str(path)).results if each.status is CheckStatus.FAILED)
+    assert failed.identity == identity
+    assert detail in failed.detail
 
 
 def test_a_plugin_that_is_not_there_is_named() -> None:

@@ -30,7 +30,7 @@ class LossContract(RoleContract[LossSpec]):
     choice: ClassVar[str | LossSpec]
     """The loss: a name for the catalog, or a spec."""
     policy_gradient: ClassVar[bool | None] = None
-    """Whether a positive advantage makes its token likelier; False for likelihood training and the like."""
+    """Whether a positive advantage makes its token likelier, as most do; False for likelihood training and the like."""
 
     @check("LOS-001")
     def test_the_factory_builds_a_plain_function(self) -> None:

@@ -171,7 +171,7 @@ def alternates() -> Finding:
 
 
 def slow() -> Finding:
-    time.sleep(2.1)
+    time.sleep(2.05)
     return room()
 
 
