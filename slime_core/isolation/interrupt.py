@@ -21,7 +21,7 @@ from typing import Protocol, Self
 
 SIGNAL = signal.SIGVTALRM
 """That of the timer of CPU time, which fires while C code keeps the interpreter from every other thread."""
-FIRST_S, EVERY_S = 2.0, 0.5
+FIRST_S, EVERY_S = 2.0, 1.0
 """CPU seconds without a sign of life before the first look, and between two."""
 GRACE_S = 1.0
 """Seconds between two interrupts of one call."""
@@ -64,6 +64,8 @@ class Interrupt:
         self._on = threading.current_thread() is threading.main_thread()
         if self._on:
             self._before = signal.signal(SIGNAL, self._heard)
+            if (wakeup := signal.set_wakeup_fd(-1)) >= 0:  # the loop's; it need not hear of each signal
+                signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -82,14 +82,17 @@ class Watchdog:
         """
         # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
         suspect, since, until = self._look(), beat + BEAT_S, time.monotonic()
+        next_signal = 0.0
         while self._beat == beat and not self._stop.wait(BEAT_S / 2):
             seen, now = self._look(), time.monotonic()
             if suspect is None or seen is None or seen.entry is not suspect.entry:
                 self._judge(suspect, until - since)
                 suspect, since = seen, now
             until = now
-            if suspect is not None and now - since > self._blocked_s:
+            if suspect is not None and now - since > self._blocked_s and now >= next_signal:
                 self._interrupt.now(self._thread_id)
+                # Seldom: each signal fills a place in the loop's pipe, which a Ctrl-C needs as well.
+                next_signal = now + min(1.0, max(0.1, suspect.limit_s))
         self._judge(suspect, until - since)
 
     def _judge(self, suspect: "_Seen | None", seconds: float) -> None:

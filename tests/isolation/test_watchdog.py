@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -161,6 +162,24 @@ def test_a_time_limit_holds_for_what_never_awaits(call: object) -> None:
 
     run(watched())
     assert stats.take()["plugin/reward/math/timeouts"] == 1.0
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_is_not_lost_while_a_call_blocks(capfd: pytest.CaptureFixture[str]) -> None:
+    stats, heard = PluginStats(), threading.Event()
+
+    async def watched() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+        with Watchdog(stats, PACKAGES):
+            await asyncio.sleep(0.2)
+            threading.Timer(8.0, signal.raise_signal, [signal.SIGUSR1]).start()
+            await reward(stats, blocks)(make_sample("9"), CONTEXT)
+            await asyncio.sleep(0.2)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)
+
+    run(watched())
+    assert heard.is_set()
+    assert "wakeup fd" not in capfd.readouterr().err
 
 
 @pytest.mark.timeout(120)
