@@ -94,7 +94,7 @@ def test_a_module_of_the_project_is_judged_too(tmp_path: Path) -> None:
     [
         ("import os; os._exit(3)", "REW-002", "it ended the process, with exit status 3"),
         ("import ctypes; ctypes.string_at(0)", "REW-002", "it ended the process, with exit status -"),
-        ("raise SystemExit(0)", "REW-002", "it called sys.exit"),
+        ("raise SystemExit(0)", "REW-002", "it raised SystemExit: 0"),
         ("return None", "REW-002", "expected Score, Unscored or NotApplicable, got NoneType"),
     ],
 )
