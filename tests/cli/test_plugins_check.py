@@ -11,6 +11,8 @@ import pytest
 Slime = Callable[..., Any]
 Install = Callable[..., None]
 WATCHER = """
+import logging
+
 from slime_core import hookimpl
 
 SLIME_API = "1"
@@ -18,7 +20,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_run_end(event):
-    print("the run has ended")
+    logging.getLogger(__name__).info("the run has ended")
 """
 FILTER = """
 from slime_core import hookimpl
@@ -160,8 +162,9 @@ def test_a_module_that_cannot_be_loaded_fails(slime: Slime, tmp_path: Path, monk
     ran = slime("plugins", "check", "./mine.py")
     assert ran.code == 1
     assert "ZeroDivisionError" in ran.out
-    report = slime("plugins", "check", "./mine.py", "--json").json()
-    assert "ZeroDivisionError" in report["plugins"][0]["error"]
+    found = checks(slime("plugins", "check", "./mine.py", "--json").json(), "./mine.py")
+    assert found["PKG-002"]["status"] == "failed"
+    assert "ZeroDivisionError" in found["PKG-002"]["detail"]
 
 
 def test_a_module_of_the_project_is_checked_for_what_it_offers(
@@ -173,7 +176,8 @@ def test_a_module_of_the_project_is_checked_for_what_it_offers(
     assert ran.code == 0, ran.out
     found = checks(ran.json(), "./mine.py")
     assert found["BFL-001"]["status"] == "passed"
-    assert not [identity for identity in found if identity.startswith("PKG-")]  # it is no package
+    assert found["PKG-008"]["status"] == "passed"
+    assert found["PKG-004"]["detail"] == "it is a module of a project, not a package"
 
 
 def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:
