@@ -112,7 +112,7 @@ def _run(arguments: Sequence[str]) -> int:
         _complain(error)
         return ERROR
     except (KeyboardInterrupt, click.Abort, asyncio.CancelledError) as error:
-        click.echo(f"stopped {error}".rstrip(), err=True)
+        click.echo(f"stopped {error.__cause__ or error}".rstrip(), err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
 

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+from weakref import WeakSet
 
 from slime_core.catalog.checks import check_verdict, check_verdicts
 from slime_core.errors import ContractError, said_by
@@ -24,6 +25,7 @@ from slime_core.sample import Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 
 AnswerT = TypeVar("AnswerT")
+_CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
 ATTEMPTS = 2
 """Calls that a retryable failure is worth."""
 
@@ -175,7 +177,17 @@ def _declined(use: RewardUse | GroupRewardUse, verdict: Unscored) -> Failure:
     return Failure(f"{use.name}_{'_'.join(verdict.reason.split())}", verdict.detail or verdict.reason)
 
 
+def cancel(task: asyncio.Task[object]) -> None:
+    """Cancel a task so that it knows who did: not its plugin."""
+    _CANCELLED.add(task)
+    task.cancel()
+
+
 def cancelled_from_outside() -> bool:
-    """Whether somebody cancelled this task, rather than a plugin some task of its own."""
+    """Whether this task is to end; if not, its plugin cancelled it, or some task of its own, and that is undone."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    if task is None or task in _CANCELLED:
+        return True
+    while task.cancelling():
+        task.uncancel()
+    return False

@@ -28,7 +28,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout.choices import Choices
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
-from slime_core.rollout.score import Failure, Hearing, Scored, cancelled_from_outside, hear, hear_together
+from slime_core.rollout.score import Failure, Hearing, Scored, cancel, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.waiting import Waiting, within
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
@@ -246,7 +246,7 @@ async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
     finally:
         unfinished = [task for task in tasks if not task.done()]
         for task in unfinished:
-            task.cancel()
+            cancel(task)
         if unfinished:
             await asyncio.gather(*unfinished, return_exceptions=True)
 

@@ -71,6 +71,7 @@ def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
         (NonFiniteError("the loss is nan"), 1, "error: the loss is nan\n"),
         (SlimeError("something"), 1, "error: something\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
+        (KeyboardInterrupt("while plugin x was loaded"), 130, "stopped while plugin x was loaded\n"),
         (asyncio.CancelledError(), 130, "stopped\n"),
     ],
 )

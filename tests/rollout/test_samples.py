@@ -51,6 +51,14 @@ async def cancel_itself(sample: Sample, ctx: RewardContext) -> Verdict:
     raise asyncio.CancelledError
 
 
+async def cancel_its_task(sample: Sample, ctx: RewardContext) -> Verdict:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+    return Score(1.0)
+
+
 async def bare_number(sample: Sample, ctx: RewardContext) -> float:
     return 1.0
 
@@ -175,6 +183,7 @@ def test_a_generator_may_score_by_itself(make_bench: Make, use: Make) -> None:
         (hang, "r_timeout"),
         (unscored, "r_no_gold_answer"),
         (cancel_itself, "r_cancelled"),
+        (cancel_its_task, "r_cancelled"),
         (bare_number, "r_contract"),
         (abstain, "no_reward_applies"),
     ],
