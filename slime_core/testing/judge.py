@@ -10,6 +10,7 @@ Example:
 
 import dataclasses
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from slime_core.catalog import Candidate, did_you_mean, installed_candidates, is
 from slime_core.catalog._candidates import project_candidates
 from slime_core.errors import UnknownName
 from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.isolation._leash import keep_descendants
+from slime_core.isolation._tree import end_descendants
 from slime_core.roles import SPECS, PluginSet
 from slime_core.testing.contract import CheckStatus, Contract
 from slime_core.testing.package import PluginPackageContract
@@ -74,6 +77,7 @@ def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, 
 
 def main() -> None:
     """Write a line before and after each check: `python -m slime_core.testing.judge NAME PLUGINS OUTPUT`."""
+    keep_descendants()
     name, given, output = sys.argv[1:]
     values = json.loads(given)
     root = values.pop("root")
@@ -93,6 +97,8 @@ def main() -> None:
             told = {"status": result.status.value, "detail": result.detail, "cpu_s": time.process_time()}
             lines.write(json.dumps({**about, **told}) + "\n")
             lines.flush()
+    end_descendants(os.getpid())
+    os._exit(0)  # whatever threads it has left running
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from slime_core.catalog import ALL_INSTALLED
 from slime_core.errors import PluginError
+from slime_core.isolation._tree import end_descendants
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 from slime_core.testing.contract import CheckResult, CheckStatus
@@ -132,14 +133,17 @@ def _run(name: str, plugins: PluginSet, output: Path) -> str:
     with errors.open("w") as stderr:
         process = subprocess.Popen(command, env=environment, stdout=stderr, stderr=stderr)
         size, end = 0, time.monotonic() + LIMIT_S
-        while process.poll() is None:
-            time.sleep(0.02)
-            if (now := output.stat().st_size) > size:
-                size, end = now, time.monotonic() + LIMIT_S
-            elif time.monotonic() > end:
-                process.kill()
-                process.wait()
-                return f"it had not come back after {LIMIT_S:g} s"
+        try:
+            while process.poll() is None:
+                time.sleep(0.02)
+                if (now := output.stat().st_size) > size:
+                    size, end = now, time.monotonic() + LIMIT_S
+                elif time.monotonic() > end:
+                    return f"it had not come back after {LIMIT_S:g} s"
+        finally:
+            end_descendants(process.pid)
+            process.kill()
+            process.wait()
     said = errors.read_text("utf-8", "replace").strip()
     if not size:
         raise PluginError(f"plugin {name} cannot be judged:\n{said}")
