@@ -111,6 +111,13 @@ def test_a_fork_that_an_import_lets_go_on_ends_with_it(install_plugin: Install, 
     assert (done.returncode, done.stdout) == (0, "loaded\n"), done.stderr
 
 
+def test_an_import_leaves_the_working_directory_as_it_was(install_plugin: Install) -> None:
+    here = Path.cwd()
+    install(install_plugin, f"import os\n\nos.chdir('/')\n{GOOD}")
+    Catalog.discover(strict=True)
+    assert Path.cwd() == here
+
+
 def test_ctrl_c_names_the_plugin_that_is_being_loaded(install_plugin: Install) -> None:
     install(install_plugin, f"raise KeyboardInterrupt\n{GOOD}")
     with pytest.raises(KeyboardInterrupt, match=r"while plugin slime-reward-other 1\.0 was loaded"):

@@ -106,6 +106,17 @@ def test_a_plugin_that_ends_the_process_is_a_result(tmp_path: Path, body: str, i
     assert detail in failed.detail
 
 
+def test_what_a_plugin_starts_ends_when_it_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    starts = "import subprocess, threading; threading.Thread(target=time.sleep, args=(600,)).start(); "
+    starts += "subprocess.Popen(['sleep', '4711'], start_new_session=True)"
+    path.write_text(BAD.replace("time.sleep(0.3)", starts))
+    failed = {each.identity for each in check_plugin(str(path)).results if each.status is CheckStatus.FAILED}
+    assert failed == {"REW-015"}
+    commands = [each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline") if each.exists()]
+    assert not [each for each in commands if each.startswith(b"sleep\x004711")]
+
+
 def test_a_plugin_that_is_not_there_is_named() -> None:
     with pytest.raises(UnknownName, match=r"no plugin 'slime-reward-mth' is installed\. Did you mean"):
         check_plugin("slime-reward-mth")
