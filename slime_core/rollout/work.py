@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from types import TracebackType
 from typing import TypeVar
 
 from slime_core.catalog.checks import check_generated
-from slime_core.errors import ContractError, PluginError, RolloutError, WorkerError, said_by
+from slime_core.errors import ContractError, RolloutError, WorkerError, lines_of, said_by
 from slime_core.roles import (
     Engine,
     GenerateContext,
@@ -190,7 +189,7 @@ class SampleRunner:
         sample.remove_sample = True
         if failure.reason not in self._told:
             self._told.add(failure.reason)
-            log.warning("%s failed (%s): %s", where, failure.reason, failure.detail, exc_info=_theirs(failure.cause))
+            log.warning("%s failed (%s): %s%s", where, failure.reason, failure.detail, lines_of(failure.cause))
         return scored
 
 
@@ -216,16 +215,6 @@ class _Turns:
         finally:
             self._waiting.leave("engine")
             self._waiting.enter("generator")
-
-
-def _theirs(error: BaseException | None) -> tuple[type[BaseException], BaseException, TracebackType] | None:
-    """An error for the log, from where it left the core's code on; None if it never did, as at a time limit."""
-    while isinstance(error, PluginError):
-        error = error.__cause__
-    trace = error.__traceback__ if error is not None else None
-    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("slime_core."):
-        trace = trace.tb_next
-    return None if error is None or trace is None else (type(error), error, trace)
 
 
 def _settled(running: _Running) -> list[Scored]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeAlias, cast
 
-from slime_core.errors import StopRun, said_by
+from slime_core.errors import StopRun, lines_of, said_by
 from slime_core.isolation import limited
 
 P = ParamSpec("P")
@@ -79,5 +79,6 @@ class BestEffort:
             self._given_up.add(name)
             _log.error("%s %s: given up after %d time-outs; it is called no more", self._what, name, MOST_TIMEOUTS)
         elif self._errors[key] == 1:
-            _log.error("%s %s: %s (logged once; the run goes on)", self._what, key, said_by(error), exc_info=error)
+            text, lines = said_by(error), lines_of(error)
+            _log.error("%s %s: %s (logged once; the run goes on)%s", self._what, key, text, lines)
         return error
