@@ -4,10 +4,12 @@ pluggy's own loader stops at the first broken entry point, skips a second one of
 and orders calls by the directory listing. This loop does none of that.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pluggy
 
@@ -58,7 +60,7 @@ class Loader:
         if owner.dist != candidate.dist:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
-            with outlived():
+            with outlived(), _staying():
                 found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
@@ -118,6 +120,16 @@ class Loader:
                         )
                     seen.add((role, spec.name))
                     yield spec
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Come back to the working directory, from which a run file names its files."""
+    here = Path.cwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)
 
 
 def _broken(phase: PluginPhase, detail: str) -> _Fault:

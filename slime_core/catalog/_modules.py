@@ -37,8 +37,8 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
 
 @contextmanager
 def outlived() -> Iterator[None]:
-    """What is imported in this block cannot end the process, nor go on in a copy of it, nor move it elsewhere."""
-    own, leave, here = os.getpid(), os._exit, Path.cwd()
+    """What is imported in this block cannot end the process, nor go on in a copy of it: `os._exit` is SystemExit."""
+    own, leave = os.getpid(), os._exit
 
     def refuse(status: int) -> NoReturn:
         if os.getpid() != own:
@@ -52,7 +52,6 @@ def outlived() -> Iterator[None]:
         os._exit = leave
         if os.getpid() != own:
             leave(0)
-        os.chdir(here)
 
 
 def describe(error: BaseException) -> str:

@@ -15,12 +15,16 @@ from collections.abc import Callable, Mapping
 
 from slime_core.catalog._modules import import_project_module
 from slime_core.hookspecs import PROVIDER_OF_ROLE
+from slime_core.isolation._leash import keep_descendants
+from slime_core.isolation._tree import end_descendants
 from slime_core.testing._effects import HEAVY, EffectLog
+from slime_core.testing._state import changed_state, shared_state
 
 
 def main() -> None:
     """Import the modules that are named, and print what happened as JSON."""
-    log = EffectLog()
+    keep_descendants()
+    log, before = EffectLog(), shared_state()
     here, variables, threads = os.getcwd(), dict(os.environ), threading.active_count()  # noqa: PTH109  # compared
     handlers = _handlers()
     started, error = time.process_time(), ""
@@ -38,14 +42,17 @@ def main() -> None:
         "left threads running": threading.active_count() > threads,
         "installed a signal handler": _handlers() != handlers,
     }
+    state = changed_state(before)
     found = {
         "heavy": sorted(set(HEAVY) & set(sys.modules)),
         "printed": printed.getvalue(),
-        "effects": [*log.effects, *(what for what, happened in changes.items() if happened)],
+        "effects": [*log.effects, *(what for what, happened in changes.items() if happened), *state],
         "cpu_s": cpu_s,
         "error": error,
     }
-    print(json.dumps(found))  # noqa: T201  # for the process that asked
+    os.write(1, f"{json.dumps(found)}\n".encode())  # for the process that asked
+    end_descendants(os.getpid())
+    os._exit(0)  # whatever threads were left running
 
 
 def _offers(module: object) -> None:

@@ -80,6 +80,13 @@ MUTANTS = {
             "import socket, contextlib\nwith contextlib.suppress(OSError): socket.create_connection(('127.0.0.1', 9))"
         ),
         first("import os\nif os.fork() == 0: os._exit(0)\nos.wait()"),
+        first("import subprocess; CHILD = subprocess.Popen(['sleep', '600'])"),
+        first("import threading; threading.Thread(target=threading.Event().wait, args=(30,)).start()"),
+        first("import sys; sys.setrecursionlimit(5000)"),
+        first("import logging; logging.basicConfig(level=logging.DEBUG)"),
+        first("import random; random.seed(0)"),
+        first("import os; os.umask(0o27)"),
+        first("import slime_core.score; slime_core.score.Score.__repr__ = lambda self: 'mine'"),
         instead("    yield RewardSpec(", "    open('state.txt', 'w').close()\n    yield RewardSpec("),
     ],
     "PKG-009": [first("import time\nwhile time.process_time() < 3: pass")],
