@@ -1,39 +1,142 @@
-r"""Finds the final answer in a response: the content of the last `\boxed{...}` after the last `</think>`."""
+r"""Finds the final answer in a response: the last `\boxed{...}` after the last `</think>`, braces counted.
+
+Example:
+
+    extract("so it is \\boxed{\\frac{1}{2}}.").text      # "\\frac{1}{2}"
+
+Time is linear in the response's length: it is searched from its end, and only boxes are read.
+"""
+
+from dataclasses import dataclass
 
 END_OF_THOUGHT = "</think>"
-BOX = "\\boxed"
+START_OF_THOUGHT = "<think>"
+BOX, FRAMED = "\\boxed", "\\fbox"
 MAX_ANSWER = 10_000
 """Characters; a longer box is no answer, and is not read to its end."""
+MAX_BOXES = 20
+"""Boxes in a row that are read as one list."""
+TAIL = 2_000
+"""Characters at the end that are searched for a phrase like `the final answer is`."""
+_JOINTS = ("\\text", "\\quad", "\\qquad", "\\mathrm", "and", "or", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ", "&")
+_PHRASES = ("final answer is", "final answer:", "the answer is", "answer is", "answer:")
 
 
-def last_boxed(response: str) -> str | None:
-    r"""The content of the last box, braces inside it balanced; None if there is no box or it does not close.
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What was found in a response."""
 
-    Only the last box counts, so an answer that was cut off is not replaced by an earlier one. Time is linear in the
-    response's length, and what is inside the box is read once.
+    text: str | None
+    """The answer; None without one."""
+    reason: str
+    """How it was found, or why not, in a few countable words."""
+
+
+def extract(response: str, phrases: bool = False) -> Extracted:
+    """The answer of a response.
+
+    Args:
+        response: the model's text.
+        phrases: whether `the final answer is ...` near the end will do where there is no box.
     """
-    start = response.rfind(BOX, response.rfind(END_OF_THOUGHT) + 1)
-    if start < 0:
+    start = thought_ends(response)
+    if start is None:
+        return Extracted(None, "thinking did not end")
+    found = _boxes(response, start)
+    if found.text is None and phrases and found.reason == "no box":
+        return _phrase(response, start)
+    return found
+
+
+def thought_ends(response: str) -> int | None:
+    """Where the answer begins: after the last `</think>`; 0 without one; None if thinking began and did not end."""
+    end = response.rfind(END_OF_THOUGHT)
+    opened = response.rfind(START_OF_THOUGHT)
+    if opened > end:
         return None
-    rest = response[start + len(BOX) : start + len(BOX) + MAX_ANSWER].lstrip()
+    return 0 if end < 0 else end + len(END_OF_THOUGHT)
+
+
+def _boxes(response: str, start: int) -> Extracted:
+    """The last box, with the boxes directly before it if nothing but `and`, `or` and signs stands between."""
+    contents: list[str] = []
+    end = len(response)
+    while len(contents) < MAX_BOXES:
+        place = max(response.rfind(BOX, start, end), response.rfind(FRAMED, start, end))
+        if place < 0:
+            break
+        content, after = _content(response, place)
+        if contents and not (content and _joins(response[after:end])):
+            break
+        if content is None:
+            return Extracted(None, "the box is not closed")
+        contents.insert(0, content)
+        end = place
+    if not contents:
+        return Extracted(None, "no box")
+    if not contents[-1]:
+        return Extracted(None, "the box is empty")
+    kept = list(dict.fromkeys(each for each in contents if each))
+    return Extracted(", ".join(kept), "the last box" if len(kept) == 1 else "several boxes in a row")
+
+
+def _joins(gap: str) -> bool:
+    """Whether the text between two boxes only joins them; its length is bounded, so this takes constant time."""
+    if len(gap) > 60:
+        return False
+    for joint in _JOINTS:
+        gap = gap.replace(joint, " ")
+    return not gap.strip(" \n\t$,;{}.")
+
+
+def _content(response: str, place: int) -> tuple[str | None, int]:
+    """What the box at a place holds, and where it ends; None if it does not close within bounds."""
+    opening = place + (len(BOX) if response.startswith(BOX, place) else len(FRAMED))
+    text = response[opening : opening + MAX_ANSWER]
+    rest = text.lstrip()
+    offset = opening + len(text) - len(rest)
     if not rest.startswith("{"):
-        return None
+        # \boxed 42: TeX would take one sign, who writes it means the word.
+        word = rest.split(None, 1)[0].rstrip("$.,") if rest and text[:1].isspace() else ""
+        return (word or None), offset + len(word)
     end = _closing_brace(rest)
-    return rest[1:end].strip() if end is not None else None
+    return (None, offset) if end is None else (rest[1:end].strip(), offset + end + 1)
 
 
 def _closing_brace(text: str) -> int | None:
     r"""Where the brace that opens `text` is closed; `\{` and `\}` are characters, not braces."""
-    depth, escaped = 0, False
-    for position, character in enumerate(text):
-        if escaped:
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        elif character == "{":
-            depth += 1
-        elif character == "}":
-            depth -= 1
+    depth, place = 0, 0
+    while True:
+        opening, closing = text.find("{", place), text.find("}", place)
+        if closing < 0:
+            return None
+        place = opening if 0 <= opening < closing else closing
+        if not _escaped(text, place):
+            depth += 1 if place == opening else -1
             if depth == 0:
-                return position
-    return None
+                return place
+        place += 1
+
+
+def _escaped(text: str, place: int) -> bool:
+    """Whether an odd number of backslashes stands before a place."""
+    count = 0
+    while count < place and text[place - 1 - count] == "\\":
+        count += 1
+    return count % 2 == 1
+
+
+def _phrase(response: str, start: int) -> Extracted:
+    """What follows the last `final answer is` in the tail: the first line of it, or its first formula."""
+    tail = response[max(start, len(response) - TAIL) :]
+    low = tail.lower()
+    found = [(low.rfind(phrase) + len(phrase)) for phrase in _PHRASES if phrase in low]
+    if not found:
+        return Extracted(None, "no box")
+    line = tail[max(found) :].strip().split("\n", 1)[0].strip(" :*")
+    for sign in ("$$", "$"):
+        if line.count(sign) >= 2:
+            line = line.split(sign)[1]
+            break
+    line = line.partition(". ")[0].rstrip(".")
+    return Extracted(line or None, "after a phrase" if line else "no box")

@@ -1,90 +1,227 @@
-r"""Grade: is the boxed answer of a response the gold answer?
+r"""Grade: is the answer of a response the gold answer?
 
-    grade("1234", r"\boxed{1{,}234.0}").outcome         # Outcome.CORRECT
+Example:
 
-Two answers are equal if both are numbers and have the same exact value, or if they are the same text
-without needless LaTeX and spaces.
+    grade("1/2", r"so we get \boxed{0.5}").outcome      # Outcome.CORRECT
+
+Cheapest first: text, then plain numbers, then trees and exact or rigorous values. Repeated pairs come from a memo,
+gold answers are read once. Nothing is evaluated as code and no signal is set, so that any thread or process may grade.
 """
 
-import enum
-import math
-import re
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
+from functools import lru_cache
 
-from slime_reward_math.extract import BOX, last_boxed
-from slime_reward_math.number import read_number
+from slime_reward_math import plain
+from slime_reward_math.extract import MAX_ANSWER, extract
+from slime_reward_math.gold import gold_text
+from slime_reward_math.match import Matcher, OutOfTime
+from slime_reward_math.read import Grouping, Unread, clean, read
+from slime_reward_math.tree import Tree
+from slime_reward_math.value.same import Unknown
+from slime_reward_math.verdict import Grade, Outcome
 
-_DROPPED = re.compile(r"\$|\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\[!,;:]|\{,\}(?=\d{3})")
-_SHORT_FRACTION = re.compile(r"\\frac ?([0-9]) ?([0-9])")
-_SPACE_BESIDE_SYMBOL = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
-
-
-class Outcome(enum.Enum):
-    """What the grader found."""
-
-    CORRECT = "correct"
-    """The boxed answer is the gold answer."""
-    WRONG = "wrong"
-    """The boxed answer is another one."""
-    NO_ANSWER = "no_answer"
-    """The response has no complete box."""
-    NO_GOLD = "no_gold"
-    """There is no gold answer to compare with."""
+DEADLINE_S = 1.0
+"""Seconds of one verdict; the bounds of the reader and the evaluation keep almost all below 0.01."""
+MEMO = 4_096
+"""Pairs that are remembered."""
+MAX_REMEMBERED = 2_000
+"""Characters of a text that is remembered."""
+_READINGS = (Grouping.OUTSIDE, Grouping.NOWHERE, Grouping.EVERYWHERE)
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
-    """A verdict and what it rests on."""
+class Side:
+    """One side of a comparison, prepared."""
 
-    outcome: Outcome
-    """What the grader found."""
-    answer: str | None = None
-    """What the response's last box holds; None without one."""
-
-    @property
-    def correct(self) -> bool:
-        """Whether the answer is the gold answer."""
-        return self.outcome is Outcome.CORRECT
+    text: str
+    """As given."""
+    clean: str
+    """Cleaned."""
+    squeezed: str
+    """Without what only changes its looks."""
 
 
-def grade(gold: object, response: str) -> Grade:
+def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: float = DEADLINE_S) -> Grade:
     r"""Grade a response; raises nothing, whatever it holds.
 
     Args:
         gold: the gold answer: a text, with or without `\boxed{}` or dollar signs, or a number.
         response: the model's text.
+        phrases: whether `the final answer is ...` will do where there is no box.
+        deadline_s: seconds after which the verdict is `timeout`.
     """
-    expected = _gold_text(gold)
+    expected = _gold(gold)
     if not expected:
-        return Grade(Outcome.NO_GOLD)
-    answer = last_boxed(response)
-    if not answer:
-        return Grade(Outcome.NO_ANSWER)
-    return Grade(Outcome.CORRECT if _equal(_plain(answer), expected) else Outcome.WRONG, answer)
+        return Grade(Outcome.UNDECIDED, "no gold answer")
+    found = extract(response, phrases)
+    if found.text is None:
+        return Grade(Outcome.WRONG, found.reason, None, expected)
+    return compare(expected, found.text, deadline_s=deadline_s)
 
 
-def _plain(answer: str) -> str:
-    """An answer without the LaTeX that only changes its looks, with single spaces."""
-    text = answer.replace("\u2212", "-").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
-    text = _DROPPED.sub("", text.replace("\\ ", " ").replace("~", " "))
-    return _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", " ".join(text.split())).removesuffix(".")
+def grade_many(pairs: Iterable[tuple[object, str]], *, deadline_s: float = DEADLINE_S) -> list[Grade]:
+    """Grade (gold, response) pairs, in order."""
+    return [grade(gold, response, deadline_s=deadline_s) for gold, response in pairs]
 
 
-def _gold_text(gold: object) -> str:
-    """The gold answer in plain form; empty if there is none."""
-    if isinstance(gold, str):
-        return _plain((last_boxed(gold) or "") if BOX in gold else gold)
-    # Numbers are written out in full: str(1e-07) is in scientific notation, and str() refuses huge integers.
-    if isinstance(gold, int) and not isinstance(gold, bool):
-        return format(Decimal(gold), "f")
-    if isinstance(gold, float) and math.isfinite(gold):
-        return format(Decimal(str(gold)), "f")
-    return ""
+def compare(gold: str, answer: str, *, deadline_s: float = DEADLINE_S) -> Grade:
+    """Grade a bare answer: both sides are answers without a response around them."""
+    if len(gold) <= MAX_REMEMBERED and len(answer) <= MAX_REMEMBERED:
+        return _remembered(gold, answer, deadline_s)
+    return _compare(gold, answer, deadline_s)
 
 
-def _equal(answer: str, expected: str) -> bool:
-    if _SPACE_BESIDE_SYMBOL.sub("", answer) == _SPACE_BESIDE_SYMBOL.sub("", expected):
-        return True
-    left, right = read_number(answer), read_number(expected)
-    return left is not None and left == right
+def _gold(gold: object) -> str:
+    return _gold_of_text(gold) if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED else gold_text(gold)
+
+
+_gold_of_text = lru_cache(MEMO)(gold_text)
+
+
+@lru_cache(MEMO)
+def _remembered(gold: str, answer: str, deadline_s: float) -> Grade:
+    return _compare(gold, answer, deadline_s)
+
+
+@lru_cache(MEMO)
+def _side(text: str) -> Side:
+    return _prepare(text)
+
+
+def _prepare(text: str) -> Side:
+    cleaned = clean(text)
+    return Side(text, cleaned, plain.squeeze(cleaned))
+
+
+@lru_cache(1_024)
+def _read_gold(text: str, grouping: Grouping) -> Tree | Unread:
+    return _read(text, grouping)
+
+
+def _read(text: str, grouping: Grouping) -> Tree | Unread:
+    try:
+        return read(text, grouping)
+    except Unread as error:
+        return error.with_traceback(None)
+
+
+def _compare(gold: str, answer: str, deadline_s: float) -> Grade:
+    deadline = time.monotonic() + deadline_s
+    if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
+        return _grade(gold.strip() == answer.strip(), "too long to be read", gold, answer)
+    left, right = _side(gold), _prepare(answer)
+    if not right.clean:
+        return Grade(Outcome.WRONG, "the answer is empty", answer, gold)
+    found = _by_text(left, right)
+    if found is not None:
+        return _grade(*found, gold, answer)
+    return _by_tree(left, right, deadline)
+
+
+def _grade(correct: bool, reason: str, gold: str, answer: str) -> Grade:
+    return Grade(Outcome.CORRECT if correct else Outcome.WRONG, reason, answer, gold)
+
+
+def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
+    """What text and plain numbers can decide; None for the rest."""
+    if left.squeezed == right.squeezed:
+        return True, "the same text"
+    one, two = plain.number(left.squeezed), plain.number(right.squeezed)
+    if one is not None and two is not None:
+        return _by_number(one == two, left, right)
+    letter = plain.choice(left.clean)
+    if letter is not None:
+        picked = plain.chosen(right.clean)
+        if picked is not None:
+            return letter == picked, "the choice"
+    one_words, two_words = plain.words(left.clean), plain.words(right.clean)
+    if one_words is not None and two_words is not None:
+        if one_words == two_words:
+            return True, "the same words"
+        if any(len(word) > 2 for word in (*one_words.split(), *two_words.split())):
+            return False, "other words"
+    return None
+
+
+def _by_number(equal: bool, left: Side, right: Side) -> tuple[bool, str] | None:
+    """Two plain numbers; a comma that may separate leaves the verdict to the trees."""
+    if equal:
+        return True, "the same number"
+    return None if "," in left.squeezed or "," in right.squeezed else (False, "another number")
+
+
+def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
+    """Read both sides and match them, in every way that their commas can be read."""
+    unknown: Unknown | None = None
+    shown: tuple[Tree | None, Tree | None] = (None, None)
+    readings = _pairs(left, right)
+    for gold, answer in readings:
+        if isinstance(gold, Unread) or isinstance(answer, Unread):
+            continue
+        shown = (gold, answer) if shown == (None, None) else shown
+        try:
+            if Matcher(deadline).decide(gold, answer):
+                return Grade(Outcome.CORRECT, "the same value or form", right.text, left.text, (gold, answer))
+        except Unknown as error:
+            unknown = error
+        except OutOfTime:
+            return Grade(Outcome.TIMEOUT, "the deadline passed", right.text, left.text, shown)
+    if unknown is not None:
+        return Grade(Outcome.UNDECIDED, str(unknown), right.text, left.text, shown)
+    return _unread_or_wrong(left, right, readings, shown)
+
+
+def _pairs(left: Side, right: Side) -> list[tuple[Tree | Unread, Tree | Unread]]:
+    """Gold and answer as trees, once for each way to read their commas."""
+    golds = [_read_gold(left.clean, each) for each in _READINGS[: 3 if _groups(left.clean) else 1]]
+    answers = [_read(right.clean, each) for each in _READINGS[: 3 if _groups(right.clean) else 1]]
+    for text, trees in ((left.clean, golds), (right.clean, answers)):
+        decimal = plain.decimal_comma(text)
+        if decimal is not None:
+            trees.append(_read(decimal, Grouping.OUTSIDE))
+    return [(one, two) for one in golds for two in answers]
+
+
+def _groups(text: str) -> bool:
+    """Whether some comma stands between digits."""
+    return "," in text and any(
+        text[place - 1 : place].isdigit() and text[place + 1 : place + 2].isdigit()
+        for place, sign in enumerate(text)
+        if sign == ","
+    )
+
+
+def _unread_or_wrong(
+    left: Side,
+    right: Side,
+    readings: list[tuple[Tree | Unread, Tree | Unread]],
+    shown: tuple[Tree | None, Tree | None],
+) -> Grade:
+    golds = [gold for gold, _ in readings]
+    if not all(isinstance(each, Unread) for each in golds):
+        unread = all(isinstance(answer, Unread) for _, answer in readings)
+        reason = "the answer is unreadable" if unread else "another value or form"
+        return Grade(Outcome.WRONG, reason, right.text, left.text, shown)
+    one, two = loose(left.clean), loose(right.clean)
+    if one and one == two:
+        return Grade(Outcome.CORRECT, "the same words and signs", right.text, left.text)
+    # A gold in words that an answer does not repeat is answered otherwise; one in signs may say the same in others.
+    if plain.words(left.clean) is not None or _mostly_words(left.clean):
+        return Grade(Outcome.WRONG, "other words", right.text, left.text)
+    return Grade(Outcome.UNDECIDED, f"the gold answer is unreadable: {golds[0]}", right.text, left.text)
+
+
+def loose(text: str) -> str:
+    """Letters, digits and operators alone: for comparing what could not be read."""
+    bare = plain.unwrapped(plain.squeeze(text)).casefold()
+    return "".join(sign for sign in bare if not sign.isspace() and sign not in "{}$.")
+
+
+def _mostly_words(text: str) -> bool:
+    bare = plain.unwrapped(text)
+    letters = sum(sign.isalpha() or sign.isspace() for sign in bare)
+    return "\\" not in bare and letters >= 0.8 * len(bare) and " " in bare
+
+

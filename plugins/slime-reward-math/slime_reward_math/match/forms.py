@@ -1,0 +1,167 @@
+"""Forms: one way of writing turned into another without changing what is said.
+
+Example:
+
+    spread(read("1 \\pm x"))       # both 1 + x and 1 - x
+"""
+
+from collections.abc import Iterable
+
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, number, rebuild, walk
+
+LISTS = frozenset({"list", "and", "or"})
+"""Heads of enumerations."""
+ROUND = frozenset({"()", "[]", "(]", "[)"})
+"""Heads of tuples and intervals."""
+SETS = frozenset({"set", "union", "meet", "minus", "such"}) | ROUND
+"""Heads of what may be a set of reals."""
+SHAPES = SETS | LISTS | {"matrix", "row", "cases", "given", "label"}
+"""Heads of what has no value."""
+DOMAINS = frozenset({"ZZ", "NN", "RR", "QQ", "CC"})
+"""Where a parameter may live."""
+MAX_SIGNS = 5
+"""Independent plus-minus signs that are spread out: 32 values."""
+
+
+def items(tree: Tree) -> tuple[Tree, ...]:
+    """The items of an enumeration, nested ones included; the tree alone if it is none."""
+    if isinstance(tree, Node) and tree.head in LISTS:
+        return tuple(item for each in tree.args for item in items(each))
+    return (tree,)
+
+
+def is_node(tree: Tree, heads: Iterable[str]) -> bool:
+    """Whether the tree is a node with one of these heads."""
+    return isinstance(tree, Node) and tree.head in heads
+
+
+def is_domain(tree: Tree) -> bool:
+    r"""Whether a clause only says where a parameter lives: `k \in \mathbb{Z}`."""
+    if not (isinstance(tree, Rel) and set(tree.ops) <= {"in"}):
+        return False
+    last = tree.terms[-1]
+    names = items(tree.terms[0])
+    return isinstance(last, Sym) and last.name in DOMAINS and all(isinstance(each, Sym) for each in names)
+
+
+def spread(tree: Tree) -> list[list[Tree]]:
+    """What the plus-minus signs of a tree stand for: all signs together, and each for itself where there are several."""
+    signs = [each for each in walk(tree) if isinstance(each, Node) and each.head in ("pm", "mp")]
+    if not signs:
+        return [[tree]]
+    together = [_signed(tree, [flip] * len(signs)) for flip in (1, -1)]
+    if len(signs) == 1 or len(signs) > MAX_SIGNS:
+        return [together]
+    choices = [[1 if code >> place & 1 else -1 for place in range(len(signs))] for code in range(2 ** len(signs))]
+    return [together, [_signed(tree, choice) for choice in choices]]
+
+
+def _signed(tree: Tree, choice: list[int]) -> Tree:
+    left = list(choice)
+
+    def change(each: Tree) -> Tree | None:
+        if isinstance(each, Node) and each.head in ("pm", "mp"):
+            sign = left.pop(0) * (1 if each.head == "pm" else -1)
+            inner = rebuild(each.args[0], change)
+            return inner if sign > 0 else negative(inner)
+        return None
+
+    return rebuild(tree, change)
+
+
+def negative(tree: Tree) -> Tree:
+    """Minus the tree."""
+    if isinstance(tree, Num):
+        return Num(-tree.value, tree.places, tree.digits)
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "neg" else Node("neg", (tree,))
+
+
+def minus(left: Tree, right: Tree) -> Tree:
+    """Left minus right."""
+    return Node("+", (left, negative(right)))
+
+
+def infinite(tree: Tree) -> int:
+    """1 for infinity, -1 for minus infinity, 0 for anything else."""
+    if tree == Sym("inf"):
+        return 1
+    return -1 if tree == Node("neg", (Sym("inf"),)) else 0
+
+
+def is_label(tree: Tree) -> bool:
+    r"""Whether the left side of an equation names what the right side says: `x`, `f(2)`, `|AB|`, `S_1 : S_2`."""
+    if isinstance(tree, Sym):
+        return tree.name not in CONSTANTS or tree.name == "e"
+    if isinstance(tree, Words):
+        return True
+    if not isinstance(tree, Node):
+        return False
+    if tree.head.startswith("call:"):
+        return True
+    if tree.head in ("max", "min", "det", "log", "sin", "cos", "tan"):
+        return not any(isinstance(each, Num) for each in tree.args[:1])
+    if tree.head == "*":
+        return all(isinstance(each, Sym) and each.name[0].isupper() for each in tree.args)
+    if tree.head in ("abs", "ratio", "/", "[]", "unit") or tree.head in ROUND:
+        return bool(tree.args) and all(map(is_label, tree.args))
+    return False
+
+
+def matrix(tree: Tree) -> Node | None:
+    """The tree as a matrix: one with its scalar factors multiplied in, or brackets within brackets; None if it is none."""
+    if isinstance(tree, Node) and tree.head == "matrix":
+        return tree
+    if isinstance(tree, Node) and tree.head == "[]" and all(is_node(each, ("[]",)) for each in tree.args):
+        return Node("matrix", tuple(Node("row", each.args) for each in tree.args if isinstance(each, Node)))
+    if isinstance(tree, Node) and tree.head in ("*", "/", "neg") and has_head(tree, "matrix"):
+        return _scaled(tree)
+    return None
+
+
+def _scaled(tree: Node) -> Node | None:
+    inner = [each for each in tree.args if is_node(each, ("matrix",))]
+    if len(inner) != 1 or (tree.head == "/" and tree.args[0] != inner[0]):
+        return None
+    core = inner[0]
+    if not isinstance(core, Node):
+        return None
+
+    def entry(each: Tree) -> Tree:
+        return Node(tree.head, tuple(each if arg == core else arg for arg in tree.args))
+
+    return Node("matrix", tuple(Node("row", tuple(map(entry, row.args))) for row in core.args if isinstance(row, Node)))
+
+
+def canonical_names(tree: Tree) -> Tree:
+    """A set-builder tree with its variables named in order of appearance, `x = 3k` put in the element's place."""
+    if not (isinstance(tree, Node) and tree.head == "such"):
+        return tree
+    element, *conditions = tree.args
+    if isinstance(element, Rel) and element.ops == ("in",):
+        conditions.append(element)
+        element = element.terms[0]
+    for each in conditions:
+        if isinstance(each, Rel) and each.ops == ("=",) and each.terms[0] == element:
+            conditions.remove(each)
+            element = each.terms[1]
+            break
+    found = Node("such", (element, *conditions))
+    names = {each.name: None for each in walk(found) if isinstance(each, Sym) and each.name not in CONSTANTS}
+    numbered = {name: f"v{place}" for place, name in enumerate(names)}
+
+    def change(each: Tree) -> Tree | None:
+        return Sym(numbered[each.name]) if isinstance(each, Sym) and each.name in numbered else None
+
+    return rebuild(found, change)
+
+
+def scaled_words(words: str) -> tuple[int, str]:
+    """The power of ten that opens a note, and the rest: `million dollars` is 6 and `dollars`."""
+    first, _, rest = words.partition(" ")
+    power = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}.get(first.rstrip("s"), 0)
+    return (power, rest) if power else (0, words)
+
+
+def times_ten(tree: Tree, power: int) -> Tree:
+    """The tree times a power of ten."""
+    return Node("*", (tree, number(10**power))) if power else tree

@@ -1,0 +1,358 @@
+"""Matcher: whether an answer's tree says what the gold's tree says.
+
+Example:
+
+    Matcher(deadline=time.monotonic() + 1).match(gold, answer)      # True, False, or Unknown is raised
+
+Rules look from the gold answer to the given one: what the gold leaves out (a unit, a name, an order) the answer may add.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from slime_reward_math.match import equations
+from slime_reward_math.match.forms import (
+    LISTS,
+    ROUND,
+    SHAPES,
+    canonical_names,
+    infinite,
+    is_domain,
+    is_node,
+    items,
+    matrix,
+    spread,
+)
+from slime_reward_math.match.quantities import close, degrees_of, percent_of, quantity, units_agree
+from slime_reward_math.match.regions import is_set_like, regions
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head
+from slime_reward_math.value.same import Unknown, same
+
+MAX_COMPARISONS = 300
+"""Of values in one verdict."""
+MAX_LIST = 40
+"""Items of lists that are matched in any order."""
+
+
+class OutOfTime(Exception):
+    """The deadline has passed."""
+
+
+class Matcher:
+    """Compares two trees; for one verdict."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._left = MAX_COMPARISONS
+        self._unknown: Unknown | None = None
+
+    def decide(self, gold: Tree, answer: Tree) -> bool:
+        """Whether the two are the same answer.
+
+        Raises:
+            Unknown: some comparison on the way could not be decided, and none that could made them equal.
+            OutOfTime: the deadline has passed.
+        """
+        if self.match(gold, answer):
+            return True
+        if self._unknown is not None:
+            raise self._unknown
+        return False
+
+    def match(self, gold: Tree, answer: Tree) -> bool:
+        """Whether the two are the same answer, as far as could be decided."""
+        if time.monotonic() > self._deadline:
+            raise OutOfTime
+        if gold == answer:
+            return True
+        for applies, rule in _RULES:
+            if applies(gold) or applies(answer):
+                return rule(self, gold, answer)
+        return self.value(gold, answer)
+
+    def value(self, gold: Tree, answer: Tree) -> bool:
+        """Whether two expressions have the same value, or the same to the gold's written precision."""
+        if infinite(gold) or infinite(answer):
+            return infinite(gold) == infinite(answer)
+        if isinstance(gold, Num) and isinstance(answer, Num) and gold.value == answer.value:
+            return True
+        if _shapes(gold) or _shapes(answer):
+            return self._shaped(gold, answer)
+        self._left -= 1
+        if self._left < 0:
+            self._unknown = Unknown("too many comparisons")
+            return False
+        try:
+            return same(gold, answer) or close(gold, answer)
+        except Unknown as error:
+            self._unknown = self._unknown or error
+            return False
+
+    def _shaped(self, gold: Tree, answer: Tree) -> bool:
+        """Expressions over brackets, matrices or words: operation by operation."""
+        if not (isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head):
+            return False
+        if gold.head in ("+", "*"):
+            return self.any_order(gold.args, answer.args)
+        return self.in_order(gold.args, answer.args)
+
+    def _unit(self, gold: Tree, answer: Tree) -> bool:
+        left, right = quantity(gold), quantity(answer)
+        if left.unit and right.unit:
+            factor = units_agree(left.unit, right.unit)
+            if factor is None:
+                return False
+            scaled = right.value if factor == 1 else Node("*", (Num(factor), right.value))
+            return self.match(left.value, scaled)
+        return self.match(left.value, right.value)
+
+    def _percent(self, gold: Tree, answer: Tree) -> bool:
+        return any(self.match(one, two) for one, two in percent_of(gold, answer))
+
+    def _degrees(self, gold: Tree, answer: Tree) -> bool:
+        return any(self.match(one, two) for one, two in degrees_of(gold, answer)) or self.value(gold, answer)
+
+    def _given(self, gold: Tree, answer: Tree) -> bool:
+        """A condition behind an answer: it may be missing on one side; where both have one, the answers decide."""
+        return self.match(_without_condition(gold), _without_condition(answer))
+
+    def _label(self, gold: Tree, answer: Tree) -> bool:
+        if is_node(gold, ("label",)) and is_node(answer, ("label",)):
+            if _label_of(gold) != _label_of(answer) and isinstance(_label_of(gold), Words):
+                return False
+        return self.match(_labelled(gold), _labelled(answer))
+
+    def _signs(self, gold: Tree, answer: Tree) -> bool:
+        """Plus-minus: both signs together, or each for itself."""
+        for one in _spreads(gold):
+            for two in _spreads(answer):
+                if len(one) == len(two) == 1:
+                    if self.match(one[0], two[0]):
+                        return True
+                elif self.any_order(self.distinct(one), self.distinct(two)):
+                    return True
+        return False
+
+    def distinct(self, trees: Sequence[Tree]) -> list[Tree]:
+        """The trees without those that say again what another said."""
+        found: list[Tree] = []
+        for each in trees:
+            if not any(self.match(other, each) for other in found):
+                found.append(each)
+        return found
+
+    def any_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool:
+        """Whether the items match one to one, in any order."""
+        if len(gold) != len(answer):
+            return False
+        if len(gold) > MAX_LIST:
+            return self.in_order(gold, answer)
+        left = list(answer)
+        for each in gold:
+            place = next((at for at, other in enumerate(left) if self.match(each, other)), None)
+            if place is None:
+                return False
+            del left[place]
+        return True
+
+    def in_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool:
+        """Whether the items match one to one, in the order given."""
+        return len(gold) == len(answer) and all(map(self.match, gold, answer))
+
+    def _list(self, gold: Tree, answer: Tree) -> bool:
+        left = [each for each in items(gold) if not is_domain(each)]
+        right = [each for each in items(answer) if not is_domain(each)]
+        if not left or not right:
+            return False
+        if len(left) == 1 or len(right) == 1:
+            if not (is_node(gold, LISTS) and is_node(answer, LISTS)) and len(left) == len(right) == 1:
+                return self.match(left[0], right[0])
+            if self._unpacked(gold, answer, left, right):
+                return True
+        if any(isinstance(each, Rel) for each in (*left, *right)):
+            found = equations.assignments(self, left, right)
+            if found is not None:
+                return found
+            if self._same_region(gold, answer):
+                return True
+        if self._may_be_region(left) and self._may_be_region(right) and self._same_region(gold, answer):
+            return True
+        # An answer may say a thing twice where the gold says each but once.
+        return self.any_order(left, right) or (len(right) > len(left) and self.any_order(left, self.distinct(right)))
+
+    def _may_be_region(self, parts: Sequence[Tree]) -> bool:
+        """Whether a list may be a set of reals: several tuples in a row are points, and no union of intervals."""
+        return any(is_set_like(each) for each in parts) and not (
+            len(parts) > 1 and all(is_node(each, ("()",)) for each in parts)
+        )
+
+    def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
+        """A list against one bracket: a tuple is in order, a set is not."""
+        single, many = (left[0], right) if len(left) == 1 else (right[0], left)
+        single = equations.right_side(single) or single
+        if isinstance(single, Node) and single.head in ("()", "[]", "set") and len(many) == len(single.args):
+            compare = self.any_order if single.head == "set" else self.in_order
+            return compare(many, single.args) if many is left else compare(single.args, many)
+        if isinstance(single, Node) and single.head == "set":
+            return self.any_order(self.distinct(left), self.distinct(right)) if len(many) > 1 else False
+        return len(left) == len(right) and self.match(left[0], right[0])
+
+    def _relation(self, gold: Tree, answer: Tree) -> bool:
+        if isinstance(gold, Rel) and isinstance(answer, Rel):
+            return equations.both(self, gold, answer) or self._same_region(gold, answer)
+        rel, other = (gold, answer) if isinstance(gold, Rel) else (answer, gold)
+        if isinstance(rel, Rel) and rel.ops[0] in ("in", "<", "<=", ">", ">=", "!=", "notin", "ni"):
+            if self._same_region(gold, answer):
+                return True
+            pair = equations.as_interval(rel, other)
+            return pair is not None and (self.match(pair, other) if rel is gold else self.match(other, pair))
+        value = equations.stated(rel, other, rel is answer) if isinstance(rel, Rel) else None
+        if value is None:
+            return False
+        return self.match(value, other) if rel is gold else self.match(other, value)
+
+    def _same_region(self, gold: Tree, answer: Tree) -> bool:
+        answers = regions(answer)
+        return bool(answers) and any(one.equals(two) for one in regions(gold) for two in answers)
+
+    def _matrix(self, gold: Tree, answer: Tree) -> bool:
+        left, right = matrix(gold), matrix(answer)
+        if left is not None and right is not None:
+            if left.head == "call:det" or len(left.args) != len(right.args):
+                return False
+            return all(self._rows(one, two) for one, two in zip(left.args, right.args, strict=True))
+        core = left or right
+        other = answer if left is not None else gold
+        entries = _vector(core) if core is not None else None
+        if entries is None or not is_node(other, ("()", "[]")):
+            return False
+        pair = (entries, other.args) if isinstance(other, Node) else ((), ())
+        return self.in_order(*(pair if left is not None else pair[::-1]))
+
+    def _rows(self, gold: Tree, answer: Tree) -> bool:
+        both = isinstance(gold, Node) and isinstance(answer, Node)
+        return both and self.in_order(gold.args, answer.args)  # type: ignore[union-attr]
+
+    def _set(self, gold: Tree, answer: Tree) -> bool:
+        if isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head:
+            if gold.head in ROUND and self.in_order(gold.args, answer.args):
+                return True
+            if gold.head == "set":
+                return self.any_order(self.distinct(gold.args), self.distinct(answer.args))
+            if gold.head in ("union", "meet") and self.any_order(gold.args, answer.args):
+                return True
+            if gold.head == "such" and self._such(canonical_names(gold), canonical_names(answer)):
+                return True
+            if gold.head == "minus" and self.in_order(gold.args, answer.args):
+                return True
+        if is_node(gold, ("()", "[]")) and is_node(answer, ("()", "[]")) and len(items_of(gold)) > 2:
+            return self.in_order(items_of(gold), items_of(answer))
+        for one, two in ((gold, answer), (answer, gold)):
+            # A set of one thing is that thing, and a bare list item in brackets is still that item.
+            if is_node(one, ("set", "[]")) and len(items_of(one)) == 1 and not is_set_like(two):
+                inner = items_of(one)[0]
+                return self.match(inner, two) if one is gold else self.match(two, inner)
+        return self._same_region(gold, answer)
+
+    def _such(self, gold: Tree, answer: Tree) -> bool:
+        left, right = items_of(gold), items_of(answer)
+        return self.match(left[0], right[0]) and self.any_order(left[1:], right[1:])
+
+    def _words(self, gold: Tree, answer: Tree) -> bool:
+        return plain_words(gold) is not None and plain_words(gold) == plain_words(answer)
+
+    def _cases(self, gold: Tree, answer: Tree) -> bool:
+        if not (is_node(gold, ("cases",)) and is_node(answer, ("cases",))):
+            return False
+        left, right = items_of(gold), items_of(answer)
+        return len(left) == len(right) and self.any_order(left, right)
+
+    def _row(self, gold: Tree, answer: Tree) -> bool:
+        return self._rows(gold, answer)
+
+    def _ratio(self, gold: Tree, answer: Tree) -> bool:
+        if is_node(gold, ("ratio",)) and is_node(answer, ("ratio",)) and len(items_of(gold)) > 2:
+            left, right = items_of(gold), items_of(answer)
+            pairs = zip(left[1:], right[1:], strict=False)
+            cross = [(Node("*", (one, right[0])), Node("*", (two, left[0]))) for one, two in pairs]
+            return len(left) == len(right) and all(self.value(one, two) for one, two in cross)
+        return self.value(gold, answer)
+
+
+def _shapes(tree: Tree) -> bool:
+    """Whether something that has no value stands in an expression: a bracket, a matrix, a relation, words."""
+    if isinstance(tree, Words | Rel):
+        return True
+    if not isinstance(tree, Node) or tree.head.startswith("call:"):
+        return False
+    return tree.head in SHAPES or any(_shapes(each) for each in tree.args)
+
+
+def items_of(tree: Tree) -> tuple[Tree, ...]:
+    """A node's arguments; nothing for anything else."""
+    return tree.args if isinstance(tree, Node) else ()
+
+
+def plain_words(tree: Tree) -> str | None:
+    """What a tree of words says; a symbol says its name."""
+    if isinstance(tree, Words):
+        return " ".join(word for word in tree.text.split() if word not in ("the", "a", "an"))
+    return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
+
+
+def _without_condition(tree: Tree) -> Tree:
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "given" else tree
+
+
+def _label_of(tree: Tree) -> Tree:
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "label" else tree
+
+
+def _labelled(tree: Tree) -> Tree:
+    return tree.args[1] if isinstance(tree, Node) and tree.head == "label" else tree
+
+
+def _spreads(tree: Tree) -> list[list[Tree]]:
+    """The plus-minus readings of an answer: for a list, of each item."""
+    parts = tree.args if isinstance(tree, Node) and tree.head in (*LISTS, "set") else (tree,)
+    together: list[Tree] = []
+    apart: list[Tree] = []
+    for each in parts:
+        found = spread(each)
+        together += found[0]
+        apart += found[-1]
+    return [together] if len(together) == len(apart) else [together, apart]
+
+
+def _vector(found: Node) -> tuple[Tree, ...] | None:
+    """The entries of a matrix with one row or one column."""
+    rows = [items_of(each) for each in found.args]
+    if len(rows) == 1:
+        return rows[0]
+    return tuple(row[0] for row in rows) if all(len(row) == 1 for row in rows) else None
+
+
+def _sums_degrees(tree: Tree) -> bool:
+    if isinstance(tree, Node) and tree.head in ("+", "neg", "*", "/"):
+        return any(_sums_degrees(each) for each in tree.args)
+    return is_node(tree, ("deg",))
+
+
+_Rule = Callable[[Matcher, Tree, Tree], bool]
+_RULES: tuple[tuple[Callable[[Tree], bool], _Rule], ...] = (
+    (lambda tree: is_node(tree, ("given",)), Matcher._given),
+    (lambda tree: is_node(tree, ("label",)), Matcher._label),
+    (lambda tree: has_head(tree, "pm") or has_head(tree, "mp"), Matcher._signs),
+    (lambda tree: is_node(tree, LISTS), Matcher._list),
+    (lambda tree: isinstance(tree, Rel), Matcher._relation),
+    (lambda tree: is_node(tree, ("unit",)), Matcher._unit),
+    (lambda tree: is_node(tree, ("percent",)), Matcher._percent),
+    (_sums_degrees, Matcher._degrees),
+    (lambda tree: matrix(tree) is not None, Matcher._matrix),
+    (is_set_like, Matcher._set),
+    (lambda tree: isinstance(tree, Words), Matcher._words),
+    (lambda tree: is_node(tree, ("cases",)), Matcher._cases),
+    (lambda tree: is_node(tree, ("row",)), Matcher._row),
+    (lambda tree: is_node(tree, ("ratio",)), Matcher._ratio),
+)
+"""Which rule looks at which trees; the first that applies to either side decides."""

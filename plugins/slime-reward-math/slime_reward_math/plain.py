@@ -1,0 +1,69 @@
+r"""Plain forms of answers as text: what can be decided before anything is read as mathematics.
+
+Example:
+
+    squeeze(r"\left( 1, 2 \right)") == squeeze("(1,2)")      # True
+"""
+
+import re
+from fractions import Fraction
+
+_STYLE = re.compile(
+    r"\\(?:left|right|displaystyle|textstyle|limits|[bB]igg?[lrm]?)(?![a-zA-Z])|\\[!,;:> ]|\\q?quad(?![a-zA-Z])|~"
+)
+_FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_GAP = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathsf|operatorname|textbf)\s*\{([^{}]*)\}")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re.ASCII)
+_LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
+_CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
+_CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"([+-]?0),(\d{2,})", re.ASCII)
+MAX_NUMBER = 1_000
+"""Characters of a number that is read here; longer ones go through the reader and its bounds."""
+
+
+def squeeze(text: str) -> str:
+    """The text without what only changes its looks: fence sizes, thin spaces, spaces beside signs."""
+    if "\\" in text or "~" in text:
+        text = _FRACTION.sub(r"\\frac", _STYLE.sub(" ", text))
+    return _GAP.sub("", text.strip()) if " " in text or "\n" in text or "\t" in text else text
+
+
+def unwrapped(text: str) -> str:
+    r"""The text with the arguments of `\text` and its like in place."""
+    return _TEXT.sub(lambda match: f" {match[1]} ", text).strip() if "\\" in text else text
+
+
+def number(text: str) -> Fraction | None:
+    """The value of a plain integer or decimal; None for anything else."""
+    if len(text) > MAX_NUMBER or _NUMBER.fullmatch(text) is None:
+        return None
+    return Fraction(text.replace(",", ""))
+
+
+def words(text: str) -> str | None:
+    """The words of an answer that is nothing but words, in lower case and without articles; None for anything else."""
+    bare = " ".join(unwrapped(text).split())
+    if len(bare) < 2 or _LETTERS.fullmatch(bare) is None:
+        return None
+    low = bare.rstrip(".!").replace("-", " ").casefold().split()
+    return " ".join(each for each in low if each not in ("the", "a", "an")) or None
+
+
+def choice(text: str) -> str | None:
+    """The letter of a gold answer that is nothing but a choice: `B`, `(B)`; None for anything else."""
+    match = _CHOICE.fullmatch(unwrapped(text).strip())
+    return match[1] if match else None
+
+
+def chosen(text: str) -> str | None:
+    r"""The letter that an answer chooses: `B`, `(B)`, `B. four`, `\text{(B)}\ 4`; None if it opens with no choice."""
+    match = _CHOSEN.match(unwrapped(text).replace("{", " ").replace("}", " ").strip())
+    return match[1] if match else None
+
+
+def decimal_comma(text: str) -> str | None:
+    """`0.111` for `0,111`: no list of numbers and no digit group begins like that; None for anything else."""
+    match = _DECIMAL_COMMA.fullmatch(text)
+    return f"{match[1]}.{match[2]}" if match else None

@@ -1,0 +1,321 @@
+r"""Reads whole answers: lists, labels, relations, tuples, intervals, sets, units, conditions.
+
+Example:
+
+    read(r"x = 1 \text{ or } x = 2")      # Node("or", (Rel(("=",), ...), Rel(("=",), ...)))
+"""
+
+from slime_reward_math.read.expression import Expressions
+from slime_reward_math.read.names import CONDITIONS, JOINS, RELATIONS
+from slime_reward_math.read.tokens import Grouping, Unread, tokens
+from slime_reward_math.tree import Node, Rel, Tree, Words
+from slime_reward_math.value.units import is_short_unit
+
+MAX_ITEMS = 200
+"""Items of a list; published gold answers have fewer than 40."""
+_CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "[", "&", "\\\\", "\\end"})
+
+
+def read(text: str, grouping: Grouping = Grouping.OUTSIDE) -> Tree:
+    """The tree of a clean text.
+
+    Raises:
+        Unread: it is too long, too deep, or no mathematics that this reader knows.
+    """
+    reader = Answers(tokens(text, grouping))
+    try:
+        return reader.answer()
+    except (RecursionError, ValueError, OverflowError, ZeroDivisionError) as error:
+        raise Unread("a number or nesting beyond the bounds") from error
+
+
+class Answers(Expressions):
+    """The whole reader."""
+
+    def answer(self) -> Tree:
+        """Everything up to the end."""
+        found = self.listing(top=True)
+        if self.now.kind != "end":
+            raise Unread("something left over")
+        return found
+
+    def listing(self, top: bool = False) -> Tree:
+        """Clauses with commas, semicolons, `and` and `or` between them."""
+        groups: list[list[Tree]] = [[]]
+        head = "list"
+        while True:
+            head = self._separators(groups, head)
+            if self.now.kind == "end" or (not top and self.now.text in _CLOSERS):
+                break
+            groups[-1].append(self.clause())
+            if sum(map(len, groups)) > MAX_ITEMS:
+                raise Unread("a list with too many items")
+            if not self._separated(top):
+                break
+        groups = [each for each in groups if each]
+        if len(groups) > 1 and any(len(each) > 1 for each in groups):
+            return Node("list", tuple(_one(each, "list") for each in groups))
+        flat = [each for group in groups for each in group]
+        if not flat:
+            raise Unread("nothing to read")
+        return _one(flat, head)
+
+    def _separated(self, top: bool) -> bool:
+        token = self.now
+        if token.kind == "text":
+            return token.text in JOINS
+        if token.text == "\\\\" and top:
+            return True
+        return token.text in (",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee") and (token.text != "&" or top)
+
+    def _separators(self, groups: list[list[Tree]], head: str) -> str:
+        while True:
+            token = self.now
+            if token.text == ";" and token.kind == "sym":
+                groups.append([])
+            elif token.kind == "text" and token.text in JOINS:
+                word = token.text.removeprefix(", ").split("/")[0]
+                head = word if word in ("and", "or") else head
+            elif token.text in ("\\land", "\\wedge"):
+                head = "and"
+            elif token.text in ("\\lor", "\\vee"):
+                head = "or"
+            elif not (token.kind == "sym" and token.text in (",", "&") or token.text == "\\\\"):
+                return head
+            self.take()
+
+    def clause(self) -> Tree:
+        """A relation with the label before it and the unit, note or condition behind it."""
+        if self.now.kind == "text" and self.now.text not in CONDITIONS:
+            label = Words(self.take().text)
+            if self.accept(":", "=", "-", "\\colon"):
+                return Node("label", (label, self.clause()))
+            if self._ends():
+                return label
+            if self.now.kind == "text":
+                raise Unread("language that is no answer")
+            with self.inside():
+                return Node("label", (label, self.clause()))
+        if self.now.kind == "text":
+            self.take()
+            return Node("given", (self._condition(),))
+        found = self.relation()
+        if self.now.kind in ("text", "up") or (self.now.kind == "let" and self.now.spaced):
+            found = self._behind(found)
+        if self.at("(") and self.ahead().kind == "text":
+            found = self._note(found)
+        return found
+
+    def _ends(self) -> bool:
+        token = self.now
+        return token.kind == "end" or token.text in _CLOSERS or token.text in (",", ";") or token.text in JOINS
+
+    def _note(self, found: Tree) -> Tree:
+        end = self.closing("(", ")")
+        words = [each.text for each in self.tokens[self.place + 1 : end]]
+        self.place = end + 1
+        return Node("unit", (found, Words(" ".join(words))))
+
+    def _behind(self, found: Tree) -> Tree:
+        """A unit, a note or a condition behind a value."""
+        if self.now.kind == "text" and self.now.text in JOINS:
+            return found
+        words: list[str] = []
+        while not self._ends():
+            token = self.now
+            if token.kind == "text":
+                opening = next((each for each in sorted(CONDITIONS) if f"{token.text} ".startswith(f"{each} ")), "")
+                if opening:
+                    return self._given(found, words, opening)
+                words.append(self.take().text)
+            elif token.kind in ("let", "up") and is_short_unit(token.text):
+                words.append(self.take().text)
+            elif self.accept("^"):
+                words.append("^" + self._unit_power())
+            elif token.text in ("/", "\\cdot", "*"):
+                words.append(self.take().text.replace("\\cdot", "*"))
+            else:
+                raise Unread("something behind a value")
+        return Node("unit", (found, Words(_unit_text(words)))) if words else found
+
+    def _unit_power(self) -> str:
+        braced = self.accept("{")
+        sign = "-" if self.accept("-") else ""
+        power = self.take()
+        if power.kind != "num" or (braced and not self.accept("}")):
+            raise Unread("something behind a unit")
+        return sign + power.text
+
+    def _given(self, found: Tree, words: list[str], opening: str) -> Tree:
+        rest = self.take().text.removeprefix(opening).strip()
+        if words:
+            found = Node("unit", (found, Words(_unit_text(words))))
+        if self._ends():
+            return Node("given", (found, Words(rest or opening)))
+        if rest:
+            self.skip_condition()
+            return Node("given", (found, Words(rest)))
+        return Node("given", (found, self._condition()))
+
+    def skip_condition(self) -> None:
+        """Pass over the rest of the clause: a condition in words and signs is kept by nobody."""
+        while self.now.kind != "end" and self.now.text not in ("\\\\", "\\end"):
+            self.take()
+
+    def _condition(self) -> Tree:
+        with self.inside():
+            found: list[Tree] = []
+            while not (self.now.kind == "end" or self.now.text in _CLOSERS):
+                if self.now.kind == "text":
+                    found.append(Words(self.take().text))
+                elif not self.accept(",", ";", "."):
+                    found.append(self.relation())
+            return _one(found, "and") if found else Words("")
+
+    def cell(self) -> Tree:
+        """A cell of a matrix or of a case distinction."""
+        while self.accept(","):
+            pass
+        if self.now.text in ("&", "\\\\", "\\end"):
+            return Words("")
+        found = self.clause()
+        while self.accept(",", ";", "."):
+            if self.now.kind == "text" or self.now.text not in ("&", "\\\\", "\\end"):
+                found = Node("given", (found, self._condition()))
+        return found
+
+    def relation(self) -> Tree:
+        """A chain of relations between sets, ratios and sums."""
+        with self.inside():
+            terms, operators = [self._side()], []
+            while self.now.kind in ("sym", "cmd"):
+                sign = RELATIONS.get(self.now.text)
+                if sign is None and self.at("\\not"):
+                    self.take()
+                    sign = {"=": "!=", "in": "notin"}.get(RELATIONS.get(self.now.text, ""), "not")
+                if sign is None:
+                    break
+                self.take()
+                self.accept(">") if sign == "=" and self.at(">") else None
+                while self.at("=") and sign in ("=", "<", ">"):
+                    self.take()
+                    sign = {"<": "<=", ">": ">="}.get(sign, sign)
+                operators.append(sign)
+                terms.append(self._side())
+            return Rel(tuple(operators), tuple(terms)) if operators else terms[0]
+
+    def _side(self) -> Tree:
+        token = self.now
+        if token.kind == "text" and token.text not in JOINS:
+            words = self.take().text
+            if not self._ends() and self.now.kind in ("num", "let", "cmd") and self.now.text not in RELATIONS:
+                return self._sets()
+            return Words(words)
+        return self._sets()
+
+    def _sets(self) -> Tree:
+        left = self._ratio()
+        while self.at("\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"):
+            sign = self.take().text
+            head = {"\\cup": "union", "\\cap": "meet"}.get(sign.replace("big", ""), "minus")
+            right = self._ratio()
+            if head == "union" and isinstance(left, Node) and left.head == "union":
+                left = Node("union", (*left.args, right))
+            else:
+                left = Node(head, (left, right))
+        return left
+
+    def _ratio(self) -> Tree:
+        parts = [self.additive()]
+        while self.in_set == 0 and self.at(":", "\\colon"):
+            self.take()
+            if self.at("="):
+                break
+            parts.append(self.additive())
+        return parts[0] if len(parts) == 1 else Node("ratio", tuple(parts))
+
+    def arguments(self) -> tuple[Tree, ...]:
+        """What stands in the round brackets at hand, split at commas."""
+        self.expect("(")
+        with self.fresh():
+            return self.items(")")
+
+    def items(self, *closing: str) -> tuple[Tree, ...]:
+        """What stands before a closing bracket, split at commas; the bracket is passed over."""
+        inner = self.listing()
+        self.expect(*closing)
+        if isinstance(inner, Node) and inner.head in ("list", "and", "or"):
+            return inner.args
+        return (inner,)
+
+    def bracket(self) -> Tree:
+        """What the bracket at hand encloses: a group, a tuple, an interval, a set."""
+        opening = self.take().text
+        if opening == "\\{":
+            return self._set()
+        if opening == "{":
+            return self._braces()
+        if opening == "\\langle":
+            return Node("()", self.items("\\rangle"))
+        if opening == "(" and self.at(")"):
+            self.take()
+            return Node("()", ())
+        inner = self.listing()
+        if opening == "]":
+            closing = "[" if self.at("[") else "]"
+            self.expect(closing)
+            return Node("()" if closing == "[" else "(]", _parts(inner))
+        if opening == "[" and self.at("["):
+            self.take()
+            return Node("[)", _parts(inner))
+        closing = self.now.text
+        self.expect(")", "]", "\\}")
+        if closing == "\\}":
+            raise Unread("a bracket closed by a brace")
+        parts = _parts(inner)
+        return inner if len(parts) == 1 else Node(opening + closing, parts)
+
+    def _braces(self) -> Tree:
+        if self.at("}"):
+            self.take()
+            return self.atom()
+        inner = self.listing()
+        if self.at("\\over", "\\choose", "\\atop"):
+            head = "/" if self.take().text == "\\over" else "binom"
+            inner = Node(head, (inner, self.listing()))
+        if self.at("|", "\\mid"):
+            return self._such(inner, "}")
+        self.expect("}")
+        parts = _parts(inner)
+        return Node("set", parts) if len(parts) > 1 and self.depth <= 6 else inner
+
+    def _set(self) -> Tree:
+        if self.accept("\\}"):
+            return Node("set", ())
+        self.in_set += 1
+        inner = self.listing()
+        if self.at("|", "\\mid", ":", "\\vert", "\\colon"):
+            return self._such(inner, "\\}")
+        self.expect("\\}", "}")
+        return Node("set", _parts(inner))
+
+    def _such(self, element: Tree, closing: str) -> Tree:
+        self.take()
+        self.in_set = 0
+        conditions = self.items(closing)
+        return Node("such", (element, *conditions))
+
+
+def _parts(inner: Tree) -> tuple[Tree, ...]:
+    if isinstance(inner, Node) and inner.head in ("list", "and", "or"):
+        return inner.args
+    return (inner,)
+
+
+def _one(items: list[Tree], head: str) -> Tree:
+    return items[0] if len(items) == 1 else Node(head, tuple(items))
+
+
+def _unit_text(words: list[str]) -> str:
+    return " ".join(words).replace(" ^", "^").replace(" / ", "/")
+
