@@ -131,6 +131,8 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     one, two = plain.number(left.squeezed), plain.number(right.squeezed)
     if one is not None and two is not None:
         return _by_number(one == two, left, right)
+    if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
+        return True, "the same number with a decimal comma"
     letter = plain.choice(left.clean)
     if letter is not None:
         picked = plain.chosen(right.clean)

@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
-_DECIMAL_COMMA = re.compile(r"([+-]?0),(\d{2,})", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 MAX_NUMBER = 1_000
 """Characters of a number that is read here; longer ones go through the reader and its bounds."""
 
@@ -47,6 +47,8 @@ def words(text: str) -> str | None:
     bare = " ".join(unwrapped(text).split())
     if len(bare) < 2 or _LETTERS.fullmatch(bare) is None:
         return None
+    if " and " in bare or " or " in bare:
+        return None
     low = bare.rstrip(".!").replace("-", " ").casefold().split()
     return " ".join(each for each in low if each not in ("the", "a", "an")) or None
 
@@ -64,6 +66,8 @@ def chosen(text: str) -> str | None:
 
 
 def decimal_comma(text: str) -> str | None:
-    """`0.111` for `0,111`: no list of numbers and no digit group begins like that; None for anything else."""
+    """`0.111` for `0,111`, `1000.5` for `1.000,5`: no list and no digit group looks like that; None for anything else."""
     match = _DECIMAL_COMMA.fullmatch(text)
-    return f"{match[1]}.{match[2]}" if match else None
+    if match is None:
+        return None
+    return f"{match[1]}.{match[2]}" if match[1] else f"{match[3].replace('.', '')}.{match[4]}"

@@ -31,6 +31,8 @@ def right_side(tree: Tree) -> Tree | None:
     """What a named value's equation states: `5` of `x = 5`; None for anything else."""
     if isinstance(tree, Rel) and set(tree.ops) <= _EQUAL and is_label(tree.terms[0]):
         return _last(tree)
+    if isinstance(tree, Rel) and tree.ops == ("in",) and isinstance(tree.terms[1], Node) and tree.terms[1].head == "set":
+        return tree.terms[1]
     if isinstance(tree, Node) and tree.head == "label":
         return right_side(tree.args[1]) or tree.args[1]
     return None
@@ -77,7 +79,7 @@ def _last(rel: Rel) -> Tree | None:
 
 def _consistent(terms: Sequence[Tree]) -> bool:
     """Whether all constants of a chain are equal."""
-    constants = [each for each in terms if not symbols(each) and isinstance(each, Num | Node | Sym)]
+    constants = [each for each in terms if not symbols(each) and not is_label(each) and isinstance(each, Num | Node | Sym)]
     try:
         return all(same(constants[0], each) for each in constants[1:])
     except Unknown:
@@ -86,10 +88,15 @@ def _consistent(terms: Sequence[Tree]) -> bool:
 
 def assignments(matcher: Comparing, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool | None:
     """Whether lists of named values match: by name if both have names, else in order; None if they are no such lists."""
+    groups = _grouped(gold, answer), _grouped(answer, gold)
+    if (gold, answer) != groups:
+        return matcher.any_order(*groups)
     left, right = [_named(each) for each in gold], [_named(each) for each in answer]
     named_left, named_right = all(name for name, _ in left), all(name for name, _ in right)
-    if not (named_left or named_right) or len(left) != len(right):
+    if len(left) != len(right):
         return None
+    if not (named_left or named_right):
+        return matcher.any_order(gold, answer) if any(isinstance(each, Rel) for each in (*gold, *answer)) else None
     if any(isinstance(each, Rel) and not set(each.ops) <= _EQUAL for each in (*gold, *answer)):
         return None
     if named_left and named_right:
@@ -103,6 +110,18 @@ def assignments(matcher: Comparing, gold: Sequence[Tree], answer: Sequence[Tree]
     if len(set(names)) < len(names):
         return matcher.any_order(*values)
     return matcher.in_order(*values) or _by_name(matcher, left, right, named_left)
+
+
+def _grouped(named: Sequence[Tree], other: Sequence[Tree]) -> Sequence[Tree]:
+    """`p = 2, q = 3, p = 3, q = 2` as two pairs, if the other side has pairs."""
+    size = len(other[0].args) if isinstance(other[0], Node) and other[0].head == "()" else 0
+    names = [name for name, _ in map(_named, named)]
+    if size < 2 or len(named) != size * len(other) or not all(names):
+        return named
+    rows = [named[start : start + size] for start in range(0, len(named), size)]
+    if any(sorted(names[:size]) != sorted(name for name, _ in map(_named, row)) for row in rows):
+        return named
+    return [Node("()", tuple(_named(each)[1] for each in row)) for row in rows]
 
 
 def _by_name(

@@ -41,7 +41,7 @@ def is_domain(tree: Tree) -> bool:
         return False
     last = tree.terms[-1]
     names = items(tree.terms[0])
-    return isinstance(last, Sym) and last.name in DOMAINS and all(isinstance(each, Sym) for each in names)
+    return isinstance(last, Sym) and (last.name in DOMAINS or last.name in ("Z", "N", "R", "Q")) and all(isinstance(each, Sym) for each in names)
 
 
 def spread(tree: Tree) -> list[list[Tree]]:

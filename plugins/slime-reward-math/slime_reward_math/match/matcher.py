@@ -25,7 +25,7 @@ from slime_reward_math.match.forms import (
 )
 from slime_reward_math.match.quantities import close, degrees_of, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import is_set_like, regions
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head, number
 from slime_reward_math.value.same import Unknown, same
 
 MAX_COMPARISONS = 300
@@ -164,6 +164,7 @@ class Matcher:
         right = [each for each in items(answer) if not is_domain(each)]
         if not left or not right:
             return False
+        left, right = _named_once(left), _named_once(right)
         if len(left) == 1 or len(right) == 1:
             if not (is_node(gold, LISTS) and is_node(answer, LISTS)) and len(left) == len(right) == 1:
                 return self.match(left[0], right[0])
@@ -173,7 +174,7 @@ class Matcher:
             found = equations.assignments(self, left, right)
             if found is not None:
                 return found
-            if self._same_region(gold, answer):
+            if self._same_region(_relisted(gold, left), _relisted(answer, right)):
                 return True
         if self._may_be_region(left) and self._may_be_region(right) and self._same_region(gold, answer):
             return True
@@ -193,9 +194,9 @@ class Matcher:
         if isinstance(single, Node) and single.head in ("()", "[]", "set") and len(many) == len(single.args):
             compare = self.any_order if single.head == "set" else self.in_order
             return compare(many, single.args) if many is left else compare(single.args, many)
-        if isinstance(single, Node) and single.head == "set":
-            return self.any_order(self.distinct(left), self.distinct(right)) if len(many) > 1 else False
-        return len(left) == len(right) and self.match(left[0], right[0])
+        # `3/4 or 0.75` says one thing twice.
+        only = self.distinct(many)
+        return len(only) == 1 and (self.match(single, only[0]) if many is right else self.match(only[0], single))
 
     def _relation(self, gold: Tree, answer: Tree) -> bool:
         if isinstance(gold, Rel) and isinstance(answer, Rel):
@@ -245,6 +246,8 @@ class Matcher:
                 return True
             if gold.head == "minus" and self.in_order(gold.args, answer.args):
                 return True
+        if _is_point(gold) or _is_point(answer):
+            return self.in_order(items_of(gold), items_of(answer))
         if is_node(gold, ("()", "[]")) and is_node(answer, ("()", "[]")) and len(items_of(gold)) > 2:
             return self.in_order(items_of(gold), items_of(answer))
         for one, two in ((gold, answer), (answer, gold)):
@@ -276,7 +279,16 @@ class Matcher:
             pairs = zip(left[1:], right[1:], strict=False)
             cross = [(Node("*", (one, right[0])), Node("*", (two, left[0]))) for one, two in pairs]
             return len(left) == len(right) and all(self.value(one, two) for one, two in cross)
+        if any(is_node(each, ("ratio",)) and items_of(each)[-1] == number(0) for each in (gold, answer)):
+            return len(items_of(gold)) == len(items_of(answer)) and self.in_order(items_of(gold), items_of(answer))
         return self.value(gold, answer)
+
+    def _based(self, gold: Tree, answer: Tree) -> bool:
+        """Numerals: the same digits in the same base; the base may be missing on one side."""
+        left, right = items_of(gold), items_of(answer)
+        if left and right and is_node(gold, ("base",)) and is_node(answer, ("base",)):
+            return self.in_order(left, right) or self.value(gold, answer)
+        return self.match(left[0], answer) if is_node(gold, ("base",)) else self.match(gold, right[0])
 
 
 def _shapes(tree: Tree) -> bool:
@@ -298,6 +310,28 @@ def plain_words(tree: Tree) -> str | None:
     if isinstance(tree, Words):
         return " ".join(word for word in tree.text.split() if word not in ("the", "a", "an"))
     return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
+
+
+def _is_point(tree: Tree) -> bool:
+    """Whether a point has its name before its coordinates: `A(1, 2)`."""
+    named = isinstance(tree, Node) and tree.head.startswith("call:") and tree.head[5:6].isupper()
+    return named and len(tree.head) == 6 and len(items_of(tree)) > 1
+
+
+def _named_once(parts: list[Tree]) -> list[Tree]:
+    """`n = 1, 2, 3` without the name that stands for all of them."""
+    value = equations.right_side(parts[0])
+    first = parts[0]
+    if isinstance(first, Rel) and first.ops == ("!=",) and not any(isinstance(each, Rel) for each in parts[1:]):
+        return [first, *(Rel(("!=",), (first.terms[0], each)) for each in parts[1:])]
+    if len(parts) > 1 and value is not None and not any(isinstance(each, Rel) for each in parts[1:]):
+        return [value, *parts[1:]]
+    return parts
+
+
+def _relisted(tree: Tree, parts: list[Tree]) -> Tree:
+    """A list with its items as they are by now."""
+    return Node(tree.head if isinstance(tree, Node) and tree.head in LISTS else "list", tuple(parts))
 
 
 def _without_condition(tree: Tree) -> Tree:
@@ -354,5 +388,6 @@ _RULES: tuple[tuple[Callable[[Tree], bool], _Rule], ...] = (
     (lambda tree: is_node(tree, ("cases",)), Matcher._cases),
     (lambda tree: is_node(tree, ("row",)), Matcher._row),
     (lambda tree: is_node(tree, ("ratio",)), Matcher._ratio),
+    (lambda tree: is_node(tree, ("base",)), Matcher._based),
 )
 """Which rule looks at which trees; the first that applies to either side decides."""

@@ -8,12 +8,18 @@ Example:
 from slime_reward_math.read.expression import Expressions
 from slime_reward_math.read.names import CONDITIONS, JOINS, RELATIONS
 from slime_reward_math.read.tokens import Grouping, Unread, tokens
-from slime_reward_math.tree import Node, Rel, Tree, Words
+from slime_reward_math.tree import Node, Rel, Sym, Tree, Words
 from slime_reward_math.value.units import is_short_unit
 
 MAX_ITEMS = 200
 """Items of a list; published gold answers have fewer than 40."""
-_CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "[", "&", "\\\\", "\\end"})
+NAMED: dict[str, Tree] = {
+    **dict.fromkeys(("all real numbers", "all reals", "real numbers", "all real values", "any real number"), Sym("RR")),
+    **dict.fromkeys(("all integers", "integers", "any integer", "all integer values"), Sym("ZZ")),
+    **dict.fromkeys(("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())),
+}
+"""Sets that have a name in words."""
+_CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
 
 
 def read(text: str, grouping: Grouping = Grouping.OUTSIDE) -> Tree:
@@ -22,9 +28,8 @@ def read(text: str, grouping: Grouping = Grouping.OUTSIDE) -> Tree:
     Raises:
         Unread: it is too long, too deep, or no mathematics that this reader knows.
     """
-    reader = Answers(tokens(text, grouping))
     try:
-        return reader.answer()
+        return Answers(tokens(text, grouping)).answer()
     except (RecursionError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unread("a number or nesting beyond the bounds") from error
 
@@ -45,7 +50,7 @@ class Answers(Expressions):
         head = "list"
         while True:
             head = self._separators(groups, head)
-            if self.now.kind == "end" or (not top and self.now.text in _CLOSERS):
+            if self.now.kind == "end" or (not top and self._closes()):
                 break
             groups[-1].append(self.clause())
             if sum(map(len, groups)) > MAX_ITEMS:
@@ -59,6 +64,9 @@ class Answers(Expressions):
         if not flat:
             raise Unread("nothing to read")
         return _one(flat, head)
+
+    def _closes(self) -> bool:
+        return self.now.text in _CLOSERS or (self.french > 0 and self.at("["))
 
     def _separated(self, top: bool) -> bool:
         token = self.now
@@ -88,6 +96,8 @@ class Answers(Expressions):
         """A relation with the label before it and the unit, note or condition behind it."""
         if self.now.kind == "text" and self.now.text not in CONDITIONS:
             label = Words(self.take().text)
+            if label.text in NAMED and self._ends():
+                return NAMED[label.text]
             if self.accept(":", "=", "-", "\\colon"):
                 return Node("label", (label, self.clause()))
             if self._ends():
@@ -134,6 +144,8 @@ class Answers(Expressions):
                 words.append("^" + self._unit_power())
             elif token.text in ("/", "\\cdot", "*"):
                 words.append(self.take().text.replace("\\cdot", "*"))
+            elif token.kind == "num" and words:
+                return Node("list", (Node("unit", (found, Words(_unit_text(words)))), self.clause()))
             else:
                 raise Unread("something behind a value")
         return Node("unit", (found, Words(_unit_text(words)))) if words else found
@@ -260,20 +272,31 @@ class Answers(Expressions):
         if opening == "(" and self.at(")"):
             self.take()
             return Node("()", ())
+        if self._is_turned(opening):
+            return self._turned(opening)
         inner = self.listing()
-        if opening == "]":
-            closing = "[" if self.at("[") else "]"
-            self.expect(closing)
-            return Node("()" if closing == "[" else "(]", _parts(inner))
-        if opening == "[" and self.at("["):
-            self.take()
-            return Node("[)", _parts(inner))
         closing = self.now.text
         self.expect(")", "]", "\\}")
         if closing == "\\}":
             raise Unread("a bracket closed by a brace")
         parts = _parts(inner)
         return inner if len(parts) == 1 else Node(opening + closing, parts)
+
+    def _is_turned(self, opening: str) -> bool:
+        """Whether the bracket belongs to an interval like `]1, 2]` or `[1, 2[`."""
+        if opening == "(":
+            return False
+        rest = [each.text for each in self.tokens[self.place :] if each.text in ("[", "]")]
+        return opening == "]" or rest[:1] == ["["] and rest.count("]") < rest.count("[") + 1
+
+    def _turned(self, opening: str) -> Tree:
+        self.french += 1
+        inner = self.listing()
+        self.french -= 1
+        closing = self.take().text
+        if closing not in ("[", "]"):
+            raise Unread("an interval that is not closed")
+        return Node(("(" if opening == "]" else "[") + (")" if closing == "[" else "]"), _parts(inner))
 
     def _braces(self) -> Tree:
         if self.at("}"):
@@ -302,8 +325,11 @@ class Answers(Expressions):
     def _such(self, element: Tree, closing: str) -> Tree:
         self.take()
         self.in_set = 0
-        conditions = self.items(closing)
-        return Node("such", (element, *conditions))
+        conditions = self.listing()
+        self.expect(closing)
+        if isinstance(conditions, Node) and conditions.head == "or":
+            return Node("such", (element, conditions))
+        return Node("such", (element, *_parts(conditions)))
 
 
 def _parts(inner: Tree) -> tuple[Tree, ...]:

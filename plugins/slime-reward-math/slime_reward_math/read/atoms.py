@@ -156,10 +156,23 @@ class Atoms(Cursor):
 
     def _letter(self) -> Tree:
         token = self.take()
-        name = token.text + self._subscript()
+        name = token.text + self.subscript()
+        if self._is_inverse(token):
+            self.place += 5
+            return self.application(name + "^-1")
         if self.at("(") and self._calls(token, name):
             return self.application(name)
+        if self.at("{") and self.ahead().text == "(" and self.tokens[self.closing("{", "}") - 1].text == ")":
+            self.take()
+            found = self.application(name)
+            self.expect("}")
+            return found
         return Sym(name)
+
+    def _is_inverse(self, token: Token) -> bool:
+        """Whether `^{-1}(` follows a letter that means a function."""
+        texts = [self.ahead(count).text for count in range(6)]
+        return token.text in _ALWAYS_CALLED and texts[:1] + texts[1:] == ["^", "{", "-", "1", "}", "("]
 
     def _calls(self, token: Token, name: str) -> bool:
         """Whether the bracket after a letter holds arguments and is no factor."""
@@ -184,7 +197,7 @@ class Atoms(Cursor):
         with self.fresh():
             return Node(f"call:{name}", self.items(")"))
 
-    def _subscript(self) -> str:
+    def subscript(self) -> str:
         r"""`_1`, `_{n+1}`, `_{\mathrm{max}}` as text; nothing without one."""
         if not self.at("_"):
             return ""
@@ -239,7 +252,7 @@ class Atoms(Cursor):
         name = token.text[1:]
         if name in CONSTANTS:
             if name == "pi" and self.at("_", "("):
-                return Sym("pi" + self._subscript())
+                return Sym("pi" + self.subscript())
             return Sym(CONSTANTS[name])
         if name in ("emptyset", "varnothing"):
             return Node("set", ())
@@ -250,7 +263,7 @@ class Atoms(Cursor):
         if name == "angle" or name == "triangle":
             return Node(f"call:{name}", (self.term(),))
         if name in GREEK:
-            name += self._subscript()
+            name += self.subscript()
             if self.at("(") and ("\\" + name in _ALWAYS_CALLED or self._calls(token, name)):
                 return self.application(name)
             return Sym(name)
@@ -314,7 +327,12 @@ class Atoms(Cursor):
         self.take()
         operator = self._operator()
         if operator:
-            return Node(f"call:d/d{operator}", (self.term(),))
+            return Node("call:derivative", (self.term(), Sym(operator)))
+        operator = self._derivative()
+        if operator:
+            above = self.argument()
+            self.place = self.closing("{", "}") + 1
+            return Node("call:derivative", (above, Sym(operator)))
         above = self.argument()
         return Node("/", (above, self.argument()))
 
@@ -326,6 +344,17 @@ class Atoms(Cursor):
             return ""
         self.place += 7
         return texts[5]
+
+    def _derivative(self) -> str:
+        r"""The variable of `\frac{d f(x)}{dx}`, its first d taken away; nothing for a fraction."""
+        if not (self.at("{") and self.ahead().text in ("d", "\\partial") and self.ahead(2).text != "}"):
+            return ""
+        end = self.closing("{", "}")
+        below = [self.tokens[min(end + count, len(self.tokens) - 1)] for count in range(1, 5)]
+        if below[0].text != "{" or below[1].text != self.ahead().text or below[3].text != "}":
+            return ""
+        del self.tokens[self.place + 1]
+        return below[2].text.lstrip("\\")
 
     def _binomial(self) -> Tree:
         self.take()
@@ -368,6 +397,8 @@ class Atoms(Cursor):
     def _limit(self) -> Tree:
         self.take()
         below, _ = self._limits()
+        if isinstance(below, Rel):
+            below = Rel(("to",) * len(below.ops), below.terms)
         body = self.term()
         return Node("call:lim", (body,) if below is None else (body, below))
 
@@ -389,9 +420,10 @@ class Atoms(Cursor):
             names = second.kind == "let" or (second.kind == "cmd" and second.text[1:] in GREEK)
             if first.text == "d" and first.kind in ("let", "up") and names:
                 previous = self.tokens[place - 1].text if place else ""
-                marker = Token("num", "1") if previous == "{" else Token("cmd", "\\differential")
-                marker = Token("num", "") if self._in_fraction(place) and previous != "{" else marker
-                self.tokens[place : place + 2] = [marker] if marker.text else []
+                marker = [Token("cmd", "\\differential")]
+                if self._in_fraction(place):
+                    marker = [Token("num", "1")] if previous in ("{", "\\cdot", "*", "\\times") else []
+                self.tokens[place : place + 2] = marker
                 return second.text.lstrip("\\")
         return ""
 
@@ -422,6 +454,9 @@ class Atoms(Cursor):
         self.take()
         self._environment_name()
         rows += [Node("row", tuple(cells))] if cells else []
+        if all(isinstance(row, Node) and len(row.args) == 1 and isinstance(row.args[0], Rel) for row in rows):
+            # A system of equations, whatever is around it.
+            return Node("list", tuple(row.args[0] for row in rows if isinstance(row, Node)))
         if name in ("cases", "dcases", "rcases"):
             return Node("cases", tuple(rows))
         if name in ("vmatrix", "Vmatrix"):

@@ -79,6 +79,8 @@ def _latex(text: str) -> str:
         text = _ESCAPED.sub(r"\\", text) if "\\\\\\\\" not in text else text.replace("\\\\", "\\")
     if "\x0c" in text:
         text = _FORM_FEED.sub(r"\\f", text)
+    if "\\right." in text:
+        text = text.replace("\\left\\{", " ").replace("\\right.", " ")
     if ",\\!" in text:
         text = _LOOSE_GROUP.sub("", text)
     text = _GROUP.sub("", text)

@@ -20,6 +20,8 @@ class Cursor:
         self.place, self.depth, self.steps = 0, 0, 0
         self.bars = 0
         """Open absolute values: a bar then closes one."""
+        self.french = 0
+        """Open brackets that a turned one closes: `]1, 2[`."""
         self.in_set = 0
         """Open set braces: a bar or a colon then opens the condition."""
 

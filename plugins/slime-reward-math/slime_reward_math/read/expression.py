@@ -10,7 +10,7 @@ from abc import abstractmethod
 from slime_reward_math.read.atoms import Atoms
 from slime_reward_math.read.names import ALIASES, FUNCTIONS, INVERSES, ORDINALS
 from slime_reward_math.read.tokens import Unread
-from slime_reward_math.tree import Node, Num, Sym, Tree, Words, number, walk
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, walk
 
 _TIMES = ("*", "\\cdot", "\\times", "\\ast", "\\bullet", "\\star")
 _DIVIDE = ("/", "\\div")
@@ -103,7 +103,7 @@ class Expressions(Atoms):
         if token.kind in ("end", "text") or token.text in _STOPS:
             return token.text in ("|", "\\vert") and token.kind != "text" and self.bars == 0 and self.in_set == 0
         if token.text == "[":
-            return self.in_set == 0 and not token.spaced
+            return self.in_set == 0 and self.french == 0 and not token.spaced
         return token.text in _STARTS or self.is_function() or self.is_variable()
 
     def _ends_in_number(self) -> bool:
@@ -127,8 +127,7 @@ class Expressions(Atoms):
             if token.text in ("^", "**") and token.kind == "sym":
                 base = self._power(base)
             elif token.text == "!" and token.kind == "sym":
-                base = Node("factorial2" if self.ahead().text == "!" else "factorial", (base,))
-                self.place += 1 + (base.head == "factorial2")
+                base = self._factorials(base)
             elif token.text in ("%", "\\%"):
                 self.take()
                 base = Node("percent", (base,))
@@ -140,6 +139,17 @@ class Expressions(Atoms):
             else:
                 return base
 
+    def _factorials(self, base: Tree) -> Tree:
+        """`n!!` is the double factorial, three marks and more are nested single ones."""
+        count = 0
+        while self.accept("!"):
+            count += 1
+        if count == 2:
+            return Node("factorial2", (base,))
+        for _ in range(min(count, 9)):
+            base = Node("factorial", (base,))
+        return base
+
     def _primed(self, base: Tree) -> Tree:
         count = 0
         while self.at("'", "\\prime", '"'):
@@ -147,7 +157,7 @@ class Expressions(Atoms):
         if isinstance(base, Num):
             return Node("deg", (Node("/", (base, number(60**count))),)) if count < 3 else base
         if isinstance(base, Sym):
-            name = base.name + "'" * count
+            name = base.name + self.subscript() + "'" * count
             return self.application(name) if self.at("(") and len(base.name) == 1 else Sym(name)
         return Node("call:prime", (base, number(count)))
 
@@ -172,7 +182,7 @@ class Expressions(Atoms):
             return Node("call:complement", (base,))
         with self.inside():
             exponent = self._exponent()
-        return Node("^", (base, exponent))
+        return _combination(base, exponent) or Node("^", (base, exponent))
 
     def _ordinal(self) -> bool:
         r"""Pass over the ending in `12^{\text{th}}`."""
@@ -223,11 +233,18 @@ class Expressions(Atoms):
                     power = self._exponent()
         if power == number(-1) or power == Node("neg", (number(1),)):
             name, power = INVERSES.get(name, name), None if name in INVERSES else power
+        if base is None and power is None and self._ends_clause():
+            return Sym(name)
         argument = self._argument()
         value = _apply(name, base, argument)
         if power is not None:
             value = Node("^", (value, power))
         return self.powered(value) if self.at("!", "^") else value
+
+    def _ends_clause(self) -> bool:
+        """Whether a function's name stands alone: `\\max = 5`."""
+        token = self.now
+        return token.kind in ("end", "text") or token.text in ("=", ",", ";", ":", "<", ">", "\\le", "\\ge", ")")
 
     def _argument(self) -> tuple[Tree, ...]:
         r"""A bracketed argument, or the product that follows: `\sin 2x` but not `\sin x + 1`."""
@@ -262,7 +279,23 @@ class Expressions(Atoms):
         """What stands in the round brackets at hand, split at commas."""
 
 
+def _combination(base: Tree, exponent: Tree) -> Tree | None:
+    """`C_{10}^{5}` and `C_n^k` as binomial coefficients; None for a power of a constant C."""
+    if not (isinstance(base, Sym) and base.name.startswith("C_")):
+        return None
+    above = base.name[2:]
+    if above.isdecimal() and isinstance(exponent, Num) and 1 < int(above[:6]) >= exponent.value:
+        return Node("binom", (number(int(above[:6])), exponent))
+    return Node("binom", (Sym(above), exponent)) if above in ("n", "m", "N") and exponent != number(2) else None
+
+
 def _times(left: Tree, right: Tree) -> Tree:
+    if isinstance(right, Rel):
+        return Node("given", (left, right))
+    if isinstance(left, Node) and isinstance(right, Node) and left.head == right.head == "deg":
+        return Node("+", (left, right))
+    if isinstance(left, Node) and left.head == "set" and len(left.args) == 1:
+        left = left.args[0]
     if isinstance(left, Node) and left.head == "*":
         return Node("*", (*left.args, right))
     return Node("*", (left, right))

@@ -57,8 +57,10 @@ _PLAIN_NAMES = frozenset(
     | FUNCTIONS
 ) - {"lb", "deg", "det", "dim", "Re", "Im", "tr", "lg", "tg", "arg", "rank", "abs_", "sup"}
 _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
-_GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot|times|pi|infty)(?=[A-Za-z])")
+_GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
+_ENGLISH |= {"am", "pm"}
+_SPLIT = re.compile(r"(?:^|(?<=\s))\s*(and|or)\s*(?:$|(?=\s))|(,)(?=\s\S)")
 _VOWELS = frozenset("aeiouyAEIOUY")
 
 
@@ -166,7 +168,7 @@ class _Cutter:
         name = content.lstrip("\\")
         if not content:
             self._gap = True
-        elif upright and len(name) == 1 and name.isalpha():
+        elif len(name) == 1 and name.isalpha():
             self._add("up", name)
         elif name in FUNCTIONS or (upright and name in CONSTANTS):
             self._add("cmd", "\\" + name)
@@ -174,8 +176,6 @@ class _Cutter:
             self._add("sym", content)
         elif any(sign.isdigit() or sign in "\\$^=<>()[]+" for sign in content) and not is_unit(content):
             self._found.extend(_Cutter(content.replace("$", " "), self._grouping).cut()[:-1])
-        elif len(name) == 1 and name.isalpha() and not upright:
-            self._add("let", name)
         else:
             self._text_token(content)
 
@@ -195,16 +195,26 @@ class _Cutter:
                 self._add("let", letter)
 
     def _is_unit(self, word: str) -> bool:
-        return bool(self._found) and self._found[-1].kind in ("num", "sym", "cmd", "text") and is_unit(word)
+        last = self._found[-1] if self._found else Token("end", "")
+        behind = last.kind in ("num", "text") or last.text in (")", "}", "]", "|", "!", "\\pi", "/")
+        return behind and is_unit(word)
 
     def _text_token(self, content: str) -> None:
+        parts = _SPLIT.split(content)
+        if 1 < len(parts) < 40 and content not in JOINS:
+            for part in parts:
+                if part and part.strip():
+                    self._text_token(part.strip())
+            return
         words = " ".join(content.replace("-", " ").strip(" .:?!\"'").lower().split())
         last = self._found[-1] if self._found else None
         if last is not None and last.kind == "text" and last.text not in JOINS and words not in JOINS:
             self._found[-1] = Token("text", f"{last.text} {words}", last.spaced)
             self._gap = False
             return
-        if words and words not in (",", ";"):
+        if words == "to":
+            self._add("sym", ":")
+        elif words and words not in (",", ";"):
             self._add("text", words)
         else:
             self._add("sym", content.strip()[:1] or ",")

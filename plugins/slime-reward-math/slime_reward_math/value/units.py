@@ -58,7 +58,7 @@ def _table() -> dict[str, Measure]:
 
 
 _UNITS = _table()
-_SHORT = frozenset({"m", "s", "g", "h", "l", "n", "j", "w", "v", "t"})
+_SHORT = frozenset("msghlLNJWVTCKAFHÅ")
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 _WORD = re.compile(r"[a-z]+")
 _PIECE = re.compile(r"([a-zµ]+)(?:\^?\{?(-?\d)\}?)?|([/*·. ])")
@@ -73,7 +73,7 @@ def is_unit(word: str) -> bool:
 
 def is_short_unit(letter: str) -> bool:
     """Whether a single letter can be a unit: the caller knows whether it stands where units stand."""
-    return letter.lower() in _SHORT
+    return letter in _SHORT
 
 
 def measure(text: str) -> Measure | None:
