@@ -9,7 +9,7 @@ Example:
 slime-core finds the rewards in `slime_reward_math.plugin`; the grader itself needs slime-core for nothing.
 """
 
-from slime_reward_math.grade import compare, grade, grade_many
+from slime_reward_math.grader import compare, grade, grade_many
 from slime_reward_math.verdict import Grade, Outcome
 
 __all__ = ["Grade", "Outcome", "compare", "grade", "grade_many"]

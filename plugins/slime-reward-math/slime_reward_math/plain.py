@@ -19,6 +19,7 @@ _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
+_GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
 MAX_NUMBER = 1_000
 """Characters of a number that is read here; longer ones go through the reader and its bounds."""
 
@@ -63,6 +64,11 @@ def chosen(text: str) -> str | None:
     r"""The letter that an answer chooses: `B`, `(B)`, `B. four`, `\text{(B)}\ 4`; None if it opens with no choice."""
     match = _CHOSEN.match(unwrapped(text).replace("{", " ").replace("}", " ").strip())
     return match[1] if match else None
+
+
+def may_group(text: str) -> bool:
+    """Whether some comma may group digits or separate numbers."""
+    return "," in text and _GROUPED.search(text) is not None
 
 
 def decimal_comma(text: str) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from slime_core import RewardContext, RewardSpec, Sample, Score, Unscored, Verdict, hookimpl
-from slime_reward_math.grade import Outcome, grade
+from slime_reward_math.grader import Outcome, grade
 
 SLIME_API = "1"
 

@@ -50,13 +50,18 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
     if len(terms) == 1:
         return terms[0]
     first = terms[0]
-    if is_label(first) or (of_answer and symbols(first) and not symbols(other)):
+    if is_label(first) or (of_answer and _is_combination(first) and not symbols(other)):
         return _last(rel) if _consistent(terms) else None
     if not symbols(rel) and _consistent(terms):
         return terms[-1]
     if of_answer and not symbols(terms[-1]) and not symbols(other) and not symbols(first):
         return None
     return terms[-1] if is_label(terms[-1]) is False and isinstance(first, Words) else _flipped(terms)
+
+
+def _is_combination(tree: Tree) -> bool:
+    """Whether the left side combines several unknowns, as `a + b` does: `2x = 10` would have to be solved first."""
+    return len(symbols(tree)) > 1 and not (isinstance(tree, Node) and tree.head == "neg")
 
 
 def _flipped(terms: list[Tree]) -> Tree | None:
@@ -170,8 +175,11 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
     if names is not None and is_label(one) and is_label(two):
         # Working in the middle of a chain with the gold's own name is not judged: its last exact term is the answer.
         left, right = _last(gold), _last(answer)
-        if left is not None and right is not None and matcher.match(left, rename(right, names)):
-            return True
+        # f(w) = x is no definition of f: the gold's variable would be another one in the answer.
+        free = set(names.values()) - names.keys()
+        if left is not None and right is not None and not free.intersection(symbols(right)):
+            if matcher.match(left, rename(right, names)):
+                return True
     if len(gold.terms) == len(answer.terms) == 2:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):
             return True
@@ -198,11 +206,11 @@ def _renaming(gold: Tree, answer: Tree) -> dict[str, str] | None:
             return None
         if gold.head != answer.head:
             return None
-        pairs = zip(answer.args, gold.args, strict=True)
+        pairs = list(zip(answer.args, gold.args, strict=True))
         return {one.name: two.name for one, two in pairs if isinstance(one, Sym) and isinstance(two, Sym)}
     if any(called):
         other = answer if called[0] else gold
-        return {} if isinstance(other, Sym) and other.name in ("y", "z", "w") else None
+        return {} if isinstance(other, Sym) and other.name in ("y", "z") else None
     if isinstance(gold, Sym) and isinstance(answer, Sym):
         bare = gold.name.partition("_")[0] == answer.name.partition("_")[0]
         return {} if bare and ("_" in gold.name) != ("_" in answer.name) else None

@@ -83,9 +83,9 @@ def minus(left: Tree, right: Tree) -> Tree:
 
 def infinite(tree: Tree) -> int:
     """1 for infinity, -1 for minus infinity, 0 for anything else."""
-    if tree == Sym("inf"):
-        return 1
-    return -1 if tree == Node("neg", (Sym("inf"),)) else 0
+    if isinstance(tree, Sym):
+        return int(tree.name == "inf")
+    return -1 if isinstance(tree, Node) and tree.head == "neg" and tree.args[0] == Sym("inf") else 0
 
 
 def is_label(tree: Tree) -> bool:

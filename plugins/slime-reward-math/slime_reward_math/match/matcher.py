@@ -14,6 +14,7 @@ from slime_reward_math.match import equations
 from slime_reward_math.match.forms import (
     LISTS,
     ROUND,
+    SETS,
     SHAPES,
     canonical_names,
     infinite,
@@ -24,8 +25,8 @@ from slime_reward_math.match.forms import (
     spread,
 )
 from slime_reward_math.match.quantities import close, degrees_of, percent_of, quantity, units_agree
-from slime_reward_math.match.regions import is_set_like, regions
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head, number
+from slime_reward_math.match.regions import is_set_like, region_names, regions
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head, number, walk
 from slime_reward_math.value.same import Unknown, same
 
 MAX_COMPARISONS = 300
@@ -45,6 +46,7 @@ class Matcher:
         self._deadline = deadline
         self._left = MAX_COMPARISONS
         self._unknown: Unknown | None = None
+        self._heads: set[str] = set()
 
     def decide(self, gold: Tree, answer: Tree) -> bool:
         """Whether the two are the same answer.
@@ -53,6 +55,7 @@ class Matcher:
             Unknown: some comparison on the way could not be decided, and none that could made them equal.
             OutOfTime: the deadline has passed.
         """
+        self._heads = heads_of(gold) | heads_of(answer)
         if self.match(gold, answer):
             return True
         if self._unknown is not None:
@@ -61,14 +64,39 @@ class Matcher:
 
     def match(self, gold: Tree, answer: Tree) -> bool:
         """Whether the two are the same answer, as far as could be decided."""
+        if isinstance(gold, Num) and isinstance(answer, Num):
+            return gold.value == answer.value
         if time.monotonic() > self._deadline:
             raise OutOfTime
         if gold == answer:
             return True
-        for applies, rule in _RULES:
-            if applies(gold) or applies(answer):
-                return rule(self, gold, answer)
-        return self.value(gold, answer)
+        rank = min(self._rank(gold), self._rank(answer))
+        return _RULES[rank](self, gold, answer)
+
+    def _rank(self, tree: Tree) -> int:
+        """Which rule a tree asks for: a place in `_RULES`."""
+        if isinstance(tree, Rel):
+            rank = _RELATION
+        elif isinstance(tree, Words):
+            rank = _WORDS
+        elif isinstance(tree, Node):
+            rank = _BY_HEAD.get(tree.head, _VALUE)
+            if rank == _VALUE and tree.head in _ARITHMETIC:
+                rank = self._arithmetic(tree)
+            elif tree.head == "[]" and matrix(tree) is not None:
+                rank = _MATRIX
+        else:
+            rank = _SET if is_set_like(tree) else _VALUE
+        signs = rank > _SIGNS and self._heads & _PLUS_MINUS
+        return _SIGNS if signs and (has_head(tree, "pm") or has_head(tree, "mp")) else rank
+
+    def _arithmetic(self, tree: Node) -> int:
+        """The rule for a sum, a product, a quotient: degrees, matrices and differences of sets have their own."""
+        if "deg" in self._heads and _sums_degrees(tree):
+            return _DEGREES
+        if "matrix" in self._heads and matrix(tree) is not None:
+            return _MATRIX
+        return _SET if self._heads & SETS and is_set_like(tree) else _VALUE
 
     def value(self, gold: Tree, answer: Tree) -> bool:
         """Whether two expressions have the same value, or the same to the gold's written precision."""
@@ -213,6 +241,9 @@ class Matcher:
         return self.match(value, other) if rel is gold else self.match(other, value)
 
     def _same_region(self, gold: Tree, answer: Tree) -> bool:
+        names = region_names(gold), region_names(answer)
+        if names[0] and names[1] and names[0] != names[1]:
+            return False
         answers = regions(answer)
         return bool(answers) and any(one.equals(two) for one in regions(gold) for two in answers)
 
@@ -372,22 +403,48 @@ def _sums_degrees(tree: Tree) -> bool:
     return is_node(tree, ("deg",))
 
 
-_Rule = Callable[[Matcher, Tree, Tree], bool]
-_RULES: tuple[tuple[Callable[[Tree], bool], _Rule], ...] = (
-    (lambda tree: is_node(tree, ("given",)), Matcher._given),
-    (lambda tree: is_node(tree, ("label",)), Matcher._label),
-    (lambda tree: has_head(tree, "pm") or has_head(tree, "mp"), Matcher._signs),
-    (lambda tree: is_node(tree, LISTS), Matcher._list),
-    (lambda tree: isinstance(tree, Rel), Matcher._relation),
-    (lambda tree: is_node(tree, ("unit",)), Matcher._unit),
-    (lambda tree: is_node(tree, ("percent",)), Matcher._percent),
-    (_sums_degrees, Matcher._degrees),
-    (lambda tree: matrix(tree) is not None, Matcher._matrix),
-    (is_set_like, Matcher._set),
-    (lambda tree: isinstance(tree, Words), Matcher._words),
-    (lambda tree: is_node(tree, ("cases",)), Matcher._cases),
-    (lambda tree: is_node(tree, ("row",)), Matcher._row),
-    (lambda tree: is_node(tree, ("ratio",)), Matcher._ratio),
-    (lambda tree: is_node(tree, ("base",)), Matcher._based),
+def heads_of(tree: Tree) -> set[str]:
+    """Every head in a tree, and those that its units may turn into."""
+    found = {each.head for each in walk(tree) if isinstance(each, Node)}
+    return found | {"deg", "percent"} if "unit" in found else found
+
+
+_PLUS_MINUS = frozenset({"pm", "mp"})
+_ARITHMETIC = frozenset({"+", "*", "/", "neg"})
+_RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
+    Matcher._given,
+    Matcher._label,
+    Matcher._signs,
+    Matcher._list,
+    Matcher._relation,
+    Matcher._unit,
+    Matcher._percent,
+    Matcher._degrees,
+    Matcher._matrix,
+    Matcher._set,
+    Matcher._words,
+    Matcher._cases,
+    Matcher._row,
+    Matcher._ratio,
+    Matcher._based,
+    Matcher.value,
 )
-"""Which rule looks at which trees; the first that applies to either side decides."""
+"""The rules, by rank: of the two that the sides ask for, the first decides."""
+_SIGNS, _RELATION, _DEGREES, _MATRIX, _SET, _WORDS, _VALUE = 2, 4, 7, 8, 9, 10, 15
+_BY_HEAD = {
+    "given": 0,
+    "label": 1,
+    "pm": _SIGNS,
+    "mp": _SIGNS,
+    **dict.fromkeys(LISTS, 3),
+    "unit": 5,
+    "percent": 6,
+    "deg": _DEGREES,
+    "matrix": _MATRIX,
+    **dict.fromkeys(SETS, _SET),
+    "cases": 11,
+    "row": 12,
+    "ratio": 13,
+    "base": 14,
+}
+"""The rank of a node's head; of any other, the last."""

@@ -26,6 +26,15 @@ def regions(tree: Tree) -> list[Reals]:
         return []
 
 
+def region_names(tree: Tree) -> set[str]:
+    """The variables that an inequality speaks of; those that a set-builder binds are none of them."""
+    if isinstance(tree, Rel):
+        return set(symbols(tree)) if tree.ops[0] not in ("in", "notin") else set(symbols(tree.terms[0]))
+    if isinstance(tree, Node) and tree.head in LISTS:
+        return set().union(*map(region_names, tree.args))
+    return set()
+
+
 def _regions(tree: Tree) -> list[Reals]:
     if isinstance(tree, Node) and tree.head in LISTS:
         parts = [_region(each) for each in tree.args if not _is_real_line(each)]

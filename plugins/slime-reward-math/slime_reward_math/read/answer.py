@@ -177,11 +177,16 @@ class Answers(Expressions):
     def _condition(self) -> Tree:
         with self.inside():
             found: list[Tree] = []
+            comma = False
             while not (self.now.kind == "end" or self.now.text in _CLOSERS):
                 if self.now.kind == "text":
                     found.append(Words(self.take().text))
-                elif not self.accept(",", ";", "."):
+                elif self.accept(",", ";", "."):
+                    comma = True
+                else:
                     found.append(self.relation())
+                    if comma and not isinstance(found[-1], Rel) and self.now.kind != "text":
+                        raise Unread("an answer behind a condition")
             return _one(found, "and") if found else Words("")
 
     def cell(self) -> Tree:
@@ -280,6 +285,8 @@ class Answers(Expressions):
         if closing == "\\}":
             raise Unread("a bracket closed by a brace")
         parts = _parts(inner)
+        if len(parts) == 1 and opening + closing not in ("()", "[]"):
+            raise Unread("a bracket closed by one of another kind")
         return inner if len(parts) == 1 else Node(opening + closing, parts)
 
     def _is_turned(self, opening: str) -> bool:

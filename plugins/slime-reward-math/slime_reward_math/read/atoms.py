@@ -104,10 +104,10 @@ class Atoms(Cursor):
             if abs(exponent) > MAX_EXPONENT:
                 raise Unread("a number that is too large")
         places = len(text.partition(".")[2]) if "e" not in text.lower() else 0
+        if text.isdecimal():
+            return Num(Fraction(int(text)), 0, len(text))
         found = Num(Fraction(text), places, len(text.replace(".", "").lstrip("0")))
-        if "." in text:
-            found = self._repeating(text, found)
-        return found
+        return self._repeating(text, found) if "." in text else found
 
     def _repeating(self, text: str, start: Num) -> Num:
         r"""`0.\overline{3}` and `0.1\dot{6}`."""

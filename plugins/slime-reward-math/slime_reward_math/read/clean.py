@@ -38,7 +38,7 @@ _TABLE = {ord(sign): word for sign, word in _WORDS.items()}
 _SUPERSCRIPT_RUN = re.compile(r"\^-\^\{(\d)\}|\}\^\{")
 _TAG = re.compile(r"<(su[pb])>([^<>]{0,40})</\1>")
 _GROUP = re.compile(r"(?<=\d)(?:,\\!|\{,\}|\{, \}|\\,|\\!|\\;|\\:|\\ |~|,\\,|,\\ |\{\\,\}| (?=\d{3}(?!\d)))(?=\d{3}(?!\d))")
-_LOOSE_GROUP = re.compile(r"(?<=\d),\\!(?=\d)")
+_LOOSE_GROUP = re.compile(r"(?<=\d),\\! *(?=\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _DELIMITER = re.compile(r"(?<!\\)\\[\[\]()]")

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words
 from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, TooBig, Undefined, Value
 
 MAX_BITS = 12_000
@@ -65,7 +65,7 @@ class Evaluation:
             return self._point[name]
         if name in ("pi", "e", "i"):
             return self._field.constant(name)
-        if name == "inf":
+        if name in CONSTANTS:
             raise Undefined
         raise Beyond("no value for a symbol")
 

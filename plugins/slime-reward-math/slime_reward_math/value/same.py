@@ -77,6 +77,7 @@ class _Pair:
 
     def __init__(self, left: Tree, right: Tree, common_log: bool) -> None:
         self._left, self._right, self._common_log = left, right, common_log
+        self._defined = [False, False]
         self._complex = any(Sym("i") in walk(each) for each in (left, right))
 
     def everywhere(self, names: list[str], heads: set[str]) -> bool:
@@ -98,6 +99,9 @@ class _Pair:
 
     def _beyond_the_reals(self, names: list[str]) -> bool:
         """Whether the two agree as complex numbers, when they have hardly a real point in common."""
+        if not all(self._defined):
+            # What has no value anywhere equals nothing that has one.
+            return False
         if self._complex:
             raise Unknown("too few points within the domain")
         self._complex = True
@@ -126,6 +130,8 @@ class _Pair:
 
     def _compare(self, numbers: Field, point: dict[str, Fraction]) -> Order | None:
         left, right = self._value(self._left, numbers, point), self._value(self._right, numbers, point)
+        for side, value in enumerate((left, right)):
+            self._defined[side] |= value is not None and not isinstance(value, TooBig)
         if left is None or right is None:
             # An undefined constant equals nothing; an expression is merely undefined here.
             return None if point else Order.DIFFERENT

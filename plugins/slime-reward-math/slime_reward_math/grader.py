@@ -9,7 +9,7 @@ gold answers are read once. Nothing is evaluated as code and no signal is set, s
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -128,7 +128,8 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     """What text and plain numbers can decide; None for the rest."""
     if left.squeezed == right.squeezed:
         return True, "the same text"
-    one, two = plain.number(left.squeezed), plain.number(right.squeezed)
+    # Not of the squeezed text: `32, 349` is a list, and `32,349` may be a number.
+    one, two = plain.number(left.clean), plain.number(right.clean)
     if one is not None and two is not None:
         return _by_number(one == two, left, right)
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
@@ -158,8 +159,9 @@ def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
     """Read both sides and match them, in every way that their commas can be read."""
     unknown: Unknown | None = None
     shown: tuple[Tree | None, Tree | None] = (None, None)
-    readings = _pairs(left, right)
-    for gold, answer in readings:
+    readings: list[tuple[Tree | Unread, Tree | Unread]] = []
+    for gold, answer in _pairs(left, right):
+        readings.append((gold, answer))
         if isinstance(gold, Unread) or isinstance(answer, Unread):
             continue
         shown = (gold, answer) if shown == (None, None) else shown
@@ -175,24 +177,24 @@ def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
     return _unread_or_wrong(left, right, readings, shown)
 
 
-def _pairs(left: Side, right: Side) -> list[tuple[Tree | Unread, Tree | Unread]]:
-    """Gold and answer as trees, once for each way to read their commas."""
-    golds = [_read_gold(left.clean, each) for each in _READINGS[: 3 if _groups(left.clean) else 1]]
-    answers = [_read(right.clean, each) for each in _READINGS[: 3 if _groups(right.clean) else 1]]
-    for text, trees in ((left.clean, golds), (right.clean, answers)):
-        decimal = plain.decimal_comma(text)
-        if decimal is not None:
-            trees.append(_read(decimal, Grouping.OUTSIDE))
-    return [(one, two) for one in golds for two in answers]
+def _pairs(left: Side, right: Side) -> Iterator[tuple[Tree | Unread, Tree | Unread]]:
+    """Gold and answer as trees, once for each way to read their commas; read when they are asked for."""
+    answers: list[Tree | Unread] = []
+    for text, grouping in _readings(left.clean):
+        gold = _read_gold(text, grouping)
+        if not answers:
+            for other, its_grouping in _readings(right.clean):
+                answers.append(_read(other, its_grouping))
+                yield gold, answers[-1]
+        else:
+            yield from ((gold, answer) for answer in answers)
 
 
-def _groups(text: str) -> bool:
-    """Whether some comma stands between digits."""
-    return "," in text and any(
-        text[place - 1 : place].isdigit() and text[place + 1 : place + 2].isdigit()
-        for place, sign in enumerate(text)
-        if sign == ","
-    )
+def _readings(text: str) -> list[tuple[str, Grouping]]:
+    """The ways to read a text's commas; one, if no comma can group digits."""
+    ways = [(text, each) for each in (_READINGS if plain.may_group(text) else _READINGS[:1])]
+    decimal = plain.decimal_comma(text)
+    return ways if decimal is None else [*ways, (decimal, Grouping.OUTSIDE)]
 
 
 def _unread_or_wrong(
