@@ -134,10 +134,10 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
         return _by_number(one == two, left, right)
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
         return True, "the same number with a decimal comma"
-    letter = plain.choice(left.clean)
-    if letter is not None:
-        picked = plain.chosen(right.clean)
-        if picked is not None:
+    picked = plain.chosen(right.clean)
+    if picked is not None:
+        letter = plain.choice(left.clean) or (plain.chosen(left.clean) if plain.choice(right.clean) else None)
+        if letter is not None:
             return letter == picked, "the choice"
     one_words, two_words = plain.words(left.clean), plain.words(right.clean)
     if one_words is not None and two_words is not None:

@@ -18,7 +18,7 @@ MIN_DIGITS_OF_GOLD = 3
 """Significant digits that a decimal gold needs to accept an exact answer that rounds to it."""
 MIN_PLACES_OF_GOLD = 2
 """Digits after the point that it needs for that."""
-MIN_DIGITS_OF_ANSWER = 6
+MIN_DIGITS_OF_ANSWER = 5
 """Significant digits that a rounded answer needs where the gold is exact."""
 _GENERIC = frozenset({"unit", "units", "square", "sq", "cubic", "of", "the", "total", "about", "approximately", "in", "each"})
 

@@ -206,7 +206,7 @@ class _Cutter:
                 if part and part.strip():
                     self._text_token(part.strip())
             return
-        words = " ".join(content.replace("-", " ").strip(" .:?!\"'").lower().split())
+        words = " ".join(content.replace("-", " ").replace(".", "").strip(" .:?!\"'").lower().split())
         last = self._found[-1] if self._found else None
         if last is not None and last.kind == "text" and last.text not in JOINS and words not in JOINS:
             self._found[-1] = Token("text", f"{last.text} {words}", last.spaced)
