@@ -12,8 +12,9 @@ STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-EVERY_PLUGIN := $(foreach plugin,$(PLUGINS),-e ./$(plugin))
-PROJECTS := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS))
+EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
+EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e ./$(plugin))
+PROJECTS := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(EXAMPLES))
 
 # For what we run, not for pip (it keeps its cache where it always was).
 CACHE := $(CURDIR)/.cache
@@ -24,7 +25,7 @@ INSIDE := XDG_CACHE_HOME='$(CACHE)' HF_HOME='$(CACHE)/huggingface' HF_HUB_OFFLIN
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types api docs bench dist clean
+.PHONY: help demo test lint types api reference docs bench dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +52,9 @@ types: $(STAMPS)/dev ## mypy --strict
 
 api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the public API
 	$(BIN)/python tools/api_snapshot.py --write
+
+reference: $(STAMPS)/tools ## write the reference pages of docs/ anew, from the sources
+	$(BIN)/python tools/role_pages.py --write
 
 docs: $(STAMPS)/docs ## the documentation, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

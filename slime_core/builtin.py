@@ -17,6 +17,9 @@ from slime_core.roles import (
     BufferFilterSpec,
     BufferSetup,
     BufferSpec,
+    CheckSpec,
+    Correction,
+    CorrectionSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
@@ -42,7 +45,7 @@ from slime_core.roles import (
     TrainerSpec,
     Transport,
 )
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+from slime_core.train.settings import GrpoSettings, PolicyLossSettings, TisSettings
 
 SLIME_API = "1"
 
@@ -156,6 +159,18 @@ def _sft_loss(settings: Settings, setup: Setup) -> Loss:
 
 
 @hookimpl
+def slime_corrections() -> Iterable[CorrectionSpec]:
+    """Truncated importance sampling."""
+    yield CorrectionSpec("tis", _tis, TisSettings, "Importance weights of tokens, truncated (TIS)")
+
+
+def _tis(settings: TisSettings, setup: Setup) -> Correction:
+    from slime_core.train.corrections import Tis
+
+    return Tis(settings)
+
+
+@hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
     """In worker processes of this machine."""
     yield EngineSpec(
@@ -218,3 +233,11 @@ def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
     from slime_core.telemetry import tensorboard_tracker
 
     return tensorboard_tracker(settings, setup)
+
+
+@hookimpl
+def slime_checks() -> Iterable[CheckSpec]:
+    """What `slime doctor` looks at."""
+    from slime_core.doctor import core_checks
+
+    return core_checks()

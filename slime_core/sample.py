@@ -127,9 +127,9 @@ class Sample:
     metadata: dict[str, Json] = field(default_factory=dict)
     """The row's metadata; free for generators and rewards."""
     generate_function_path: str | None = None
-    """Name of a generator for this sample alone, for generators that dispatch; the scheduler runs one for all."""
+    """Name of the generator that runs this sample, instead of the run's; set by the data source."""
     custom_rm_path: str | None = None
-    """Name of a reward for this sample alone, for rewards that dispatch; the scheduler runs all for all."""
+    """Name of the reward that alone scores this sample, instead of the run's; set by the data source."""
     train_metadata: dict[str, Json] | None = None
     """Extra values for the trainer."""
     session_id: str | None = None

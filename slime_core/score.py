@@ -38,6 +38,8 @@ class Unscored:
     """A short, countable text: it becomes a metric, so leave the sample's own data out of it."""
     retryable: bool = False
     """Whether scoring the same sample again may succeed (a time-out, a refused connection)."""
+    detail: str = ""
+    """What happened, for logs and error texts; may hold the sample's own data."""
 
 
 @dataclass(frozen=True, slots=True)

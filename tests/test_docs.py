@@ -3,11 +3,14 @@
 import asyncio
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 from slime_core import API_VERSION, RewardContext, RewardSpec, Sample, Score
-from slime_core.roles import Setup
+from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
+from slime_core.roles import SPECS, Setup
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -22,20 +25,23 @@ def fenced(page: str, title: str) -> str:
 def test_the_plugin_of_the_guide_scores_a_sample(tmp_path: Path) -> None:
     path = tmp_path / "slime_reward_exact.py"
     path.write_text(fenced("plugins.md", path.name), "utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    plugin = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plugin)
-
-    (offered,) = plugin.slime_rewards()
-
-    assert plugin.SLIME_API == API_VERSION
+    (offered,) = slime_rewards_of(path)
     assert isinstance(offered, RewardSpec)
     reward = offered.factory(offered.settings(), Setup(make=_makes_nothing, seed=0))
     ctx = RewardContext(rollout_id=0, evaluation=False, seed=0)
     assert asyncio.run(reward(Sample(response=" 42\n", label="42"), ctx)) == Score(1.0)
     assert asyncio.run(reward(Sample(response="41", label="42"), ctx)) == Score(0.0)
+
+
+def slime_rewards_of(path: Path) -> list[RewardSpec]:
+    """What a plugin in a file offers."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    plugin = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plugin)
+    assert plugin.SLIME_API == API_VERSION
+    return list(plugin.slime_rewards())
 
 
 def _makes_nothing(role: str, name: str, **settings: object) -> object:
@@ -50,6 +56,46 @@ def test_the_project_file_of_the_guide_names_its_entry_point() -> None:
 
 def test_the_run_file_of_the_guide_selects_the_reward() -> None:
     assert tomllib.loads(fenced("plugins.md", "run.toml")) == {"reward": {"use": {"exact": 1.0}}}
+
+
+def test_the_module_of_the_tutorial_is_the_examples() -> None:
+    module = DOCS.parent / "examples" / "slime-agent-calculator" / "slime_agent_calculator.py"
+    assert fenced("tutorial.md", module.name) == module.read_text("utf-8")
+
+
+def test_the_wrapping_reward_of_the_tutorial_takes_off_what_length_costs(tmp_path: Path) -> None:
+    path = tmp_path / "slime_reward_brief.py"
+    path.write_text(fenced("tutorial.md", path.name), "utf-8")
+    (registered,) = slime_rewards_of(path)
+    settings = registered.settings.model_validate({"price": 0.25})
+    reward = registered.factory(settings, Setup(make=_makes_exact, seed=0))
+    ctx = RewardContext(rollout_id=0, evaluation=False, seed=0)
+    verdict = asyncio.run(reward(Sample(response="42", label="42"), ctx))
+    assert verdict == Score(0.5, {"inner": 1.0, "cost": 0.5})
+
+
+def _makes_exact(role: str, name: str, **settings: object) -> object:
+    assert (role, name) == ("reward", "math")
+
+    async def exact(sample: Sample, ctx: RewardContext) -> Score:
+        return Score(float(sample.response == sample.label))
+
+    return exact
+
+
+def test_the_reference_pages_are_what_the_sources_say() -> None:
+    ran = subprocess.run([sys.executable, DOCS.parent / "tools" / "role_pages.py"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_every_role_and_hook_has_a_heading_with_its_exact_signature() -> None:
+    headings = {line for page in (DOCS / "reference").rglob("*.md") for line in page.read_text("utf-8").splitlines()}
+    for role, hook in PROVIDER_OF_ROLE.items():
+        assert f"## `{hook}() -> Iterable[{SPECS[role].__name__}]`" in headings
+    for event, hook in HOOK_OF_EVENT.items():
+        assert f"### `{hook}(event: {event.__name__}) -> None | Awaitable[None]`" in headings
+    for event, hook in HOOK_OF_RANK_EVENT.items():
+        assert f"### `{hook}(event: {event.__name__}) -> None`" in headings
 
 
 def test_the_run_file_of_the_design_page_is_toml() -> None:

@@ -1,4 +1,4 @@
-"""Hookspecs: every role and every event has its hook, documented and typed."""
+"""Hookspecs: every role and every event has its hook, documented, typed and dated."""
 
 import inspect
 import typing
@@ -6,11 +6,14 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from slime_core import hookspecs
-from slime_core.roles import SPECS
+from slime_core import events, hookspecs
+from slime_core.roles import SPECS, Stability
 
-PROVIDERS = dict(inspect.getmembers(hookspecs.ProviderHooks, inspect.isfunction))
-WATCHERS = dict(inspect.getmembers(hookspecs.RunHooks, inspect.isfunction))
+PROVIDERS = dict(inspect.getmembers(hookspecs.ProviderHookSpecs, inspect.isfunction))
+WATCHERS = dict(inspect.getmembers(hookspecs.RunHookSpecs, inspect.isfunction))
+RANK_WATCHERS = dict(inspect.getmembers(hookspecs.RankHookSpecs, inspect.isfunction))
+HOOKS = PROVIDERS | WATCHERS | RANK_WATCHERS
+EVENTS = hookspecs.HOOK_OF_EVENT | hookspecs.HOOK_OF_RANK_EVENT
 
 
 def test_every_role_has_a_provider_hook_that_yields_its_spec() -> None:
@@ -21,14 +24,15 @@ def test_every_role_has_a_provider_hook_that_yields_its_spec() -> None:
         assert spec is SPECS[role]
 
 
-def test_every_event_has_a_run_hook_that_takes_it() -> None:
-    assert set(hookspecs.HOOK_OF_EVENT) == set(typing.get_args(hookspecs.Event))
-    assert set(hookspecs.HOOK_OF_EVENT.values()) == WATCHERS.keys()
-    for event, hook in hookspecs.HOOK_OF_EVENT.items():
-        assert typing.get_type_hints(WATCHERS[hook])["event"] is event
+def test_every_event_has_a_hook_that_takes_it() -> None:
+    assert set(hookspecs.HOOK_OF_EVENT) == set(typing.get_args(events.Event))
+    assert set(hookspecs.HOOK_OF_RANK_EVENT) == set(typing.get_args(events.RankEvent))
+    assert set(EVENTS.values()) == WATCHERS.keys() | RANK_WATCHERS.keys()
+    for event, hook in EVENTS.items():
+        assert typing.get_type_hints(HOOKS[hook])["event"] is event
 
 
-@pytest.mark.parametrize("event", hookspecs.HOOK_OF_EVENT, ids=lambda event: event.__name__)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_events_are_frozen_and_every_field_is_documented(event: type) -> None:
     assert is_dataclass(event)
     assert event.__dataclass_params__.frozen  # type: ignore[attr-defined]
@@ -36,6 +40,10 @@ def test_events_are_frozen_and_every_field_is_documented(event: type) -> None:
     assert source.count('"""') == 2 * (len(fields(event)) + 1)
 
 
-@pytest.mark.parametrize("name", [*PROVIDERS, *WATCHERS])
-def test_every_hook_is_documented(name: str) -> None:
-    assert (PROVIDERS | WATCHERS)[name].__doc__
+@pytest.mark.parametrize("name", HOOKS)
+def test_every_hook_is_documented_and_dated(name: str) -> None:
+    hook = HOOKS[name]
+    assert hook.__doc__
+    assert hook.added.count(".") == 1
+    assert isinstance(hook.stability, Stability)
+    assert hook.slime_spec, "pluggy knows it"

@@ -17,7 +17,7 @@ import griffe
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = ROOT / "docs" / "api.txt"
-PUBLIC = ("slime_core", "slime_core.hookspecs", "slime_core.roles", "slime_core.testing")
+PUBLIC = ("slime_core", "slime_core.events", "slime_core.hookspecs", "slime_core.roles", "slime_core.testing")
 
 
 def main() -> int:

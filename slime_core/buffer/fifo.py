@@ -10,7 +10,6 @@ Example:
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from slime_core.catalog.checks import check_selection
 from slime_core.errors import CheckpointError
 from slime_core.roles import BufferContext, BufferSetup, Draw, Selection
 from slime_core.sample import Group, GroupId, Json
@@ -33,8 +32,6 @@ class FifoBuffer:
     def __init__(self, setup: BufferSetup) -> None:
         """Start empty."""
         self._filter = setup.buffer_filter
-        kind = type(setup.buffer_filter)
-        self._filter_name = f"{kind.__module__}.{kind.__qualname__}"
         self._groups: list[Group] = []
         self._dropped: dict[GroupId, str] = {}
 
@@ -43,14 +40,9 @@ class FifoBuffer:
         self._groups.extend(groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """Hand out what the filter takes; what it drops is reported by the next `evict`.
-
-        Raises:
-            ContractError: the filter's answer breaks its contract; nothing was removed.
-        """
+        """Hand out what the filter takes; what it drops is reported by the next `evict`."""
         held = tuple(self._groups)
-        answer = self._filter.select(held, want, ctx)
-        chosen = check_selection(answer, plugin=self._filter_name, held=len(held), want=want)
+        chosen = self._filter.select(held, want, ctx)
         self._dropped |= {held[position].id: self.DROPPED for position in chosen.drop}
         gone = {*chosen.take, *chosen.drop}
         self._groups = [group for position, group in enumerate(held) if position not in gone]

@@ -3,24 +3,45 @@
 The only place that touches pluggy's manager.
 """
 
+from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, cache_folder
+from slime_core.catalog._candidates import Candidate, installed_candidates, is_plugin_module
+from slime_core.catalog._in_project import is_in_project
+from slime_core.catalog._selection import allowed_by_environment
 from slime_core.catalog._suggest import did_you_mean
-from slime_core.catalog.catalog import Catalog
+from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
 from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
-from slime_core.catalog.registered import Registered
+from slime_core.catalog.listing import Listed, list_plugins, look_into
+from slime_core.catalog.registered import Registered, place_of
 from slime_core.catalog.run_hooks import RunHooks
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus, PluginWarning
+from slime_core.catalog.worker import discover_in_worker
 
 __all__ = [
+    "ALL_INSTALLED",
+    "Candidate",
     "Catalog",
+    "Facts",
+    "KnownChoice",
+    "KnownHook",
+    "Listed",
     "PluginPhase",
     "PluginState",
     "PluginStatus",
     "PluginWarning",
     "Registered",
     "RunHooks",
+    "allowed_by_environment",
+    "cache_folder",
     "check_decision",
     "check_generated",
     "check_selection",
     "check_verdict",
     "did_you_mean",
+    "discover_in_worker",
+    "installed_candidates",
+    "is_in_project",
+    "is_plugin_module",
+    "list_plugins",
+    "look_into",
+    "place_of",
 ]

@@ -10,11 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 import pluggy
 
 from slime_core.catalog._suggest import did_you_mean
-from slime_core.hookspecs import HOOK_OF_EVENT, PROJECT, PROVIDER_OF_ROLE, ProviderHooks, RunHooks
+from slime_core.hookspecs import (
+    HOOK_OF_EVENT,
+    HOOK_OF_RANK_EVENT,
+    PROJECT,
+    PROVIDER_OF_ROLE,
+    ProviderHookSpecs,
+    RankHookSpecs,
+    RunHookSpecs,
+)
 
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(PROVIDER_OF_ROLE.values(), ()),
     **dict.fromkeys(HOOK_OF_EVENT.values(), ("event",)),
+    **dict.fromkeys(HOOK_OF_RANK_EVENT.values(), ("event",)),
 }
 """The arguments of every hook."""
 
@@ -22,8 +31,8 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 def new_manager() -> pluggy.PluginManager:
     """A pluggy manager that knows every hook and no plugin."""
     manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(ProviderHooks)
-    manager.add_hookspecs(RunHooks)
+    for specs in (ProviderHookSpecs, RunHookSpecs, RankHookSpecs):
+        manager.add_hookspecs(specs)
     return manager
 
 
@@ -31,9 +40,8 @@ def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
     """A sentence about each hook of the plugin that would not work as its author expects."""
     for attribute in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, attribute)
-        function = inspect.getattr_static(plugin, attribute)
         if options is None:
-            if attribute in ARGUMENTS and inspect.isfunction(function):
+            if attribute in ARGUMENTS and inspect.isfunction(inspect.getattr_static(plugin, attribute)):
                 yield f"{attribute} is not marked: put @hookimpl above it"
             continue
         name = options.get("specname") or attribute
@@ -51,6 +59,8 @@ def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[st
         yield f"{name} is `async def`; a provider hook is a plain function that yields specs"
     if known and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
         yield f"{name} holds a `yield`, so that its body would never run; a run hook returns nothing"
+    if name in HOOK_OF_RANK_EVENT.values() and inspect.iscoroutinefunction(function):
+        yield f"{name} is `async def`; ranks have no event loop, so a rank hook is a plain function"
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             yield f"{name} takes {parameter}, which is always empty; name the arguments it wants"

@@ -4,48 +4,23 @@ pluggy's own loader stops at the first broken entry point, skips a second one of
 and orders calls by the directory listing. This loop does none of that.
 """
 
-import importlib.metadata
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import pluggy
 
+from slime_core.catalog._candidates import Candidate
 from slime_core.catalog._hooks import ARGUMENTS, hook_faults, new_manager
-from slime_core.catalog._modules import describe, import_project_module
+from slime_core.catalog._modules import describe
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus
-from slime_core.hookspecs import API_VERSION, HOOK_OF_EVENT, PROVIDER_OF_ROLE
+from slime_core.hookspecs import API_VERSION, HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
 from slime_core.roles import SPECS, Spec
-
-GROUP = "slime.plugins"
-"""The entry-point group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A plugin before it is loaded."""
-
-    name: str
-    dist: str
-    version: str
-    origin: str
-    load: Callable[[], object]
-
-    @property
-    def plugin(self) -> str:
-        """What its choices are qualified by."""
-        return self.dist or self.name
-
-    def status(self, state: PluginState, phase: PluginPhase, detail: str = "") -> PluginStatus:
-        """What became of it."""
-        return PluginStatus(self.name, self.dist, self.version, self.origin, state, phase, detail)
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One implementation of a run hook."""
+    """One implementation of a run hook or a rank hook."""
 
     plugin: str
     """Who watches."""
@@ -63,21 +38,6 @@ class _Fault(Exception):
         self.state, self.phase = state, phase
 
 
-def installed_candidates() -> list[Candidate]:
-    """Every entry point of the group, by distribution, then name."""
-    candidates = []
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        dist = re.sub(r"[-_.]+", "-", entry.dist.name).lower() if entry.dist else ""
-        version = entry.dist.version if entry.dist else ""
-        candidates.append(Candidate(entry.name, dist, version, entry.value, entry.load))
-    return sorted(candidates, key=lambda each: (each.dist, each.name, each.origin))
-
-
-def project_candidates(modules: Iterable[str]) -> list[Candidate]:
-    """Plugin modules of the project, in the given order."""
-    return [Candidate(text, "", "", text, partial(import_project_module, text)) for text in modules]
-
-
 @dataclass(slots=True)
 class Loader:
     """Collects the choices and listeners of the plugins that load."""
@@ -86,10 +46,15 @@ class Loader:
     choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Rank and `Candidate.plugin` of what is registered, by its name in the manager."""
+    owners: dict[str, Candidate] = field(default_factory=dict)
+    """Who came first with each entry point's name."""
 
     def load(self, candidate: Candidate) -> PluginStatus:
         """Load one plugin; whatever goes wrong, nothing of it stays and the status says what."""
         registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
+        owner = self.owners.setdefault(candidate.name, candidate)
+        if owner.dist != candidate.dist:
+            return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
             found = self._load(candidate, registered_as)
         except _Fault as fault:
@@ -103,7 +68,7 @@ class Loader:
 
     def listeners(self) -> dict[str, tuple[Listener, ...]]:
         """Who watches what, by hook: `tryfirst` first, `trylast` last, in between the order of loading."""
-        return {hook: tuple(self._listeners(hook)) for hook in HOOK_OF_EVENT.values()}
+        return {hook: tuple(self._listeners(hook)) for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values())}
 
     def _listeners(self, hook: str) -> Iterator[Listener]:
         impls = getattr(self.manager.hook, hook).get_hookimpls()
@@ -143,6 +108,13 @@ class Loader:
                         )
                     seen.add((role, spec.name))
                     yield spec
+
+
+def _name_taken(candidate: Candidate, owner: Candidate) -> str:
+    return (
+        f"its entry point {candidate.name!r} has the name of one of {owner}. Uninstall one of the two, leave one out "
+        f"(--no-plugin {owner.plugin}), or put this one first (--plugin {candidate.plugin})"
+    )
 
 
 def _check_api(candidate: Candidate, plugin: object) -> None:

@@ -11,18 +11,19 @@ from types import ModuleType
 from slime_core.errors import PluginError, UnknownName
 
 
-def import_project_module(text: str) -> ModuleType:
+def import_project_module(text: str, root: Path | None = None) -> ModuleType:
     """The module that a run file or a command line names; a file is imported once per process.
 
-    Modules are looked for beside the installed ones in the current directory, and a file's own directory is
-    searched for what the file imports.
+    Modules are looked for beside the installed ones in `root` (by default the current directory), and a file's own
+    directory is searched for what the file imports.
 
     Raises:
         UnknownName: there is no such file or module.
         PluginError: importing it raised.
     """
     try:
-        return _import_file(text) if text.endswith(".py") else _import_name(text)
+        directory = root or Path.cwd()
+        return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
     except (UnknownName, PluginError):
         raise
     except (Exception, SystemExit) as error:
@@ -36,8 +37,8 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{at}"
 
 
-def _import_file(text: str) -> ModuleType:
-    path = Path(text).resolve()
+def _import_file(text: str, directory: Path) -> ModuleType:
+    path = (directory / text).resolve()
     if not path.is_file():
         raise UnknownName(f"no file {text}: looked for {path}")
     # The path is part of the name, so that two files called reward.py are two modules.
@@ -58,14 +59,14 @@ def _import_file(text: str) -> ModuleType:
     return module
 
 
-def _import_name(text: str) -> ModuleType:
-    _search_also(Path.cwd())
+def _import_name(text: str, directory: Path) -> ModuleType:
+    _search_also(directory)
     importlib.invalidate_caches()
     try:
         return importlib.import_module(text)
     except ModuleNotFoundError as error:
         if error.name is not None and (text == error.name or text.startswith(f"{error.name}.")):
-            raise UnknownName(f"no module {text!r}: looked in {Path.cwd()} and among what is installed") from None
+            raise UnknownName(f"no module {text!r}: looked in {directory} and among what is installed") from None
         raise
 
 

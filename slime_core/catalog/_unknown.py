@@ -1,17 +1,16 @@
 """The error about a name that nobody offers.
 
-It says what exists, the nearest spelling, which plugins failed to load, and what to install.
+It says what exists and from where, the nearest spelling, which plugins failed to load or were left out, and what to
+install.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from slime_core.catalog._candidates import CORE
+from slime_core.catalog._install import brought_by, how_to_install
 from slime_core.catalog._suggest import did_you_mean
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginState, PluginStatus
-
-CORE = "slime-core"
-FIRST_PARTY = {("reward", "math"): "slime-reward-math"}
-"""Where a choice that is not part of the core comes from."""
 
 
 def unknown_choice(role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]) -> str:
@@ -34,22 +33,23 @@ def _sentences(
         yield f"Available: {', '.join(offered)}."
     else:
         yield f"No loaded plugin offers a {spoken}."
-    yield from _failed(statuses)
+    yield from _not_loaded(statuses)
     yield from _advice(role, name, choices, plugins)
 
 
-def _failed(statuses: Sequence[PluginStatus]) -> Iterator[str]:
-    """Names the plugins that might have offered it, had they loaded."""
+def _not_loaded(statuses: Sequence[PluginStatus]) -> Iterator[str]:
+    """Names the plugins that might have offered it: those that failed, and those that were left out."""
     for status in statuses:
-        if status.state is not PluginState.LOADED:
-            yield f"Not loaded, and might have offered it: {status}."
+        if status.failed:
+            yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
+        elif status.state is PluginState.EXCLUDED:
+            yield f"Might offer it: {status}."
 
 
 def _advice(role: str, name: str, choices: Mapping[str, Registered], plugins: set[str]) -> Iterator[str]:
     """What to install, as far as the core can know."""
-    known = {dist for (its_role, _), dist in FIRST_PARTY.items() if its_role == role and not choices}
-    known |= {dist for key, dist in FIRST_PARTY.items() if key == (role, name.rpartition("/")[2])}
-    for dist in sorted(known - plugins):
-        yield f"Install {dist} from a checkout of slime-core: pip install ./plugins/{dist}"
+    dist = brought_by(role, name)
+    if dist and dist not in plugins:
+        yield f"{name.rpartition('/')[2]!r} comes with {dist}. {how_to_install(dist)}"
     if CORE not in plugins:
         yield f"{CORE} itself is not installed, only importable; in its checkout: pip install -e ."

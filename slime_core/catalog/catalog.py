@@ -11,65 +11,109 @@ and one warning, and is named by the error about a choice that it might have off
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
+from slime_core.catalog._candidates import installed_candidates, project_candidates
 from slime_core.catalog._in_project import find_in_project, is_in_project
-from slime_core.catalog._loading import Listener, Loader, installed_candidates, project_candidates
+from slime_core.catalog._loading import Listener, Loader
+from slime_core.catalog._selection import allowed_by_environment, select
 from slime_core.catalog._suggest import did_you_mean
 from slime_core.catalog._unknown import unknown_choice
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
 from slime_core.errors import ConfigError, PluginError, UnknownName
-from slime_core.roles import SPECS
-from slime_core.sample import Json
+from slime_core.roles import SPECS, PluginSet
+
+ALL_INSTALLED = PluginSet()
+"""Whatever is installed, in the order of discovery."""
 
 
 class Catalog:
     """What is installed and what it offers; made by `Catalog.discover`, constant afterwards."""
 
-    def __init__(self, loader: Loader, statuses: Sequence[PluginStatus]) -> None:
+    def __init__(self, loader: Loader, statuses: Sequence[PluginStatus], root: Path) -> None:
         self._choices = loader.choices
         self._listeners = loader.listeners()
         self._statuses = tuple(statuses)
+        self._root = root
         self._in_project: dict[tuple[str, str], Registered] = {}
 
     @classmethod
-    def discover(cls, *, plugins: Sequence[str] = (), strict: bool | None = None) -> "Catalog":
-        """Load every installed plugin, then the modules in `plugins` (`package.module` or `./file.py`).
+    def discover(cls, plugins: PluginSet = ALL_INSTALLED, *, strict: bool | None = None) -> "Catalog":
+        """Load the installed plugins, then the plugin modules of the project.
 
         Args:
-            plugins: plugin modules of the project; one that cannot be loaded is always an error.
-            strict: whether any other failure is an error too; by default what SLIME_PLUGINS_STRICT says.
+            plugins: which, and in which order; `only` is what SLIME_PLUGINS says unless it is given.
+            strict: whether every failure is an error; by default what SLIME_PLUGINS_STRICT says. A plugin that is
+                required, and a module of the project, must load in any case.
 
         Raises:
-            PluginError: a plugin cannot be loaded, and it was asked for or `strict` holds.
+            UnknownName: `plugins` names one that is not installed.
+            ConfigError: `plugins` contradicts itself.
+            PluginError: a plugin cannot be loaded, and it was asked for or `strict` holds; or another process of the
+                run has it in another version.
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
+        if plugins.only is None:
+            plugins = replace(plugins, only=allowed_by_environment())
+        root = plugins.root or Path.cwd()
+        selected = select(installed_candidates(), plugins)
         loader, statuses = Loader(), []
-        for candidate in [*installed_candidates(), *project_candidates(plugins)]:
+        for candidate in [*selected.candidates, *project_candidates(plugins.modules, root)]:
             status = loader.load(candidate)
             statuses.append(status)
-            if status.state is PluginState.LOADED:
+            if not status.failed:
                 continue
-            if strict or not candidate.dist:
-                raise PluginError(str(status))
+            if strict or not candidate.dist or candidate in selected.required:
+                raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
             warnings.warn(str(status), PluginWarning, stacklevel=2)
-        return cls(loader, statuses)
+        catalog = cls(loader, [*statuses, *selected.excluded], root)
+        catalog._refuse_other_versions(plugins.expected)
+        return catalog
+
+    def _refuse_other_versions(self, expected: Mapping[str, str]) -> None:
+        here = {each.plugin: each.version for each in self.loaded}
+        differing = [
+            f"{plugin}: {version or 'no version'} there, {here.get(plugin, 'not loaded')} here"
+            for plugin, version in expected.items()
+            if here.get(plugin) != version
+        ]
+        if differing:
+            raise PluginError(
+                "the plugins differ from those of the process that started this one:\n  "
+                + "\n  ".join(differing)
+                + "\n"
+                "Install the same versions wherever the run has processes."
+            )
 
     @property
     def statuses(self) -> tuple[PluginStatus, ...]:
-        """What became of every plugin, in the order in which hooks are called."""
+        """What became of every plugin, in the order in which hooks are called; excluded ones come last."""
         return self._statuses
+
+    @property
+    def loaded(self) -> tuple[PluginStatus, ...]:
+        """The plugins in use, in the order in which hooks are called."""
+        return tuple(each for each in self._statuses if each.state is PluginState.LOADED)
+
+    @property
+    def plugin_set(self) -> PluginSet:
+        """The same plugins in the same order and versions, for another process of the run."""
+        loaded = self.loaded
+        return PluginSet(
+            only=tuple(dict.fromkeys(each.dist for each in loaded if each.dist)),
+            modules=tuple(each.name for each in loaded if not each.dist),
+            expected={each.plugin: each.version for each in loaded},
+            root=self._root,
+        )
 
     @property
     def requirements(self) -> tuple[str, ...]:
         """A pip requirement for each distribution that a plugin was loaded from."""
-        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self._loaded() if each.dist))
-
-    def lock(self) -> dict[str, Json]:
-        """Distribution and version of each loaded plugin, to keep in checkpoints and to compare on resume."""
-        return {each.plugin: {"dist": each.dist, "version": each.version} for each in self._loaded()}
+        return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self.loaded if each.dist))
 
     def choices(self, role: str) -> Mapping[str, Registered]:
         """What plugins offer for a role, by qualified name.
@@ -99,7 +143,7 @@ class Catalog:
         if is_in_project(name):
             key = (role, name)
             if key not in self._in_project:
-                self._in_project[key] = find_in_project(role, name)
+                self._in_project[key] = find_in_project(role, name, self._root)
             return self._in_project[key]
         if name in choices:
             return choices[name]
@@ -112,8 +156,5 @@ class Catalog:
         return found[0]
 
     def listeners(self, hook: str) -> tuple[Listener, ...]:
-        """Who implements a run hook, in the order of calls."""
+        """Who implements a run hook or a rank hook, in the order of calls."""
         return self._listeners[hook]
-
-    def _loaded(self) -> list[PluginStatus]:
-        return [each for each in self._statuses if each.state is PluginState.LOADED]

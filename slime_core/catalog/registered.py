@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from slime_core.roles import Spec
@@ -25,12 +26,17 @@ class Registered:
     @property
     def origin(self) -> str:
         """Where its factory is defined, `file:line`; the module's name if there is no source."""
-        factory = inspect.unwrap(self.spec.factory)
-        while isinstance(factory, functools.partial):
-            factory = factory.func
-        try:
-            path = inspect.getsourcefile(factory)
-            _, line = inspect.getsourcelines(factory)
-        except (OSError, TypeError):
-            return getattr(factory, "__module__", type(factory).__module__)
-        return f"{path}:{line}"
+        return place_of(self.spec.factory)
+
+
+def place_of(function: Callable[..., object]) -> str:
+    """Where a function or a class is defined, `file:line`; the module's name if there is no source."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        path = inspect.getsourcefile(function)
+        _, line = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return str(getattr(function, "__module__", type(function).__module__))
+    return f"{path}:{line}"

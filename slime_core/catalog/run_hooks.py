@@ -1,6 +1,6 @@
 """RunHooks: tells the plugins that watch a run what happens in it.
 
-    hooks = RunHooks(catalog)
+    hooks = RunHooks(catalog, PluginStats())
     await hooks.emit(RolloutStart(rollout_id=3, weight_version=3))
 
 Watchers are awaited one after another, in the order of `catalog.statuses`. One that raises is logged once for
@@ -11,11 +11,14 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from time import perf_counter
 from types import MappingProxyType
 
 from slime_core.catalog.catalog import Catalog
 from slime_core.errors import StopRun
-from slime_core.hookspecs import HOOK_OF_EVENT, Event
+from slime_core.events import Event
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.stats import PluginStats
 
 _log = logging.getLogger(__name__)
 
@@ -23,9 +26,10 @@ _log = logging.getLogger(__name__)
 class RunHooks:
     """The run hooks of a catalog's plugins."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, stats: PluginStats) -> None:
         self._listeners = {event: catalog.listeners(hook) for event, hook in HOOK_OF_EVENT.items()}
         self._errors: Counter[str] = Counter()
+        self._stats = stats
 
     @property
     def errors(self) -> Mapping[str, int]:
@@ -40,6 +44,7 @@ class RunHooks:
         """
         stop: StopRun | None = None
         for listener in self._listeners[type(event)]:
+            calls, began = self._stats.calls("run_hook", listener.plugin, listener.plugin), perf_counter()
             try:
                 result = listener.function(event) if listener.takes_event else listener.function()
                 if inspect.isawaitable(result):
@@ -47,7 +52,10 @@ class RunHooks:
             except StopRun as wish:
                 stop = stop or wish
             except Exception as error:
+                calls.errors += 1
                 self._count(f"{listener.plugin}/{HOOK_OF_EVENT[type(event)]}/{type(error).__name__}", error)
+            finally:
+                calls.seconds.append(perf_counter() - began)
         if stop is not None:
             raise stop
 

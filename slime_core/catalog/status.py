@@ -22,12 +22,16 @@ class PluginState(enum.Enum):
     BROKEN = "broken"
     """Its own code raised."""
     REFUSED = "refused"
-    """Its code ran, but it breaks a rule of the catalog."""
+    """It breaks a rule of the catalog."""
+    EXCLUDED = "excluded"
+    """The user left it out; nothing of it was imported."""
 
 
 class PluginPhase(enum.Enum):
     """How far discovery came with a plugin."""
 
+    SELECTION = "selection"
+    """Before anything of it is imported: what the user asked for, and the entry point's name."""
     IMPORT = "import"
     """Importing its module."""
     API = "api"
@@ -63,6 +67,11 @@ class PluginStatus:
     def plugin(self) -> str:
         """What its choices are qualified by: `plugin/name`."""
         return self.dist or self.name
+
+    @property
+    def failed(self) -> bool:
+        """Whether it should have been loaded and is not."""
+        return self.state in (PluginState.BROKEN, PluginState.REFUSED)
 
     def __str__(self) -> str:
         version = f" {self.version}" if self.version else ""

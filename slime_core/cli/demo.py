@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from slime_core.cli.plugin_options import plugin_options, plugin_set
 from slime_core.cli.train import execute
 from slime_core.run.demo import SIZES, demo_plan, warm_start
 from slime_core.telemetry import before_and_after, make_display, prompt_text
@@ -28,17 +29,22 @@ from slime_core.telemetry import before_and_after, make_display, prompt_text
 )
 @click.option("--num-rollout", type=click.IntRange(min=1), help="Rollouts of the run.  [default: word 60, chain 40]")
 @click.option("--save", type=click.Path(path_type=Path), help="Run folder.  [default: runs/demo-TASK-SEED]")
+@plugin_options
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
-def demo(task: str, seed: int, num_rollout: int | None, save: Path | None, no_progress: bool) -> int:
+@click.pass_context
+def demo(
+    ctx: click.Context, task: str, seed: int, num_rollout: int | None, save: Path | None, no_progress: bool
+) -> int:
     """Train a tiny model from nothing and watch its reward rise.
 
     Builds a model of under 400,000 weights and warms it up on generated solutions (kept in runs/demo-base-TASK), then
     trains it with GRPO and the `math` reward. Killed and called again, it continues.
     """
+    plugins = plugin_set(ctx)
     root = save or Path("runs") / f"demo-{task}-{seed}"
     with make_display(progress=not no_progress) as display:
-        base = asyncio.run(warm_start(task, root.parent / f"demo-base-{task}", display))
-    code = execute(demo_plan(task, seed, base, root, num_rollout), no_progress)
+        base = asyncio.run(warm_start(task, root.parent / f"demo-base-{task}", display, plugins))
+    code = execute(demo_plan(task, seed, base, root, num_rollout, plugins), no_progress)
     for pair in before_and_after(root / "samples", count=2)[:1]:
         question = prompt_text(pair.before.prompt).partition("user\n")[2].partition("<|im_end|>")[0]
         click.echo(f"\n{question}")

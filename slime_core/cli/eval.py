@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from slime_core.catalog import Catalog
+from slime_core.cli.plugin_options import plugin_options, with_plugin_options
 from slime_core.cli.resume import run_file_of
 from slime_core.cli.run_options import RunCommand, collect_values, refuse_unused
 from slime_core.config import parse_config, resolve
@@ -19,6 +20,7 @@ from slime_core.telemetry import make_display, run_folder_errors
 
 @click.command(cls=RunCommand, name="eval")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
+@plugin_options
 @click.option("--no-progress", is_flag=True, help="Plain lines instead of the live display.")
 @click.pass_context
 def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags: object) -> None:
@@ -26,8 +28,8 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
 
     slime eval runs/first --n-samples-per-eval-prompt 8
     """
-    values = _for_evaluation(_values(run, flags, ctx.obj))
-    plan = resolve(parse_config(values), Catalog.discover())
+    config = parse_config(_for_evaluation(with_plugin_options(ctx, _values(run, flags, ctx.obj))))
+    plan = resolve(config, Catalog.discover(config.plugins))
     refuse_unused(plan.unused, ctx.obj)
     root = plan.config.run.save
     with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
@@ -65,7 +67,8 @@ def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
     for key in ("input_key", "label_key"):
         if (own := kept.pop(f"eval_{key}", None)) is not None:
             kept[key] = own
-    kept["prompt_data"] = next(iter(sets.values()))
+    first = next(iter(sets.values()))
+    kept["prompt_data"] = first.get("path") if isinstance(first, dict) else first
     kept["data_source"], kept["tracker"] = {"use": "prompts"}, {"use": []}
     kept["eval_interval"] = kept["num_rollout"] = 1
     return kept

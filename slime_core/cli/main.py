@@ -1,16 +1,16 @@
 """`slime`: finds the command, runs it, turns errors into one message and an exit code."""
 
 import asyncio
-import importlib
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TextIO
 
 import click
 
 from slime_core import __version__
+from slime_core.cli.lazy import Commands, LazyGroup
 from slime_core.errors import (
     ConfigError,
     DataError,
@@ -20,57 +20,43 @@ from slime_core.errors import (
     SlimeError,
     UnknownName,
 )
+from slime_core.secrets import redact_output, redacted_output
 
 ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
 _INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, RunFolderError)
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
+COMMANDS: Commands = {
     "demo": ("slime_core.cli.demo:demo", "Train a tiny model from nothing and watch its reward rise."),
     "train": ("slime_core.cli.train:train", "Train on your own prompts."),
     "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
-    "plugins": ("slime_core.cli.plugins:plugins", "Show the installed plugins."),
+    "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
+    "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),
+    "doctor": ("slime_core.cli.doctor:doctor", "Look for what usually goes wrong, and what to type."),
 }
 
 
-class LazyGroup(click.Group):
-    """Lists commands without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Ours, then other packages', by name."""
-        return [*COMMANDS, *sorted(_foreign().keys() - COMMANDS.keys())]
+class Slime(LazyGroup):
+    """Our commands, then other packages', by name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        if cmd_name in COMMANDS:
-            module, _, name = COMMANDS[cmd_name][0].partition(":")
-            command: click.Command = getattr(importlib.import_module(module), name)
-            return command
-        entry = _foreign().get(cmd_name)
-        return _load(entry) if entry else None
+        found = super().get_command(ctx, cmd_name)
+        if found is None and (entry := _foreign().get(cmd_name)):
+            return _load(entry)
+        return found
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; a misspelt one is told the nearest."""
-        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from slime_core.catalog import did_you_mean
-
-            known = self.list_commands(ctx)
-            ctx.fail(f"no command {args[0]!r}.{did_you_mean(args[0], known)} Commands: {', '.join(known)}.")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in the help text, from what is known without importing."""
-        rows = [(name, text) for name, (_, text) in COMMANDS.items()]
-        rows += [(name, f"from {entry.module}") for name, entry in sorted(_foreign().items()) if name not in COMMANDS]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Name and one line of help of every command."""
+        yield from super().rows()
+        for name, entry in sorted(_foreign().items()):
+            yield name, f"from {entry.module}"
 
 
 def _foreign() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="slime.commands")}
+    found = entry_points(group="slime.commands")
+    return {entry.name: entry for entry in found if entry.name not in COMMANDS}
 
 
 def _load(entry: EntryPoint) -> click.Command:
@@ -84,7 +70,11 @@ def _load(entry: EntryPoint) -> click.Command:
     return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Slime,
+    known=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="slime-core")
 def cli() -> None:
     """Post-train language models with RL; every part is a plugin.
@@ -95,11 +85,17 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    redact_output()  # also of what Python itself says about an error of ours
     sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
 
 
 def run_cli(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
+    with redacted_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn

@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan
 from slime_core.local.model import explain_path
 from slime_core.run import read_all_prompts
+from slime_core.secrets import REDACTOR
 
 WIDE = 100
 """Columns from which on a choice's plugin and place fit side by side."""
@@ -23,11 +25,12 @@ LOCAL_ENGINE = "slime-core/local"
 
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@plugin_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
-    resolved = plan_run(run_file, flags, ctx.obj)
+    resolved = plan_run(ctx, run_file, flags)
     read_all_prompts(resolved)
     if as_json:
         click.echo(json.dumps(describe_plan(resolved), indent=2))
@@ -46,12 +49,15 @@ def show_plan(resolved: Plan, console: Console) -> None:
         weight = "" if row["weight"] == 1.0 else f" x {row['weight']:g}"
         made_by = f"{row['plugin']} {row['version']}".strip()
         place = Text.assemble(made_by, beside, (_short(row["origin"]), "dim"))
+        if row["isolation"]:
+            place.append(f"{beside}{row['isolation']}")
         choices.add_row(row["role"], Text(row["choice"] + weight, "bold"), place)
     for role, several in resolved.roles.items():
         for chosen in several:
             for key, info in type(chosen.settings).model_fields.items():
                 name, value = f"{role}.{chosen.reference}.{key}", getattr(chosen.settings, key)
-                settings.add_row(*_line(name, value, info.get_default(call_default_factory=True)))
+                default = info.get_default(call_default_factory=True)
+                settings.add_row(*_line(name, REDACTOR.redact_data(value), default))
     for attribute, family in FAMILIES.items():
         for key, info in family.model_fields.items():
             value = getattr(getattr(resolved.config, attribute), key)
@@ -60,6 +66,9 @@ def show_plan(resolved: Plan, console: Console) -> None:
         console.print(Text(title, "bold cyan"))
         console.print(table)
         console.print()
+    console.print(Text(f"plugins, in order   {', '.join(described['plugins'])}"))
+    if described["excluded"]:
+        console.print(Text(f"left out            {', '.join(described['excluded'])}", "yellow"))
     console.print(Text(f"weights travel by   {described['transport']}"))
     console.print(Text(f"model architecture  {described['architecture']}"))
     if resolved.one("engine").registered.qualified == LOCAL_ENGINE:

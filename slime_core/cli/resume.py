@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog
-from slime_core.cli.train import execute
-from slime_core.config import merge, parse_config, read_run_file, resolve
+from slime_core.cli.plugin_options import plugin_options, with_plugin_options
+from slime_core.cli.train import execute, resolve_in_folder
+from slime_core.config import merge, parse_config, read_run_file
 from slime_core.errors import RunFolderError
 from slime_core.sample import Json
 
@@ -16,15 +16,18 @@ from slime_core.sample import Json
 @click.option("--num-rollout", metavar="INT", help="Rollouts of the whole run, to make it longer.")
 @click.option("--save-interval", metavar="INT", help="Rollouts between checkpoints.")
 @click.option("--save-keep", metavar="INT", help="Newest checkpoints to keep.")
+@plugin_options
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
-def resume(run_dir: Path, no_progress: bool, **changes: str | None) -> int:
+@click.pass_context
+def resume(ctx: click.Context, /, run_dir: Path, no_progress: bool, **changes: str | None) -> int:
     """Continue the run in RUN_DIR."""
     run_file = run_file_of(run_dir)
     over: dict[str, Json] = {key: value for key, value in changes.items() if value is not None}
     values = merge(read_run_file(run_file), over) | {"save": str(run_dir)}
     if "num_rollout" in over:
         values.pop("num_epoch", None)
-    return execute(resolve(parse_config(values), Catalog.discover()), no_progress)
+    config = parse_config(with_plugin_options(ctx, values))
+    return execute(resolve_in_folder(config), no_progress)
 
 
 def run_file_of(run_dir: Path) -> Path:

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, WEIGHTED, Family, merge, parse_use, read_run_file
 from slime_core.errors import ConfigError
-from slime_core.roles import SPECS
+from slime_core.roles import SELECTABLE, SPECS
 from slime_core.sample import Json
 
 _ALIAS_HELP = {
@@ -41,7 +41,9 @@ class RunCommand(click.Command):
             ranges = _ranges(family)
             fields = family.model_fields.items()
             self.sections[title] = [_option(key, info, ranges[key]) for key, info in fields]
-        self.sections["Choices (`slime plugins list` shows what there is)"] = [_role_option(role) for role in SPECS]
+        self.sections["Choices (`slime plugins list` shows what there is)"] = [
+            _role_option(role) for role in SELECTABLE
+        ]
         self.sections["slime's names for settings of these choices"] = [
             click.Option([_flag(key)], metavar=metavar, help=text) for key, (metavar, text) in _ALIAS_HELP.items()
         ]
@@ -75,7 +77,7 @@ def collect_values(run_file: Path | None, flags: Mapping[str, object], settings:
     for key, value in flags.items():
         if value is None or value == ():
             continue
-        if key in SPECS:
+        if key in SELECTABLE:
             over[key] = {"use": _parse_uses(key, value)}
         else:
             over[key] = _plain(key, value)
@@ -138,8 +140,8 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
         role, _, inner = flag.removeprefix("--").partition(".")
         name, _, key = inner.rpartition(".")  # a name may hold dots and dashes, ./my.py:fn
         role, key = role.replace("-", "_"), key.replace("-", "_")
-        if not name or not key or role not in SPECS:
-            raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SPECS)}")
+        if not name or not key or role not in SELECTABLE:
+            raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SELECTABLE)}")
         given = value if equals else next(remaining, None)
         if given is None:
             raise ConfigError(f"{flag} needs a value")
@@ -206,7 +208,7 @@ def _metavar(info: FieldInfo) -> str:
 
 def _role_option(role: str) -> click.Option:
     default = ", ".join(DEFAULT_USE[role])
-    hint = "required" if role == "reward" else f"default: {default}" if default else ""
+    hint = "required, or --group-reward" if role == "reward" else f"default: {default}" if default else ""
     several = "; several: repeat" if SPECS[role].many else ""
     text = f"Which {role.replace('_', ' ')}{several}."
     metavar = "NAME[=WEIGHT]" if role in WEIGHTED else "NAME"

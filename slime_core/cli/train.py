@@ -1,21 +1,25 @@
 """`slime train`: from a run file and flags to a finished run."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import click
 
 from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
+from slime_core.cli.plugin_options import plugin_options, with_plugin_options
 from slime_core.cli.run_options import RunCommand, collect_values, refuse_unused
-from slime_core.config import Plan, parse_config, resolve
-from slime_core.run import Outcome, RunFolder, run
+from slime_core.config import Plan, RunConfig, missing_plugins, parse_config, resolve
+from slime_core.errors import UnknownName
+from slime_core.run import Checkpoint, Outcome, RunFolder, list_checkpoints, run
 from slime_core.sample import Json
 from slime_core.telemetry import make_display, write_report
 
 
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@plugin_options
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 @click.pass_context
 def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
@@ -25,18 +29,43 @@ def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **fla
 
     slime train run.toml --lr 1e-5
     """
-    plan = plan_run(run_file, flags, ctx.obj)
+    plan = plan_run(ctx, run_file, flags)
     return execute(plan, no_progress)
 
 
-def plan_run(run_file: Path | None, flags: dict[str, object], settings: dict[str, Json]) -> Plan:
+def plan_run(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> Plan:
     """Resolve a run file and flags."""
-    values = collect_values(run_file, flags, settings)
+    settings: dict[str, Json] = ctx.obj
+    values = with_plugin_options(ctx, collect_values(run_file, flags, settings))
     if run_file is not None:
         values.setdefault("save", f"runs/{run_file.stem}")
-    plan = resolve(parse_config(values), Catalog.discover())
+    config = parse_config(values)
+    plan = resolve_in_folder(config)
     refuse_unused(plan.unused, settings)
     return plan
+
+
+def resolve_in_folder(config: RunConfig) -> Plan:
+    """Resolve a configuration; an unknown name is explained by the plugins that its run folder was made with."""
+    catalog = Catalog.discover(config.plugins)
+    try:
+        return resolve(config, catalog)
+    except UnknownName as error:
+        missing = missing_plugins(_newest_lock(config.run.save / "checkpoints"), catalog)
+        if not missing:
+            raise
+        listed = "\n  ".join(missing)
+        raise UnknownName(f"{error}\nThe run in {config.run.save} was made with\n  {listed}") from None
+
+
+def _newest_lock(checkpoints: Path) -> dict[str, Json]:
+    """The plugin lock of the newest checkpoint that can be read."""
+    for path in reversed(list_checkpoints(checkpoints)):
+        with contextlib.suppress(OSError, ValueError):
+            lock = Checkpoint(path, 0).state().get("plugins")
+            if isinstance(lock, dict):
+                return lock
+    return {}
 
 
 def execute(plan: Plan, no_progress: bool) -> int:

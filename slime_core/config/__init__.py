@@ -1,10 +1,22 @@
 """Config: from a run file and flags to a plan in which every name, setting and file is checked."""
 
 from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
-from slime_core.config.families import FAMILIES, DataArgs, EvalArgs, Family, OptimArgs, RolloutArgs, RunArgs
+from slime_core.config.families import (
+    FAMILIES,
+    DataArgs,
+    EvalArgs,
+    EvalSetArgs,
+    Family,
+    OptimArgs,
+    RolloutArgs,
+    RunArgs,
+)
 from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
+from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
+from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
 from slime_core.config.run_config import ALIASES, DEFAULT_USE, WEIGHTED, RunConfig, Selection, parse_config, parse_use
 from slime_core.config.run_file import merge, read_run_file, write_toml
+from slime_core.config.settings import read_settings, settings_schema, show_settings
 
 __all__ = [
     "ALIASES",
@@ -15,6 +27,7 @@ __all__ = [
     "Chosen",
     "DataArgs",
     "EvalArgs",
+    "EvalSetArgs",
     "Family",
     "OptimArgs",
     "Plan",
@@ -23,12 +36,21 @@ __all__ = [
     "RunArgs",
     "RunConfig",
     "Selection",
+    "add_plugins",
+    "changed_plugins",
     "check_model_dir",
     "describe_plan",
+    "lock_plugins",
     "merge",
+    "missing_plugins",
     "parse_config",
+    "parse_plugins",
     "parse_use",
+    "plugins_table",
     "read_run_file",
+    "read_settings",
     "resolve",
+    "settings_schema",
+    "show_settings",
     "write_toml",
 ]

@@ -2,8 +2,11 @@
 
 from typing import TypedDict
 
+from slime_core.catalog import PluginState
 from slime_core.config.families import FAMILIES
 from slime_core.config.plan import Plan
+from slime_core.config.settings import show_settings
+from slime_core.roles import CallSpec, describe_isolation
 from slime_core.sample import Json
 
 
@@ -17,6 +20,8 @@ class ChoiceRow(TypedDict):
     origin: str
     weight: float
     settings: dict[str, Json]
+    isolation: str
+    """Where its calls run and under which limits; empty for roles that are not isolated."""
 
 
 class PlanDescription(TypedDict):
@@ -26,6 +31,10 @@ class PlanDescription(TypedDict):
     keys: dict[str, Json]
     transport: str
     architecture: str
+    plugins: list[str]
+    """Loaded, in the order of loading and of hook calls."""
+    excluded: list[str]
+    """Installed, and left out."""
     unused: list[str]
 
 
@@ -39,7 +48,8 @@ def describe_plan(plan: Plan) -> PlanDescription:
             version=chosen.registered.version,
             origin=chosen.registered.origin,
             weight=chosen.weight,
-            settings=chosen.settings.model_dump(mode="json"),
+            settings=show_settings(chosen.settings),
+            isolation=describe_isolation(spec) if isinstance(spec := chosen.registered.spec, CallSpec) else "",
         )
         for role, several in plan.roles.items()
         for chosen in several
@@ -52,6 +62,8 @@ def describe_plan(plan: Plan) -> PlanDescription:
         keys=keys,
         transport=plan.transport.value,
         architecture=_architecture(plan),
+        plugins=[f"{each.plugin} {each.version}".rstrip() for each in plan.catalog.loaded],
+        excluded=[each.plugin for each in plan.catalog.statuses if each.state is PluginState.EXCLUDED],
         unused=list(plan.unused),
     )
 

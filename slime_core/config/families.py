@@ -7,9 +7,9 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from slime_core.roles import Settings
 
@@ -19,6 +19,8 @@ Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 
 class Family(Settings):
     """Base of the families."""
+
+    _reads_environment: ClassVar[bool] = False
 
 
 class DataArgs(Family):
@@ -61,10 +63,37 @@ class RolloutArgs(Family):
     max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
 
 
+class EvalSetArgs(Family):
+    """One data set to evaluate on, as a table: `[eval_prompt_data.aime]`; what it leaves out is as for all sets."""
+
+    path: str = Field(description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice.")
+    reward: str | None = Field(None, description="What scores it, instead of the run's rewards.")
+    generator: str | None = Field(None, description="What runs its samples, instead of the run's generator.")
+    n_samples_per_eval_prompt: Positive | None = Field(None, description="Samples per prompt.")
+    temperature: float | None = Field(None, ge=0.0, le=10.0, description="Sampling temperature; 0 is greedy.")
+    top_p: Unit | None = Field(None, description="Nucleus mass.")
+    top_k: int | None = Field(None, ge=-1, description="Candidates kept.")
+    max_response_len: Positive | None = Field(None, description="Token budget of a response.")
+    input_key: str | None = Field(None, description="Column of the prompt.")
+    label_key: str | None = Field(None, description="Column of the gold answer.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: object) -> object:
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_serializer(mode="wrap")
+    def _to_path(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue] | str:
+        table = {key: value for key, value in handler(self).items() if value is not None}
+        return str(table["path"]) if table.keys() == {"path"} else table
+
+
 class EvalArgs(Family):
     """Evaluation."""
 
-    eval_prompt_data: dict[str, str] = Field({}, description="Data sets to evaluate on: NAME PATH, repeatable.")
+    eval_prompt_data: dict[str, EvalSetArgs] = Field(
+        {}, description="Data sets to evaluate on: NAME PATH, repeatable; in a run file also a table each."
+    )
     eval_interval: Positive | None = Field(None, description="Rollouts between evaluations.")
     skip_eval_before_train: bool = Field(False, description="Do not evaluate before the first rollout.")
     n_samples_per_eval_prompt: Positive = Field(

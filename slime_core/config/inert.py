@@ -59,7 +59,7 @@ def refuse_inert(config: "RunConfig") -> None:
         problems.append("num_rollout and num_epoch both say how long the run is: give one")
     if rollout.num_rollout is None and rollout.num_epoch is None:
         problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
-    if not config.roles["reward"].use:
+    if not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
     if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
         problems.append(

@@ -7,18 +7,17 @@ Example:
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from pydantic import ValidationError
-
-from slime_core.catalog import Catalog, Registered, did_you_mean
-from slime_core.config.run_config import RunConfig, Selection, explain
-from slime_core.errors import ConfigError, ModelError
+from slime_core.catalog import Catalog, Registered
+from slime_core.config.run_config import OPTIONAL, RunConfig, Selection
+from slime_core.config.settings import read_settings
+from slime_core.errors import ConfigError, ModelError, UnknownName
 from slime_core.roles import (
-    SPECS,
+    BatchTransformSpec,
     BufferSpec,
     Choice,
     DataSourceSpec,
@@ -78,6 +77,15 @@ class Plan:
         """The single choice of a role that may have none."""
         return next(iter(self.roles[role]), None)
 
+    def choose(self, role: str, name: str) -> Chosen:
+        """What an evaluation set or a row of data names, with the settings of its section and weight 1.
+
+        Raises:
+            UnknownName: nobody offers it.
+            ConfigError: its settings are refused, or several plugins offer it.
+        """
+        return _chosen(role, name, 1.0, self.config.roles[role], self.catalog)
+
 
 def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     """Resolve every name and check every setting.
@@ -98,38 +106,65 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     _check_fit(config, roles)
     check_model_dir(config.run.hf_checkpoint)
     _check_lengths(config)
+    _check_eval_choices(plan := Plan(config, catalog, roles, _transport(roles), tuple(unused)))
+    return plan
+
+
+def _transport(roles: Mapping[str, tuple[Chosen, ...]]) -> Transport:
     trainer, engine = roles["trainer"][0], roles["engine"][0]
-    transport = agree_transport(
+    return agree_transport(
         trainer.reference,
         cast(TrainerSpec, trainer.registered.spec).transports,
         engine.reference,
         cast(EngineSpec, engine.registered.spec).transports,
     )
-    return Plan(config, catalog, roles, transport, tuple(unused))
+
+
+def _check_eval_choices(plan: Plan) -> None:
+    """See that what evaluation sets name exists."""
+    for key, own in plan.config.evaluation.eval_prompt_data.items():
+        for role, name in (("reward", own.reward), ("generator", own.generator)):
+            if name is not None:
+                try:
+                    plan.choose(role, name)
+                except UnknownName as error:
+                    raise UnknownName(f"eval_prompt_data.{key}.{role}: {error}") from None
 
 
 def _choose(role: str, selection: Selection, catalog: Catalog, problems: list[str]) -> tuple[Chosen, ...]:
     chosen = []
     for name, weight in selection.use.items():
-        registered = catalog.find(role, name)
-        model = registered.spec.settings
         try:
-            settings = model.model_validate(selection.sections.get(name, {}))
-        except ValidationError as error:
-            sentences = explain(error, prefix=f"{role}.{name}")
-            unknown = [str(item["loc"][0]) for item in error.errors() if item["type"] == "extra_forbidden"]
-            hints = [did_you_mean(key, model.model_fields) for key in unknown]
-            known = f" Settings of {name!r}: {', '.join(model.model_fields) or 'none'}."
-            problems.append("\n".join(sentences) + "".join(hints) + (known if unknown else ""))
-            continue
-        chosen.append(Chosen(name, registered, settings, weight))
+            chosen.append(_chosen(role, name, weight, selection, catalog))
+        except ConfigError as error:
+            problems.append(str(error))
     return tuple(chosen)
 
 
+def _chosen(role: str, name: str, weight: float, selection: Selection, catalog: Catalog) -> Chosen:
+    registered = catalog.find(role, name)
+    settings = read_settings(role, name, registered.spec, selection.sections.get(name, {}))
+    return Chosen(name, registered, settings, weight)
+
+
+def _check_columns(transforms: Sequence[Chosen]) -> None:
+    """Refuse a column that two batch transforms make."""
+    owners: dict[str, str] = {}
+    for chosen in transforms:
+        for column in cast(BatchTransformSpec, chosen.registered.spec).columns:
+            if column in owners:
+                raise ConfigError(
+                    f"batch transforms {owners[column]!r} and {chosen.reference!r} both make the column {column!r}: "
+                    "leave one of them out"
+                )
+            owners[column] = chosen.reference
+
+
 def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> None:
-    for role in SPECS:
-        if not SPECS[role].many and not roles[role] and role != "group_filter":
+    for role in roles:
+        if not roles[role] and role not in OPTIONAL:
             raise ConfigError(f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"')
+    _check_columns(roles["batch_transform"])
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
         if config.data.prompt_data is None:
@@ -154,6 +189,8 @@ def _check_lengths(config: RunConfig) -> None:
         "rollout_max_response_len": config.rollout.rollout_max_response_len,
         "eval_max_response_len": config.evaluation.eval_max_response_len,
     }
+    for name, own in config.evaluation.eval_prompt_data.items():
+        budgets[f"eval_prompt_data.{name}.max_response_len"] = own.max_response_len
     for key, budget in budgets.items():
         if isinstance(positions, int) and budget is not None and budget >= positions:
             raise ConfigError(

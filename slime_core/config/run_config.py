@@ -24,8 +24,10 @@ from slime_core.config.families import (
     RunArgs,
 )
 from slime_core.config.inert import refuse_inert
+from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
+from slime_core.config.settings import explain
 from slime_core.errors import ConfigError
-from slime_core.roles import SPECS
+from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.sample import Json
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -36,6 +38,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "eps_clip_c": ("loss", "policy_loss", "eps_clip_c"),
     "grpo_std_normalization": ("advantage", "grpo", "grpo_std_normalization"),
     "rewards_normalization": ("advantage", "grpo", "rewards_normalization"),
+    "tis_clip": ("correction", "tis", "tis_clip"),
+    "tis_clip_low": ("correction", "tis", "tis_clip_low"),
 }
 """slime's flat names for what lives in a section here."""
 
@@ -43,11 +47,16 @@ DEFAULT_USE: dict[str, dict[str, float]] = {
     "data_source": {"prompts": 1.0},
     "generator": {"single_turn": 1.0},
     "reward": {},
+    "group_reward": {},
     "group_filter": {},
+    "sample_filter": {},
     "buffer": {"fifo": 1.0},
     "buffer_filter": {"fifo": 1.0},
+    "reward_shaper": {},
+    "batch_transform": {},
     "advantage": {"grpo": 1.0},
     "loss": {"policy_loss": 1.0},
+    "correction": {},
     "engine": {"local": 1.0},
     "trainer": {"local": 1.0},
     "launcher": {"local": 1.0},
@@ -55,8 +64,22 @@ DEFAULT_USE: dict[str, dict[str, float]] = {
 }
 """What a role uses when the run file does not say."""
 
-WEIGHTED = frozenset({"reward"})
+WEIGHTED = frozenset({"reward", "group_reward"})
 """Roles whose choices are summed with weights."""
+
+OPTIONAL = frozenset(
+    {
+        "reward",
+        "group_reward",
+        "group_filter",
+        "sample_filter",
+        "reward_shaper",
+        "batch_transform",
+        "correction",
+        "tracker",
+    }
+)
+"""Roles that a run can do without; of rewards, one of either kind is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +108,8 @@ class RunConfig:
     """Run folder, model and seed."""
     roles: Mapping[str, Selection]
     """Selections by role."""
+    plugins: PluginSet
+    """Which plugins are loaded."""
 
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""
@@ -95,6 +120,8 @@ class RunConfig:
             table: dict[str, Json] = {"use": dict(chosen.use)}
             table.update({name: dict(section) for name, section in chosen.sections.items()})
             flat[role] = table
+        if plugins := plugins_table(self.plugins):
+            flat[TABLE] = plugins
         return flat
 
 
@@ -105,45 +132,35 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
         ConfigError: unknown, missing, mistyped, out-of-range or inert keys; all of them in one message.
     """
     flat = _expand_aliases(values)
-    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in SPECS]
+    problems = [_unknown_key(key) for key in flat if key not in FAMILY_OF_KEY and key not in (*SELECTABLE, TABLE)]
     parsed: dict[str, object] = {}
     for name, family in FAMILIES.items():
         mine = {key: value for key, value in flat.items() if FAMILY_OF_KEY.get(key) == name}
         try:
             parsed[name] = family.model_validate(mine)
         except ValidationError as error:
-            problems += explain(error)
+            problems += explain(error, family)
     roles: dict[str, Selection] = {}
-    for role in SPECS:
+    for role in SELECTABLE:
         try:
             roles[role] = _parse_selection(role, flat.get(role, {}))
         except ConfigError as error:
             problems.append(str(error))
     problems += _inert_aliases(values, roles)
+    plugins = PluginSet()
+    try:
+        plugins = parse_plugins(flat.get(TABLE, {}))
+    except ConfigError as error:
+        problems.append(str(error))
     if problems:
         raise ConfigError("\n".join(problems))
-    config = RunConfig(**parsed, roles=roles)  # type: ignore[arg-type]
+    config = RunConfig(**parsed, roles=roles, plugins=plugins)  # type: ignore[arg-type]
     refuse_inert(config)
     return config
 
 
-def explain(error: ValidationError, prefix: str = "") -> list[str]:
-    """One sentence for each thing that a model refused, with a did-you-mean for unknown keys."""
-    sentences = []
-    for item in error.errors():
-        where = ".".join(filter(None, (prefix, *map(str, item["loc"]))))
-        if item["type"] == "missing":
-            flag = where if prefix else where.replace("_", "-")
-            sentences.append(f"{where} is required: set it in the run file or pass --{flag}")
-        elif item["type"] == "extra_forbidden":
-            sentences.append(f"unknown setting {where}.")
-        else:
-            sentences.append(f"{where} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}")
-    return sentences
-
-
 def _unknown_key(key: str) -> str:
-    known = [*FAMILY_OF_KEY, *SPECS, *ALIASES]
+    known = [*FAMILY_OF_KEY, *SELECTABLE, *ALIASES, TABLE]
     return f"unknown key {key!r}.{did_you_mean(key, known) or ' `slime train --help` lists every key.'}"
 
 
@@ -177,7 +194,7 @@ def _inert_aliases(values: Mapping[str, Json], roles: Mapping[str, Selection]) -
     """Settings under slime's flat names, of a choice that was not made."""
     return [
         f"{alias} has no effect here: it is a setting of {path[0]} {path[1]!r}, and {path[0]}.use is "
-        f"{', '.join(map(repr, roles[path[0]].use))}"
+        f"{', '.join(map(repr, roles[path[0]].use)) or 'empty'}"
         for alias, path in ALIASES.items()
         if alias in values and len(path) == 3 and path[0] in roles and path[1] not in roles[path[0]].use
     ]
@@ -191,7 +208,7 @@ def _parse_selection(role: str, table: Json) -> Selection:
         if name == "use":
             continue
         if not isinstance(section, dict):
-            hint = f" A setting belongs in the section of what it sets: [{role}.NAME]."
+            hint = did_you_mean(name, ["use"]) or f" A setting belongs in the section of what it sets: [{role}.NAME]."
             raise ConfigError(f"[{role}] has a key {name!r} that is no table.{hint}")
         sections[name] = section
     use = parse_use(role, table["use"]) if "use" in table else DEFAULT_USE[role]

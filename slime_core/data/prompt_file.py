@@ -7,7 +7,7 @@ Example:
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -15,6 +15,10 @@ from slime_core.data.rows import Row, read_rows
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, Tokenizer
 from slime_core.sample import Json, Message
+
+
+NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_path": "generator"}
+"""Keys of a row's metadata that name a choice for its samples, in slime's words, and the role of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class Prompt:
     metadata: dict[str, Json] = field(default_factory=dict)
     """The row's metadata; tool definitions are its "tools"."""
 
+    def named(self, key: str) -> str | None:
+        """The choice that the row names in its metadata, by one of `NAMING`."""
+        return cast("str | None", self.metadata.get(key))
+
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
@@ -41,6 +49,8 @@ class PromptSet:
     """Rows whose prompt is longer than `max_prompt_len`."""
     digest: str
     """Hash of all prompts, labels and metadata: two sets with one digest are the same data."""
+    named: Mapping[tuple[str, str], str]
+    """Where each role and name that rows choose is named first."""
 
 
 def read_prompts(file: PromptFile, tokenizer: Tokenizer) -> PromptSet:
@@ -52,6 +62,7 @@ def read_prompts(file: PromptFile, tokenizer: Tokenizer) -> PromptSet:
     """
     digest = hashlib.blake2b(digest_size=16)
     prompts: list[Prompt] = []
+    named: dict[tuple[str, str], str] = {}
     number, shortest = -1, None
     for number, row in enumerate(read_rows(file.path)):
         prompt = _read(file, tokenizer, number, row)
@@ -60,6 +71,9 @@ def read_prompts(file: PromptFile, tokenizer: Tokenizer) -> PromptSet:
             if length > file.max_prompt_len:
                 shortest = length if shortest is None else min(length, shortest)
                 continue
+        for key, role in NAMING.items():
+            if (name := prompt.named(key)) is not None:
+                named.setdefault((role, name), f"{row.where}: {file.metadata_key}.{key}")
         digest.update(_dump(row.where, [prompt.row, prompt.prompt, prompt.label, prompt.metadata]))
         prompts.append(prompt)
     if number < 0:
@@ -69,7 +83,7 @@ def read_prompts(file: PromptFile, tokenizer: Tokenizer) -> PromptSet:
             f"{file.path}: all {number + 1} prompts are longer than {file.max_prompt_len} tokens, the shortest has "
             f"{shortest}: raise --rollout-max-prompt-len"
         )
-    return PromptSet(prompts, number + 1 - len(prompts), digest.hexdigest())
+    return PromptSet(prompts, number + 1 - len(prompts), digest.hexdigest(), named)
 
 
 def _read(file: PromptFile, tokenizer: Tokenizer, number: int, row: Row) -> Prompt:
@@ -111,6 +125,9 @@ def _metadata(file: PromptFile, row: Row) -> dict[str, Json]:
     if given is not None and not isinstance(given, dict):
         raise DataError(f"{row.where}: {file.metadata_key!r} must be an object, got {type(given).__name__}")
     metadata = dict(given or {})
+    for key in NAMING:
+        if not isinstance(name := metadata.get(key), str | None):
+            raise DataError(f"{row.where}: {file.metadata_key}.{key} must be a name, got {type(name).__name__}")
     tools = row.values.get(file.tool_key)
     if isinstance(tools, str):  # columns of a parquet file cannot hold objects of different shapes
         try:

@@ -59,6 +59,10 @@ class PromptSource:
         """Each prompt once, in file order, numbered as its row: for evaluation. The source's own state stays."""
         return [self._group(prompt, epoch=0, draw=prompt.row) for prompt in self._set.prompts]
 
+    def named_choices(self) -> Mapping[tuple[str, str], str]:
+        """Rewards and generators that rows choose in their metadata, and the first row of each."""
+        return self._set.named
+
     def state_dict(self) -> dict[str, Json]:
         """Position, requeued groups, and what they are a position in."""
         return {
@@ -130,6 +134,8 @@ class PromptSource:
                 prompt=prompt.prompt,
                 label=prompt.label,
                 metadata=dict(prompt.metadata),
+                custom_rm_path=prompt.named("custom_rm_path"),
+                generate_function_path=prompt.named("generate_function_path"),
                 apply_chat_template_kwargs=dict(self._file.apply_chat_template_kwargs or {}),
                 source=self._file.name,
             )

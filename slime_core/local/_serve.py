@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from slime_core.errors import SlimeError
+from slime_core.secrets import REDACTOR, redact_output
 
 DRIVER_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 """What asks a run to stop: for the driver alone to answer."""
@@ -48,6 +49,7 @@ def serve(pipe: Connection, log: Path, target: str, rank: int, size: int, argume
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, DRIVER_SIGNALS)
     _redirect_output(log)
+    redact_output()
     threading.Thread(target=_die_with_the_driver, daemon=True).start()
     worker: object = None
 
@@ -78,7 +80,7 @@ def _answer(pipe: Connection, number: int, call: Callable[[], object]) -> None:
         pipe.send(Reply(number, error=error))
     except Exception:
         traceback.print_exc()
-        pipe.send(Reply(number, traceback=traceback.format_exc()))
+        pipe.send(Reply(number, traceback=REDACTOR.redact(traceback.format_exc())))
 
 
 def _redirect_output(log: Path) -> None:

@@ -79,12 +79,10 @@ class LocalEngine:
         _write_flag(self._abort_flag, 0)
 
     async def close(self) -> None:
-        """Stop the workers."""
-        for batch in self._batches:
-            batch.cancel()
-        await asyncio.gather(*self._batches, return_exceptions=True)
+        """Stop the workers; requests under way end with a WorkerError, which says so."""
         if self._group is not None:
             await self._group.close()
+        await asyncio.gather(*self._batches, return_exceptions=True)
 
     @property
     def _workers(self) -> WorkerGroup:

@@ -13,14 +13,19 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from slime_core.catalog import Catalog
+from slime_core.catalog import Catalog, discover_in_worker
+from slime_core.catalog.checks import blaming
+from slime_core.catalog.rank_hooks import RankHooks
+from slime_core.catalog.used import Used
 from slime_core.errors import CheckpointError, NonFiniteError
+from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.local.model import load_model
 from slime_core.local.settings import LocalTrainerSettings
 from slime_core.local.step import LocalStep
 from slime_core.roles import (
     Advantage,
     Choice,
+    Correction,
     Loss,
     LossSpec,
     Optim,
@@ -48,24 +53,32 @@ class LocalRank:
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
         self._optimizer = FlatAdamW(self._weights, self.weight_slots(), setup.optim)
-        advantage, _ = _build(setup.advantage, setup.seed)
-        loss, loss_spec = _build(setup.loss, setup.seed)
+        catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
+        self._hooks = RankHooks(catalog)
+        loss_spec = cast(LossSpec, catalog.find("loss", setup.loss.name).spec)
         self._step = LocalStep(
             model=self._model,
-            advantage=cast(Advantage, advantage),
-            loss=cast(Loss, loss),
-            skip_zero_advantage=cast(LossSpec, loss_spec).zero_without_advantage,
+            advantage=cast(Used[Advantage], _build(catalog, setup.advantage, setup.seed)),
+            loss=cast(Used[Loss], _build(catalog, setup.loss, setup.seed)),
+            correction=cast(Used[Correction], _build(catalog, setup.correction, setup.seed))
+            if setup.correction
+            else None,
+            skip_zero_advantage=loss_spec.zero_without_advantage,
             temperature=setup.rollout_temperature,
             per_token=setup.calculate_per_token_loss,
             max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
         )
+        self._hooks.fire(TrainInit(rank, world_size, setup, self._model, self._optimizer))
 
     def weight_slots(self) -> Sequence[WeightSlot]:
         """Layout of the flat weight vector."""
         return [WeightSlot(slot.name, tuple(slot.shape), slot.offset) for slot in self._model.layout]
 
     def train_step(self, batch: TrainBatch) -> StepResult:
-        """One optimizer step; see `TrainerRank.train_step`."""
+        """One optimizer step, log-probs included; see `TrainerRank.train_step`."""
+        rank, model, optimizer = self._rank, self._model, self._optimizer
+        self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, "actor", model))
+        self._hooks.fire(BeforeTrainStep(rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
         try:
             gradient, result = self._step.run(batch)
         except NonFiniteError as error:
@@ -151,9 +164,8 @@ class FlatAdamW:
         self.steps = int(tensors["steps"])
 
 
-def _build(choice: Choice, seed: int) -> tuple[object, object]:
+def _build(catalog: Catalog, choice: Choice, seed: int) -> Used[object]:
     """Build a tensor role from its plugin, found again in this process."""
-    catalog = Catalog.discover()
     spec = catalog.find(choice.role, choice.name).spec
 
     def make(role: str, name: str, **settings: object) -> object:
@@ -161,4 +173,5 @@ def _build(choice: Choice, seed: int) -> tuple[object, object]:
         return other.factory(other.settings.model_validate(settings), setup)
 
     setup = Setup(make, seed)
-    return spec.factory(choice.settings, setup), spec
+    with blaming(f"the factory of {choice.role} {choice.name!r}", choice.plugin):
+        return Used(choice.name, choice.plugin, spec.factory(choice.settings, setup))

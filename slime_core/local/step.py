@@ -1,14 +1,25 @@
-"""One rank's gradient of one step: advantages, micro-batches, forward, loss, backward into one flat vector."""
+"""One rank's gradient of one step: advantages, micro-batches, forward, loss, correction, backward into one vector."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from slime_core.catalog.used import Used
 from slime_core.errors import NonFiniteError
 from slime_core.local.model import GroupTokens, LocalModel
-from slime_core.roles import Advantage, AdvantageInput, Loss, LossInput, TrainBatch
+from slime_core.roles import (
+    Advantage,
+    AdvantageInput,
+    Correction,
+    CorrectionInput,
+    CorrectionOutput,
+    Loss,
+    LossInput,
+    TrainBatch,
+)
+from slime_core.train.checks import check_advantages, check_correction, check_loss
 from slime_core.train.reduce import token_weights
 
 TOKENS = "tokens"
@@ -37,6 +48,8 @@ class _Columns:
     old_T: torch.Tensor
     advantage_T: torch.Tensor
     weight_T: torch.Tensor
+    extra_S: Mapping[str, torch.Tensor]
+    extra_T: Mapping[str, torch.Tensor]
 
 
 class LocalStep:
@@ -46,15 +59,16 @@ class LocalStep:
         self,
         *,
         model: LocalModel,
-        advantage: Advantage,
-        loss: Loss,
+        advantage: Used[Advantage],
+        loss: Used[Loss],
+        correction: Used[Correction] | None,
         skip_zero_advantage: bool,
         temperature: float,
         per_token: bool,
         max_tokens: int,
     ) -> None:
         """Take the parts."""
-        self._model, self._advantage, self._loss = model, advantage, loss
+        self._model, self._advantage, self._loss, self._correction = model, advantage, loss, correction
         self._skip, self._temperature = skip_zero_advantage, temperature
         self._per_token, self._max_tokens = per_token, max_tokens
         self._gradient = torch.zeros(model.numel)
@@ -64,6 +78,7 @@ class LocalStep:
 
         Raises:
             NonFiniteError: a log-prob or the loss is not finite.
+            ContractError: what the estimator, the loss or the correction returned breaks its contract.
         """
         self._gradient.zero_()
         sums: defaultdict[str, float] = defaultdict(float)
@@ -81,7 +96,9 @@ class LocalStep:
         mask = torch.tensor(batch.loss_mask_T, dtype=torch.float32)
         rewards = torch.tensor(batch.rewards_S, dtype=torch.float32)
         groups = torch.tensor(batch.group_index_S, dtype=torch.int64)
-        advantage = self._advantage(AdvantageInput(rewards, groups, sample_T, mask))
+        extra_S, extra_T = _tensors(batch.columns_S), _tensors(batch.columns_T)
+        answer = self._advantage.part(AdvantageInput(rewards, groups, sample_T, mask, extra_S, extra_T))
+        advantage = check_advantages(answer, plugin=self._advantage.plugin, tokens=len(mask))
         weights = torch.tensor(batch.weights_S, dtype=torch.float32)
         starts = [0, *lengths.cumsum(0).tolist()]
         old = torch.tensor(batch.rollout_log_probs_T, dtype=torch.float32)
@@ -93,7 +110,7 @@ class LocalStep:
             step_samples=batch.step_samples,
             per_token=self._per_token,
         )
-        return _Columns(lengths, starts, sample_T, mask, old, advantage, weight_T)
+        return _Columns(lengths, starts, sample_T, mask, old, advantage, weight_T, extra_S, extra_T)
 
     def _micro_batches(self, batch: TrainBatch, columns: _Columns) -> Iterator[list[int]]:
         """Samples in runs of one prompt, packed up to the token budget; samples that add nothing are left out."""
@@ -121,24 +138,48 @@ class LocalStep:
         tokens = torch.cat([torch.arange(span.start, span.stop) for span in spans])
         groups = _group_tokens(batch, columns, samples)
         forward = self._model.log_probs(groups, temperature=self._temperature, grad=self._gradient)
-        mask = columns.mask_T[tokens]
-        output = self._loss(
+        mask, rollout = columns.mask_T[tokens], columns.old_T[tokens]
+        log_probs = forward.log_probs_T.detach()
+        sample_T = torch.repeat_interleave(columns.lengths_S[list(samples)])
+        corrected = self._correct(CorrectionInput(log_probs, rollout, mask, sample_T))
+        answer = self._loss.part(
             LossInput(
                 log_probs_T=forward.log_probs_T,
-                old_log_probs_T=columns.old_T[tokens],
+                old_log_probs_T=rollout if corrected is None else log_probs,
                 advantages_T=columns.advantage_T[tokens],
                 loss_mask_T=mask,
                 entropy_T=forward.entropy_T,
+                sample_index_T=sample_T,
+                columns_S={name: values[list(samples)] for name, values in columns.extra_S.items()},
+                columns_T={name: values[tokens] for name, values in columns.extra_T.items()},
             )
         )
-        loss = (output.loss_T * columns.weight_T[tokens]).sum()
+        output = check_loss(answer, plugin=self._loss.plugin, tokens=len(tokens))
+        loss_T = output.loss_T
+        if corrected is not None:
+            loss_T = loss_T * corrected.weights_T.detach() * corrected.loss_mask_T.detach()
+        loss = (loss_T * columns.weight_T[tokens]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
         loss.backward()  # type: ignore[no-untyped-call]
         sums[TOKENS] += float(mask.sum())
-        sums["loss"] += float((output.loss_T.detach() * mask).sum())
-        for name, values in output.metrics_T.items():
+        sums["loss"] += float((loss_T.detach() * mask).sum())
+        sums["train_rollout_logprob_abs_diff"] += float(((log_probs - rollout).abs() * mask).sum())
+        for name, values in (dict(output.metrics_T) | dict(corrected.metrics_T if corrected else {})).items():
             sums[name] += float((values.detach() * mask).sum())
+
+    def _correct(self, given: CorrectionInput) -> CorrectionOutput | None:
+        if self._correction is None:
+            return None
+        if not torch.isfinite(given.log_probs_T).all():
+            raise NonFiniteError("a log-prob under the trained weights is not finite")
+        with torch.no_grad():
+            answer = self._correction.part(given)
+        return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=given.loss_mask_T)
+
+
+def _tensors(columns: Mapping[str, Sequence[float]]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(values, dtype=torch.float32) for name, values in columns.items()}
 
 
 def _by_prompt(batch: TrainBatch) -> Iterator[tuple[int, list[int]]]:

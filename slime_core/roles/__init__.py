@@ -1,15 +1,27 @@
 """Roles: what a plugin can be. One Protocol and one frozen Spec a file.
 
-I/O roles (`async def`, driver): generator, reward, data source, engine, launcher, tracker.
-Decision roles (plain functions, driver): group filter, buffer filter, buffer.
-Tensor roles (torch, ranks): trainer, advantage, loss.
+I/O roles (`async def`, driver): generator, reward, group reward, data source, engine, launcher, tracker.
+Decision roles (plain functions, driver): group, sample and buffer filter, buffer, reward shaper, batch transform.
+Tensor roles (torch, ranks): trainer, advantage, loss, correction. `slime doctor`: check.
 """
 
-from slime_core.roles._spec import Make, Settings, Setup, Spec
+from slime_core.roles._isolation import (
+    LIGHT_FIELDS,
+    CallSpec,
+    Isolation,
+    declared_isolation,
+    describe_isolation,
+    is_async,
+)
+from slime_core.roles._plugin_set import PluginSet
+from slime_core.roles._spec import Make, Settings, Setup, Spec, Stability
 from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec
+from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
 from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw
 from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
-from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, PromptFile
+from slime_core.roles.check import Check, CheckSpec, Finding, Health
+from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
+from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, NamesChoices, PromptFile
 from slime_core.roles.engine import (
     Engine,
     EngineSetup,
@@ -29,9 +41,12 @@ from slime_core.roles.group_filter import (
     Keep,
     KeepIfShort,
 )
+from slime_core.roles.group_reward import GroupReward, GroupRewardSpec, SyncGroupReward
 from slime_core.roles.launcher import Launcher, LauncherSetup, LauncherSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
-from slime_core.roles.reward import Reward, RewardContext, RewardSpec
+from slime_core.roles.reward import Reward, RewardContext, RewardSpec, SyncReward
+from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
+from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
 from slime_core.roles.tokenizer import Tokenizer
 from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
 from slime_core.roles.trainer import (
@@ -52,31 +67,52 @@ SPECS: dict[str, type[Spec[object]]] = {
         DataSourceSpec,
         GeneratorSpec,
         RewardSpec,
+        GroupRewardSpec,
         GroupFilterSpec,
+        SampleFilterSpec,
         BufferSpec,
         BufferFilterSpec,
+        RewardShaperSpec,
+        BatchTransformSpec,
         AdvantageSpec,
         LossSpec,
+        CorrectionSpec,
         EngineSpec,
         TrainerSpec,
         LauncherSpec,
         TrackerSpec,
+        CheckSpec,
     )
 }
 """Every role by name, in the order in which a sample meets them."""
 
+SELECTABLE = tuple(role for role, spec in SPECS.items() if spec.selectable)
+"""The roles that run files choose for."""
+
 __all__ = [
+    "LIGHT_FIELDS",
+    "LOSS_MASK",
+    "SELECTABLE",
     "SPECS",
     "Advantage",
     "AdvantageInput",
     "AdvantageSpec",
+    "BatchTransform",
+    "BatchTransformSpec",
     "Buffer",
     "BufferContext",
     "BufferFilter",
     "BufferFilterSpec",
     "BufferSetup",
     "BufferSpec",
+    "CallSpec",
+    "Check",
+    "CheckSpec",
     "Choice",
+    "Correction",
+    "CorrectionInput",
+    "CorrectionOutput",
+    "CorrectionSpec",
     "DataSource",
     "DataSourceSetup",
     "DataSourceSpec",
@@ -87,14 +123,20 @@ __all__ = [
     "EngineSetup",
     "EngineSpec",
     "FilterContext",
+    "Finding",
     "FinishReason",
     "GenerateContext",
     "GenerateOutput",
     "GenerateRequest",
     "Generator",
     "GeneratorSpec",
+    "Grain",
     "GroupFilter",
     "GroupFilterSpec",
+    "GroupReward",
+    "GroupRewardSpec",
+    "Health",
+    "Isolation",
     "Keep",
     "KeepIfShort",
     "Launcher",
@@ -105,18 +147,29 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Make",
+    "NamesChoices",
     "Optim",
+    "PluginSet",
     "PromptFile",
     "RankSetup",
+    "Removal",
     "Reward",
     "RewardContext",
+    "RewardShaper",
+    "RewardShaperSpec",
     "RewardSpec",
+    "SampleFilter",
+    "SampleFilterSpec",
     "SamplingParams",
     "Selection",
     "Settings",
     "Setup",
+    "ShapeContext",
     "Spec",
+    "Stability",
     "StepResult",
+    "SyncGroupReward",
+    "SyncReward",
     "Tokenizer",
     "Tracker",
     "TrackerSetup",
@@ -131,4 +184,7 @@ __all__ = [
     "WorkerGroup",
     "WorkerGroupSpec",
     "agree_transport",
+    "declared_isolation",
+    "describe_isolation",
+    "is_async",
 ]

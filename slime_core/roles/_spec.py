@@ -5,27 +5,71 @@
 The core calls `factory(settings, setup)` once per run, after everything was validated and before anything starts.
 """
 
-from collections.abc import Callable, Iterator
+import enum
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, ClassVar, Generic, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Annotated, ClassVar, Generic, Protocol, TypeVar, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
+
+from slime_core.secrets import PREFIX, REDACTOR, read_variable
 
 
 class Settings(BaseModel):
-    """Base of every settings model: frozen; unknown keys, NaN, infinity, and a truth value for a number refused."""
+    """Base of every settings model: frozen; unknown keys, NaN, infinity, and a truth value for a number refused.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    A text `$env:NAME` is read from the environment, a `SecretStr` in no other way; what was read is never shown.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+    _reads_environment: ClassVar[bool] = True
 
     @field_validator("*", mode="before")
     @classmethod
-    def _true_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+    def _check_given(cls, value: object, info: ValidationInfo) -> object:
         wanted = set(_alternatives(cls.model_fields[info.field_name or ""].annotation))
         if isinstance(value, bool) and wanted & {int, float} and bool not in wanted:
             raise PydanticCustomError("bool_for_number", "input should be a number")
-        return value
+        read = _read(value, allowed=cls._reads_environment)
+        if isinstance(read, str) and SecretStr in wanted and read and not REDACTOR.knows(read):
+            line = f'{info.field_name} = "{PREFIX}{(info.field_name or "").upper()}"'
+            raise PydanticCustomError("literal_secret", f"a secret is read from the environment, write {line}")
+        return read
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        for name, value in super().__repr_args__():
+            is_secret = REDACTOR.within(value) or REDACTOR.redact(repr(value)) != repr(value)
+            yield name, REDACTOR.redact_data(value) if is_secret else value
+
+    def __getstate__(self) -> dict[object, object]:
+        # The process that this goes to must hide the same values.
+        return {**super().__getstate__(), "secrets": REDACTOR.within(self.model_dump())}
+
+    def __setstate__(self, state: dict[object, object]) -> None:
+        for value, words in cast(Mapping[str, str], state["secrets"]).items():
+            REDACTOR.add(value, words)
+        super().__setstate__({key: value for key, value in state.items() if key != "secrets"})
+
+
+def _read(value: object, *, allowed: bool) -> object:
+    """A given value with each `$env:NAME` in it read from the environment."""
+    match value:
+        case str() if value.startswith(PREFIX):
+            if not allowed:
+                raise PydanticCustomError("no_variable", "only settings of plugins are read from the environment")
+            try:
+                return read_variable(value)
+            except LookupError as error:
+                raise PydanticCustomError("missing_variable", "{why}", {"why": str(error)}) from None
+        case dict():
+            return {key: _read(each, allowed=allowed) for key, each in value.items()}
+        case list():
+            return [_read(each, allowed=allowed) for each in value]
+    return value
 
 
 def _alternatives(annotation: object) -> Iterator[object]:
@@ -38,6 +82,15 @@ def _alternatives(annotation: object) -> Iterator[object]:
                 yield from _alternatives(each)
         case _:
             yield annotation
+
+
+class Stability(enum.Enum):
+    """What a role's or a hook's author promises its users."""
+
+    STABLE = "stable"
+    """Changes only with SLIME_API; what goes is deprecated for a release first."""
+    PROVISIONAL = "provisional"
+    """May change in any release; the changelog says how to follow."""
 
 
 class Make(Protocol):
@@ -69,6 +122,12 @@ class Spec(Generic[RoleT]):
     """Name of the role, as `slime plan` and the run file write it."""
     many: ClassVar[bool] = False
     """Whether a run may use several choices of this role at once."""
+    selectable: ClassVar[bool] = True
+    """Whether run files choose among the choices; if not, all of them are used."""
+    added: ClassVar[str] = "0.1"
+    """Release of slime-core in which the role appeared."""
+    stability: ClassVar[Stability] = Stability.STABLE
+    """What is promised about the role's Protocol and Spec."""
 
     name: str
     """What a run file selects it by; unique within the plugin and the role."""

@@ -8,10 +8,11 @@ Example:
             return (batch.rewards_S - mean_G[batch.group_index_S])[batch.sample_index_T]
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Spec
+from slime_core.roles._spec import Spec, Stability
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,10 @@ class AdvantageInput:
     """Sample of each token, int64 [T]."""
     loss_mask_T: "torch.Tensor"
     """1 where trained on, float32 [T]."""
+    columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a sample, float32 [S]."""
+    columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a token, float32 [T]."""
 
 
 @runtime_checkable
@@ -45,3 +50,4 @@ class AdvantageSpec(Spec[Advantage]):
     """Offers an advantage estimator (`--advantage-estimator`)."""
 
     role: ClassVar[str] = "advantage"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL

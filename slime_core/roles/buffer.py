@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Setup, Spec
+from slime_core.roles._spec import Setup, Spec, Stability
 from slime_core.roles.buffer_filter import BufferContext, BufferFilter
 from slime_core.sample import Group, GroupId, Json
 
@@ -21,9 +21,9 @@ class Draw:
     """Groups to train on."""
 
     groups: Sequence[Group]
-    """At most as many as were wanted."""
+    """At most as many as were wanted, none twice, all of them held until now."""
     weights: Sequence[float]
-    """Importance weight of each group in the loss; 1.0 without priorities."""
+    """Importance weight of each group in the loss, finite and 0 or more; 1.0 without priorities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class BufferSetup(Setup):
     """What a buffer's factory is given."""
 
     buffer_filter: BufferFilter
-    """The run's filter, for buffers that take one."""
+    """The run's filter, for buffers that take one; its answers are checked already."""
 
 
 @runtime_checkable
@@ -72,5 +72,6 @@ class BufferSpec(Spec[Buffer]):
     """Offers a buffer."""
 
     role: ClassVar[str] = "buffer"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
     uses_buffer_filter: bool = False
     """Whether the run's buffer filter has a say; selecting one is refused otherwise."""

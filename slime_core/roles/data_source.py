@@ -78,6 +78,18 @@ class DataSource(Protocol):
         ...
 
 
+@runtime_checkable
+class NamesChoices(Protocol):
+    """A data source that knows before it draws which rewards and generators its samples name; optional.
+
+    A name that does not exist is then refused before any process starts, and else at its first draw.
+    """
+
+    def named_choices(self) -> Mapping[tuple[str, str], str]:
+        """By role ("reward" or "generator") and name: where it is named first, such as `train.jsonl:3`."""
+        ...
+
+
 @dataclass(frozen=True)
 class DataSourceSpec(Spec[DataSource]):
     """Offers a data source."""

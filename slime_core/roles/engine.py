@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Setup, Spec
+from slime_core.roles._spec import Setup, Spec, Stability
 from slime_core.roles.launcher import Launcher
 from slime_core.roles.weights import Transport, WeightChannel
 
@@ -113,5 +113,6 @@ class EngineSpec(Spec[Engine]):
     """Offers an engine."""
 
     role: ClassVar[str] = "engine"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[Transport, ...] = ()
     """Ways of receiving weights that it accepts, best first."""

@@ -49,3 +49,8 @@ class GeneratorSpec(Spec[Generator]):
     """Offers a generator."""
 
     role: ClassVar[str] = "generator"
+
+    timeout_s: float | None = None
+    """Seconds after which one sample is given up; None: the run's sample_timeout_s."""
+    max_concurrency: int | None = None
+    """Samples at once; None: the run's max_concurrency alone."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Setup, Spec
+from slime_core.roles._spec import Setup, Spec, Stability
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +86,4 @@ class LauncherSpec(Spec[Launcher]):
     """Offers a launcher."""
 
     role: ClassVar[str] = "launcher"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL

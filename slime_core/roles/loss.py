@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Spec
+from slime_core.roles._spec import Spec, Stability
 
 if TYPE_CHECKING:
     import torch
@@ -19,18 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LossInput:
-    """Shape legend: T response tokens, all float32 [T]."""
+    """Shape legend: S samples, T response tokens of one micro-batch; float32 [T] unless said otherwise."""
 
     log_probs_T: "torch.Tensor"
     """Log-probs under the weights being trained; carries the gradient."""
     old_log_probs_T: "torch.Tensor"
-    """Log-probs under the weights that sampled."""
+    """What the ratio is taken against: the sampler's log-probs; with a correction, which answers for the sampler, the
+    trainer's own."""
     advantages_T: "torch.Tensor"
     """From the advantage estimator."""
     loss_mask_T: "torch.Tensor"
     """1 where trained on."""
     entropy_T: "torch.Tensor"
     """Entropy of each predicting distribution in nats; carries no gradient."""
+    sample_index_T: "torch.Tensor"
+    """Sample of each token, int64 [T], from 0 within the micro-batch."""
+    columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a sample of the micro-batch, float32 [S]."""
+    columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a token, float32 [T]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +64,6 @@ class LossSpec(Spec[Loss]):
     """Offers a loss (`--loss-type`)."""
 
     role: ClassVar[str] = "loss"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
     zero_without_advantage: bool = False
     """Whether tokens of zero advantage add nothing to loss and gradient, so that their groups need no forward."""

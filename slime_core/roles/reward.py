@@ -2,7 +2,7 @@
 
 Example:
 
-    async def exact(sample, ctx):
+    def exact(sample, ctx):                                 # `def`: in a worker process; `async def`: on the event loop
         return Score(float(sample.response.strip() == sample.label))
 
     RewardSpec.from_function("exact", exact, summary="1.0 when the stripped response equals the label")
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Settings, Setup, Spec
+from slime_core.roles._isolation import CallSpec
+from slime_core.roles._spec import Settings, Setup
 from slime_core.sample import Sample
 from slime_core.score import Verdict
 
@@ -39,26 +40,31 @@ class Reward(Protocol):
         ...
 
 
+@runtime_checkable
+class SyncReward(Protocol):
+    """The same as a plain function; the core isolates it, and everybody else sees a `Reward`."""
+
+    def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Return `Score`, `Unscored` or `NotApplicable`."""
+        ...
+
+
 @dataclass(frozen=True)
-class RewardSpec(Spec[Reward]):
+class RewardSpec(CallSpec[Reward | SyncReward]):
     """Offers a reward."""
 
     role: ClassVar[str] = "reward"
-    many: ClassVar[bool] = True
-
-    timeout_s: float = 30.0
-    """Seconds after which a call is given up and the sample is Unscored (retryable)."""
 
     @classmethod
     def from_function(
         cls,
         name: str,
-        function: Callable[[Sample, RewardContext], Coroutine[object, object, Verdict]],
+        function: Callable[[Sample, RewardContext], Verdict | Coroutine[object, object, Verdict]],
         summary: str = "",
     ) -> "RewardSpec":
-        """A spec for a plain `async def reward(sample, ctx)` without settings."""
+        """A spec for a plain `def` or `async def` without settings."""
 
-        def factory(settings: Settings, setup: Setup) -> Reward:
+        def factory(settings: Settings, setup: Setup) -> Reward | SyncReward:
             return function  # type: ignore[return-value]  # parameter names are the caller's own
 
         # The origin that is printed is the function's, not this factory's.

@@ -5,11 +5,12 @@ All ranks get their share of every step, in the same order; rank 0 writes what i
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Settings, Spec
+from slime_core.roles._plugin_set import PluginSet
+from slime_core.roles._spec import Settings, Spec, Stability
 from slime_core.roles.weights import Transport, WeightSlot
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class RankSetup:
     """Which advantage estimator."""
     loss: Choice
     """Which loss."""
+    correction: Choice | None
+    """Which off-policy correction, if any."""
+    plugins: PluginSet
+    """Which plugins the rank loads, and in which versions the driver has them."""
     settings: Settings
     """The trainer's own settings."""
     rollout_temperature: float
@@ -97,7 +102,7 @@ class TrainBatch:
     response_lengths_S: "array[int]"
     """Response tokens of each sample."""
     rewards_S: "array[float]"
-    """Rewards."""
+    """Rewards, shaped."""
     weights_S: "array[float]"
     """Importance weights from the buffer."""
     tokens_T: "array[int]"
@@ -110,6 +115,12 @@ class TrainBatch:
     """Trained tokens of the whole step, over all ranks."""
     step_samples: int
     """Samples with trained tokens of the whole step, over all ranks."""
+    rollout_id: int = 0
+    """Number of the rollout that the step trains on."""
+    columns_S: "Mapping[str, array[float]]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a sample."""
+    columns_T: "Mapping[str, array[float]]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a response token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +179,7 @@ class TrainerSpec(Spec[TrainerRank]):
     """Offers a trainer; its factory is `factory(rank, world_size, setup)` and runs in the rank's process."""
 
     role: ClassVar[str] = "trainer"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[Transport, ...] = ()
     """Ways of sending weights that it knows."""
     world_size: Callable[[Settings], int] = lambda settings: 1

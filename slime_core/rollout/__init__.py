@@ -6,15 +6,29 @@ Example:
     result = await scheduler.collect(rollout_id=0, want=64)
 """
 
+from slime_core.rollout.choices import RM_TYPE, Choices
 from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
 from slime_core.rollout.generate import SingleTurn
-from slime_core.rollout.policy import RewardOnError, RewardUse, RolloutPolicy
+from slime_core.rollout.policy import (
+    GeneratorUse,
+    GroupRewardUse,
+    NamedChoices,
+    RewardOnError,
+    RewardUse,
+    RolloutPolicy,
+    Scoring,
+)
 from slime_core.rollout.scheduler import RolloutResult, Scheduler
 
 __all__ = [
+    "RM_TYPE",
+    "Choices",
     "EvalResult",
     "EvalSet",
+    "GeneratorUse",
+    "GroupRewardUse",
+    "NamedChoices",
     "NonzeroStd",
     "NonzeroStdWithFallback",
     "RewardOnError",
@@ -22,6 +36,7 @@ __all__ = [
     "RolloutPolicy",
     "RolloutResult",
     "Scheduler",
+    "Scoring",
     "SingleTurn",
     "evaluate",
 ]

@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slime_core.hookspecs import SamplesDone
+from slime_core.events import SamplesDone
 from slime_core.roles import SamplingParams
+from slime_core.rollout.policy import GeneratorUse, Scoring
 from slime_core.rollout.scheduler import Scheduler
 from slime_core.rollout.tally import Tally, mean, sample_metrics
 from slime_core.rollout.work import Purpose, RunGroup, all_or_none
@@ -33,6 +34,14 @@ class EvalSet:
     """Its prompts, each with `n_samples_per_eval_prompt` pending samples; they stay pending."""
     sampling: SamplingParams
     """How to sample."""
+    generator: GeneratorUse | None = None
+    """Instead of the run's."""
+    scoring: Scoring | None = None
+    """Instead of the run's."""
+
+    def purpose(self, rollout_id: int) -> Purpose:
+        """What its samples are run for."""
+        return Purpose(rollout_id, True, self.sampling, self.generator, self.scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,7 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
         RolloutError: more than `max_error_rate` of a data set's samples failed.
         WorkerError: the engine is gone.
     """
-    ran = await all_or_none(
-        [scheduler.runner.run(each.groups, Purpose(rollout_id, True, each.sampling)) for each in sets]
-    )
+    ran = await all_or_none([scheduler.runner.run(each.groups, each.purpose(rollout_id)) for each in sets])
     samples: dict[str, Sequence[Sample]] = {}
     metrics: dict[str, float] = {}
     for each, groups in zip(sets, ran, strict=True):

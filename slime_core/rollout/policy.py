@@ -1,9 +1,11 @@
-"""What a rollout is told: its policy, and which rewards it uses."""
+"""What a rollout is told: its policy, and which generator and rewards its samples meet."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from slime_core.roles import Reward, SamplingParams
+from slime_core.roles import Generator, GroupReward, Reward, SamplingParams
 
 
 class RewardOnError(enum.Enum):
@@ -18,8 +20,18 @@ class RewardOnError(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratorUse:
+    """A generator in use."""
+
+    plugin: str
+    """Who registered it, for error texts."""
+    generator: Generator
+    """What runs a sample, within its own limits."""
+
+
+@dataclass(frozen=True, slots=True)
 class RewardUse:
-    """One of a run's rewards."""
+    """A reward in use."""
 
     name: str
     """As the run selected it; names its metrics."""
@@ -28,9 +40,47 @@ class RewardUse:
     weight: float
     """Its factor in the weighted sum; 0 only measures."""
     reward: Reward
-    """The scorer."""
-    timeout_s: float
-    """Seconds after which a call is given up."""
+    """The scorer, within its own limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRewardUse:
+    """A group reward in use; fields as in `RewardUse`."""
+
+    name: str
+    plugin: str
+    weight: float
+    reward: GroupReward
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """All that scores a sample: a weighted sum over both."""
+
+    rewards: Sequence[RewardUse] = ()
+    """Each asked about the sample alone."""
+    group_rewards: Sequence[GroupRewardUse] = ()
+    """Each asked about all finished samples of its group."""
+
+
+class NamedChoices(Protocol):
+    """Finds what a row names for itself; built once, before the first rollout."""
+
+    def generator(self, name: str) -> GeneratorUse:
+        """The generator of that name.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        ...
+
+    def reward(self, name: str) -> RewardUse:
+        """The reward of that name, with weight 1.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +97,6 @@ class RolloutPolicy:
     """Samples being generated at once."""
     max_filter_waves: int = 16
     """Waves of draws after which a rollout that still comes up short gives up."""
-    sample_timeout_s: float = 600.0
-    """Seconds after which one sample's generation is given up."""
     reward_on_error: RewardOnError = RewardOnError.DROP
     """What becomes of failed samples."""
     max_error_rate: float = 0.05

@@ -12,21 +12,23 @@ Example:
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slime_core.catalog.checks import check_decision
-from slime_core.hookspecs import Event, GroupsDone, SamplesDone
+from slime_core.catalog.checks import blaming, check_decision, check_removals
+from slime_core.catalog.used import Used
+from slime_core.events import Event, GroupsDone, SamplesDone
 from slime_core.roles import (
     DataSource,
     Decision,
     Drop,
     Engine,
     FilterContext,
-    Generator,
     GroupFilter,
     Keep,
     KeepIfShort,
+    SampleFilter,
     Tokenizer,
 )
-from slime_core.rollout.policy import RewardOnError, RewardUse, RolloutPolicy
+from slime_core.rollout.choices import Choices
+from slime_core.rollout.policy import RewardOnError, RolloutPolicy
 from slime_core.rollout.tally import Tally
 from slime_core.rollout.work import Purpose, RunGroup, SampleRunner
 from slime_core.sample import Group, GroupId, Status
@@ -56,11 +58,9 @@ class Scheduler:
         source: DataSource,
         engine: Engine,
         tokenizer: Tokenizer,
-        generator: Generator,
-        generator_plugin: str,
-        rewards: Sequence[RewardUse],
-        group_filter: GroupFilter | None,
-        filter_plugin: str,
+        choices: Choices,
+        group_filter: Used[GroupFilter] | None,
+        sample_filters: Sequence[Used[SampleFilter]],
         emit: Callable[[Event], Awaitable[None]],
     ) -> None:
         """Take the parts.
@@ -70,29 +70,20 @@ class Scheduler:
             source: where prompts come from.
             engine: what generates; started by the caller.
             tokenizer: the policy's.
-            generator: how one sample is run.
-            generator_plugin: who registered it, for error texts.
-            rewards: how samples are scored.
+            choices: how samples are run and scored.
             group_filter: which groups are kept; None keeps all.
-            filter_plugin: who registered it.
+            sample_filters: which samples of the kept groups are not trained on, one after another.
             emit: told of finished samples and groups, once a wave each.
         """
         self.policy = policy
         """How it runs."""
-        self.runner = SampleRunner(
-            policy=policy,
-            engine=engine,
-            tokenizer=tokenizer,
-            generator=generator,
-            generator_plugin=generator_plugin,
-            rewards=rewards,
-        )
+        self.runner = SampleRunner(policy=policy, engine=engine, tokenizer=tokenizer, choices=choices)
         """Runs the samples; evaluation shares its slots."""
         self.emit = emit
         """Where events go."""
         self._source = source
         self._filter = group_filter
-        self._filter_plugin = filter_plugin
+        self._sample_filters = sample_filters
 
     @property
     def waiting_for(self) -> str:
@@ -104,7 +95,8 @@ class Scheduler:
 
         Raises:
             RolloutError: too many samples failed, or too few groups were kept after `max_filter_waves` waves.
-            ContractError: the group filter's answer breaks its contract.
+            ContractError: a filter's answer breaks its contract.
+            PluginError: a filter raised.
             WorkerError: the engine is gone.
         """
         tally = Tally(f"rollout {rollout_id}")
@@ -121,6 +113,7 @@ class Scheduler:
                 back = {group.id for group in interrupted}
                 drawn = [group for group in drawn if group.id not in back]
                 waves += 1
+            self._remove_samples(tally, FilterContext(rollout_id))
         except BaseException:
             self._source.add(drawn)
             raise
@@ -170,7 +163,17 @@ class Scheduler:
             return Drop("unscored")
         if self._filter is None:
             return Keep()
-        return check_decision(self._filter(group, context), plugin=self._filter_plugin, group=group)
+        with blaming("group filter", self._filter.plugin):
+            answer = self._filter.part(group, context)
+        return check_decision(answer, plugin=self._filter.plugin, group=group)
+
+    def _remove_samples(self, tally: Tally, context: FilterContext) -> None:
+        """Ask each sample filter about what the ones before it left; a failed sample is out already."""
+        for use in self._sample_filters:
+            groups = tuple(tally.kept)
+            with blaming("sample filter", use.plugin):
+                answer = use.part(groups, context)
+            tally.remove(check_removals(answer, plugin=use.plugin, groups=groups))
 
 
 def _is_interrupted(group: RunGroup) -> bool:

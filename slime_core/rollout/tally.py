@@ -4,9 +4,11 @@ Everything is added up in the order of the draws, so that figures do not depend 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from slime_core.errors import RolloutError
+from slime_core.roles import Removal
 from slime_core.rollout.score import Failure, Scored
 from slime_core.rollout.work import RunGroup
 from slime_core.sample import Group, GroupId, Sample, Status, scalar_reward
@@ -30,6 +32,7 @@ class Tally:
         self._first: dict[str, Failure] = {}
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._not_applicable: Counter[str] = Counter()
+        self._removed: Counter[str] = Counter()
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
         """Count what became of the samples of a wave."""
@@ -42,18 +45,26 @@ class Tally:
         if scored.failure is not None:
             self._failures[scored.failure.reason] += 1
             self._first.setdefault(scored.failure.reason, scored.failure)
-        for name, verdict in scored.verdicts.items():
+        for metric, verdict in scored.verdicts.items():
             if isinstance(verdict, Score):
-                self._rewards[name].append(verdict.value)
+                self._rewards[metric].append(verdict.value)
                 for part, number in verdict.components.items():
-                    self._rewards[f"{name}/{part}"].append(number)
+                    self._rewards[f"{metric}/{part}"].append(number)
             elif isinstance(verdict, NotApplicable):
-                self._not_applicable[name] += 1
+                self._not_applicable[metric] += 1
 
     def drop(self, group: Group, reason: str) -> None:
         """Account for a group that is not trained on."""
         self.dropped.append(group)
         self.reasons[group.id] = reason
+
+    def remove(self, removals: Iterable[Removal]) -> None:
+        """Take samples of kept groups out of training; watchers that were told of the groups keep theirs as told."""
+        by_group: defaultdict[GroupId, set[int]] = defaultdict(set)
+        for removal in removals:
+            by_group[removal.group].add(removal.position)
+            self._removed[removal.reason] += 1
+        self.kept = [_without(group, by_group[group.id]) if group.id in by_group else group for group in self.kept]
 
     def check_error_rate(self, limit: float) -> None:
         """Stop a rollout in which too much fails.
@@ -90,11 +101,20 @@ class Tally:
         found |= {f"rollout/zero_std/count_{reward}": float(count) for reward, count in _zero_std(self.kept).items()}
         drops = Counter(self.reasons.values())
         found |= {f"rollout/dynamic_filter/drop_{reason}": float(count) for reason, count in sorted(drops.items())}
-        found |= {f"rollout/reward/{name}": mean(values) for name, values in sorted(self._rewards.items())}
-        for name, count in sorted(self._not_applicable.items()):
-            found[f"rollout/reward/{name}/not_applicable"] = float(count)
+        found |= {f"rollout/{metric}": mean(values) for metric, values in sorted(self._rewards.items())}
+        for metric, count in sorted(self._not_applicable.items()):
+            found[f"rollout/{metric}/not_applicable"] = float(count)
+        found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.items())}
         return found
+
+
+def _without(group: Group, positions: Collection[int]) -> Group:
+    samples = [
+        replace(sample, remove_sample=True) if position in positions else sample
+        for position, sample in enumerate(group.samples)
+    ]
+    return replace(group, samples=samples)
 
 
 def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:

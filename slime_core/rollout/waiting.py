@@ -1,10 +1,10 @@
-"""Waiting: what the samples in flight are waiting for, for the display; and patience with a limit."""
+"""Waiting: what the samples in flight are waiting for, for the display."""
 
-import asyncio
-import types
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Generator
-from typing import TypeVar, cast
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from slime_core.isolation import Finished, begin
 
 T = TypeVar("T")
 
@@ -31,40 +31,13 @@ class Waiting:
         return ", ".join(counts) or "nothing"
 
 
-async def within(call: Awaitable[T], seconds: float, waiting: Waiting, what: str) -> T:
-    """Await a call under a time limit, counted as waiting for `what`.
-
-    A coroutine is run up to its first suspension by hand: most rewards end there, and need no timer.
-
-    Raises:
-        TimeoutError: it took longer; it was cancelled.
-    """
-    if not isinstance(call, types.CoroutineType):
-        rest: Awaitable[T] = call
-    else:
-        try:
-            pending = call.send(None)
-        except StopIteration as end:
-            return cast(T, end.value)
-        rest = _resume(call, pending)
+async def within(call: Awaitable[T], waiting: Waiting, what: str) -> T:
+    """Await a call, counted as waiting for `what` from its first suspension on."""
+    begun = begin(call)
+    if isinstance(begun, Finished):
+        return begun.value
     waiting.enter(what)
     try:
-        async with asyncio.timeout(seconds):
-            return await rest
+        return await begun
     finally:
         waiting.leave(what)
-
-
-@types.coroutine
-def _resume(call: Coroutine[object, object, T], pending: object) -> Generator[object, object, T]:
-    """Continue a coroutine that is suspended on `pending`: hand that to the loop, then delegate as `await` does."""
-    while True:
-        try:
-            yield pending
-        except BaseException as error:
-            try:
-                pending = call.throw(error)
-            except StopIteration as end:
-                return cast(T, end.value)
-        else:
-            return cast(T, (yield from call))

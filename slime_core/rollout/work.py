@@ -2,13 +2,14 @@
 
 Example:
 
-    runner = SampleRunner(policy=policy, engine=engine, tokenizer=tokenizer, generator=generator, ...)
+    runner = SampleRunner(policy=policy, engine=engine, tokenizer=tokenizer, choices=choices)
     groups = await runner.run(drawn, Purpose(rollout_id=0, evaluation=False, sampling=policy.sampling))
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import TypeVar
@@ -20,13 +21,13 @@ from slime_core.roles import (
     GenerateContext,
     GenerateOutput,
     GenerateRequest,
-    Generator,
     RewardContext,
     SamplingParams,
     Tokenizer,
 )
-from slime_core.rollout.policy import RewardOnError, RewardUse, RolloutPolicy
-from slime_core.rollout.score import Failure, Scored, cancelled_from_outside, score
+from slime_core.rollout.choices import Choices
+from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
+from slime_core.rollout.score import Failure, Hearing, Scored, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.waiting import Waiting, within
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
@@ -45,6 +46,10 @@ class Purpose:
     """Whether it is for evaluation."""
     sampling: SamplingParams
     """How to sample."""
+    generator: GeneratorUse | None = None
+    """Instead of the run's."""
+    scoring: Scoring | None = None
+    """Instead of the run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +64,29 @@ class RunGroup:
     """Its finished samples, in order of the drawn ones."""
 
 
+@dataclass(slots=True)
+class _Running:
+    """A group whose samples are being run, and the scoring of them as a group."""
+
+    group: Group
+    made: list[Sequence[Scored | Hearing]]
+    """By drawn sample; empty while it runs."""
+    missing: int
+    """Drawn samples that still run."""
+    scoring: Scoring
+
+
 class SampleRunner:
     """Generates and scores samples under one set of slots."""
 
-    def __init__(
-        self,
-        *,
-        policy: RolloutPolicy,
-        engine: Engine,
-        tokenizer: Tokenizer,
-        generator: Generator,
-        generator_plugin: str,
-        rewards: Sequence[RewardUse],
-    ) -> None:
+    def __init__(self, *, policy: RolloutPolicy, engine: Engine, tokenizer: Tokenizer, choices: Choices) -> None:
         """Take the parts."""
         self.waiting = Waiting()
         """What the samples in flight are waiting for."""
         self._policy = policy
         self._engine = engine
         self._tokenizer = tokenizer
-        self._generator = generator
-        self._generator_plugin = generator_plugin
-        self._rewards = tuple(rewards)
+        self._choices = choices
         self._slots = asyncio.Semaphore(policy.max_concurrency)
         self._told: set[str] = set()
 
@@ -89,42 +95,62 @@ class SampleRunner:
 
         Raises:
             RolloutError: a sample failed and the policy is to raise.
+            ContractError: a drawn sample names a generator or a reward that does not exist.
             WorkerError: the engine is gone.
         """
-        drawn = [(group, sample) for group in groups for sample in group.samples]
-        results = await all_or_none([self._run(group.id, sample, purpose) for group, sample in drawn])
-        scored: dict[GroupId, list[Scored]] = {group.id: [] for group in groups}
-        for (group, _), result in zip(drawn, results, strict=True):
-            scored[group.id] += result
-        return [RunGroup(group.id, group, scored[group.id]) for group in groups]
+        scoring = purpose.scoring or self._choices.scoring
+        running = [_Running(group, [[] for _ in group.samples], len(group.samples), scoring) for group in groups]
+        await all_or_none([self._run(each, place, purpose) for each in running for place in range(each.missing)])
+        return [RunGroup(each.group.id, each.group, _settled(each)) for each in running]
 
-    async def _run(self, group_id: GroupId, drawn: Sample, purpose: Purpose) -> list[Scored]:
-        sample = fresh_copy(drawn)
-        made = await self._generate(group_id, sample, purpose)
+    async def _run(self, running: _Running, place: int, purpose: Purpose) -> None:
+        """Run one drawn sample; the last one of a group has the group scored."""
+        running.made[place] = await self._run_alone(running, running.group.samples[place], purpose)
+        running.missing -= 1
+        if running.missing:
+            return
+        hearings = [each for made in running.made for each in made if isinstance(each, Hearing)]
+        if hearings and running.scoring.group_rewards:
+            seed = derive_seed(self._policy.seed, *running.group.id, "group_reward")
+            context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
+            await hear_together(hearings, running.scoring.group_rewards, context, self.waiting)
+        running.made = [[self._closed(each) for each in made] for made in running.made]
+
+    async def _run_alone(self, running: _Running, drawn: Sample, purpose: Purpose) -> Sequence[Scored | Hearing]:
+        """Generate, and ask the rewards that look at one sample; it is closed if its own row chose its reward."""
+        group_id, sample = running.group.id, fresh_copy(drawn)
+        generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
+        own_reward = self._choices.reward_of(drawn)
+        made = await self._generate(group_id, sample, generator, purpose)
         if isinstance(made, Failure):
             failed = fresh_copy(drawn)  # whatever state the generator left its own in
             failed.status = Status.FAILED
             return [self._judged(Scored(failed, failure=made))]
         seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
         context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
-        return [self._judged(await score(each, self._rewards, context, self.waiting)) for each in made]
+        if own_reward is not None:
+            return [self._closed(await hear(each, [own_reward], context, self.waiting)) for each in made]
+        return [await self._heard(each, running.scoring, context) for each in made]
 
-    async def _generate(self, group_id: GroupId, sample: Sample, purpose: Purpose) -> list[Sample] | Failure:
+    async def _heard(self, sample: Sample, scoring: Scoring, context: RewardContext) -> Hearing:
+        hearing = await hear(sample, scoring.rewards, context, self.waiting)
+        if hearing.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE:
+            self._closed(hearing)  # at once, not when its group is done
+        return hearing
+
+    async def _generate(
+        self, group_id: GroupId, sample: Sample, use: GeneratorUse, purpose: Purpose
+    ) -> list[Sample] | Failure:
         turns = _Turns(self._engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
         context = GenerateContext(
             turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
         )
-        limit = self._policy.sample_timeout_s
-        self.waiting.enter("a free slot")
         try:
-            await self._slots.acquire()
-        finally:
-            self.waiting.leave("a free slot")
-        try:
-            made = await within(self._generator(sample, context), limit, self.waiting, "generator")
-            return check_generated(made, plugin=self._generator_plugin, sample=sample)
+            async with self._slot():
+                made = await within(use.generator(sample, context), self.waiting, "generator")
+            return check_generated(made, plugin=use.plugin, sample=sample)
         except TimeoutError as error:
-            return Failure("generator_timeout", str(error) or f"not finished in {limit:g} s", error)
+            return Failure("generator_timeout", str(error), error)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -135,8 +161,22 @@ class SampleRunner:
             return Failure("generator_contract", str(error), error)
         except Exception as error:
             return Failure(f"generator_{type(error).__name__}", str(error), error)
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait for one of the run's slots."""
+        self.waiting.enter("a free slot")
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting.leave("a free slot")
+        try:
+            yield
         finally:
             self._slots.release()
+
+    def _closed(self, each: Scored | Hearing) -> Scored:
+        return self._judged(each.close()) if isinstance(each, Hearing) else each
 
     def _judged(self, scored: Scored) -> Scored:
         """Apply the policy to one sample, and log the first failure of each kind."""
@@ -175,6 +215,10 @@ class _Turns:
         finally:
             self._waiting.leave("engine")
             self._waiting.enter("generator")
+
+
+def _settled(running: _Running) -> list[Scored]:
+    return [each for made in running.made for each in made if isinstance(each, Scored)]
 
 
 async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:

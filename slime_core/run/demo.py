@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slime_core.catalog import Catalog
-from slime_core.config import Plan, parse_config, resolve
+from slime_core.catalog import ALL_INSTALLED, Catalog
+from slime_core.config import Plan, parse_config, plugins_table, resolve
 from slime_core.data import HfTokenizer
 from slime_core.local.demo.tasks import Problem, problems
 from slime_core.local.demo.warmup import RECIPES, WarmUp, warm_up_batch
 from slime_core.local.launcher import LocalLauncher
-from slime_core.roles import LauncherSetup, WorkerGroupSpec
+from slime_core.roles import Draw, LauncherSetup, PluginSet, WorkerGroupSpec
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from slime_core.run.folder import RunFolder
 from slime_core.run.trainer import Trainer
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Display, run_folder_errors
+from slime_core.train.prepare import Preparation
 
 BASE_SEED = 0
 EVAL_SEED = 777
@@ -79,7 +80,7 @@ def demo_values(task: str, seed: int, base: Path, save: Path, num_rollout: int |
     }
 
 
-async def warm_start(task: str, root: Path, display: Display) -> Path:
+async def warm_start(task: str, root: Path, display: Display, plugins: PluginSet = ALL_INSTALLED) -> Path:
     """Build the demo's base model in `root`, or find it there; returns its HF directory.
 
     Raises:
@@ -92,7 +93,7 @@ async def warm_start(task: str, root: Path, display: Display) -> Path:
     values = _warm_up_values(task, recipe, root)
     with RunFolder.open(root, values) as folder:
         display.start(recipe.steps, f"warm start: {task}", done.rollout_id if done else 0, unit="step")
-        return await _warm_up(task, recipe, values, folder, display, done)
+        return await _warm_up(task, recipe, values, folder, display, done, Catalog.discover(plugins))
 
 
 async def _warm_up(
@@ -102,8 +103,8 @@ async def _warm_up(
     folder: RunFolder,
     display: Display,
     done: Checkpoint | None,
+    catalog: Catalog,
 ) -> Path:
-    catalog = Catalog.discover()
     init = folder.root / "init"
     launcher = LocalLauncher(LauncherSetup(_make_nothing, BASE_SEED, scratch=folder.logs))
     try:
@@ -124,7 +125,9 @@ async def _warm_up(
         for step in range(start, recipe.steps):
             began = time.monotonic()
             display.phase(f"trainer: {recipe.batch} solutions")
-            report = await trainer.train(*_sft_groups(task, tokenizer, step, recipe))
+            groups = _sft_groups(task, tokenizer, step, recipe)
+            prepared = Preparation().of(Draw(groups, [1.0] * len(groups)), rollout_id=step)
+            report = await trainer.train(prepared, rollout_id=step)
             display.row(step, {**report.steps[0], "perf/step_time": time.monotonic() - began})
             if (step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == recipe.steps:
                 done = await write_checkpoint(folder.checkpoints, step + 1, {"step": step + 1}, trainer.save, keep=1)
@@ -158,7 +161,7 @@ def _warm_up_values(task: str, recipe: WarmUp, root: Path) -> dict[str, Json]:
     }
 
 
-def _sft_groups(task: str, tokenizer: HfTokenizer, step: int, recipe: WarmUp) -> tuple[list[Group], list[float]]:
+def _sft_groups(task: str, tokenizer: HfTokenizer, step: int, recipe: WarmUp) -> list[Group]:
     groups = []
     for row, (prompt, response) in enumerate(warm_up_batch(task, tokenizer, BASE_SEED, step, recipe)):
         sample = Sample(
@@ -176,7 +179,7 @@ def _sft_groups(task: str, tokenizer: HfTokenizer, step: int, recipe: WarmUp) ->
         group = Group(GroupId("warm-start", 0, row, step), [sample])
         group.freeze()
         groups.append(group)
-    return groups, [1.0] * len(groups)
+    return groups
 
 
 def _write_prompts(path: Path, made: Sequence[Problem]) -> Path:
@@ -185,6 +188,9 @@ def _write_prompts(path: Path, made: Sequence[Problem]) -> Path:
     return path
 
 
-def demo_plan(task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None) -> Plan:
+def demo_plan(
+    task: str, seed: int, base: Path, save: Path, num_rollout: int | None = None, plugins: PluginSet = ALL_INSTALLED
+) -> Plan:
     """The demo's reinforcement learning as a plan."""
-    return resolve(parse_config(demo_values(task, seed, base, save, num_rollout)), Catalog.discover())
+    values = demo_values(task, seed, base, save, num_rollout) | {"plugins": plugins_table(plugins)}
+    return resolve(parse_config(values), Catalog.discover(plugins))

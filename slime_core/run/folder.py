@@ -21,8 +21,9 @@ from slime_core.run.checkpoint import list_checkpoints
 from slime_core.sample import Json
 
 NOTHING_TRAINED = "rollout_000000"
-CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "num_rollout", "num_epoch", "step_timeout_s"})
-"""Keys that may differ when a run is continued: they do not change what was computed so far."""
+CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "num_rollout", "num_epoch", "step_timeout_s", "plugins"})
+"""Keys that may differ when a run is continued: they do not change what was computed so far. (The plugins that a run
+took something from are compared with the checkpoint's.)"""
 
 
 class RunFolder:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slime_core.errors import RunFolderError, SlimeError
 from slime_core.sample import GroupId, Json
+from slime_core.secrets import REDACTOR
 
 
 class GroupState(enum.Enum):
@@ -92,7 +93,7 @@ class Ledger:
                 self._live[group_id] = state
             line: dict[str, Json] = {"id": str(group_id), "state": state.value, "rollout_id": rollout_id}
             if reason is not None:
-                line["reason"] = reason
+                line["reason"] = REDACTOR.redact(reason)
             lines.append(json.dumps(line) + "\n")
         with self._writing():
             self._file.write("".join(lines).encode())
@@ -100,6 +101,10 @@ class Ledger:
     def is_drawn(self, group_id: GroupId) -> bool:
         """Whether the group is being generated."""
         return self._live.get(group_id) is GroupState.DRAWN
+
+    def buffered(self) -> list[GroupId]:
+        """The groups that wait in the buffer."""
+        return [group_id for group_id, state in self._live.items() if state is GroupState.BUFFERED]
 
     def counts(self) -> dict[str, int]:
         """Groups by state."""

@@ -1,7 +1,10 @@
-"""LedgeredSource: a data source whose draws are entered into the ledger."""
+"""LedgeredSource: a data source whose draws are checked and entered into the ledger, and whose errors are named."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
+from slime_core.catalog.checks import blaming, check_drawn
+from slime_core.catalog.used import Used
 from slime_core.roles import DataSource
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.sample import Group, Json
@@ -10,32 +13,45 @@ from slime_core.sample import Group, Json
 class LedgeredSource:
     """Passes everything on; a group that comes back and is drawn again stays one line of the accounts."""
 
-    def __init__(self, source: DataSource, ledger: Ledger) -> None:
+    def __init__(self, use: Used[DataSource], ledger: Ledger) -> None:
         """Wrap a source."""
-        self._source = source
+        self._source, self._plugin = use.part, use.plugin
         self._ledger = ledger
         self.rollout_id = 0
         """Written beside each draw."""
 
     async def draw(self, count: int) -> list[Group]:
-        """Draw, and enter what was drawn for the first time."""
-        groups = await self._source.draw(count)
+        """Draw, and enter what was drawn for the first time.
+
+        Raises:
+            ContractError: what it drew breaks the contract.
+            PluginError: it raised.
+        """
+        with self._blaming("draw"):
+            answer = await self._source.draw(count)
+        groups = check_drawn(answer, plugin=self._plugin, count=count)
         new = [group.id for group in groups if not self._ledger.is_drawn(group.id)]
         self._ledger.record(GroupState.DRAWN, new, self.rollout_id)
         return groups
 
     def add(self, groups: Sequence[Group]) -> None:
         """Give unfinished groups back."""
-        self._source.add(groups)
+        with self._blaming("add"):
+            self._source.add(groups)
 
     def state_dict(self) -> dict[str, Json]:
         """The source's."""
-        return self._source.state_dict()
+        with self._blaming("state_dict"):
+            return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """The source's."""
-        self._source.load_state_dict(state)
+        with self._blaming("load_state_dict"):
+            self._source.load_state_dict(state)
 
     def __len__(self) -> int:
         """Prompts in one epoch."""
         return len(self._source)
+
+    def _blaming(self, method: str) -> AbstractContextManager[None]:
+        return blaming(f"data source ({method})", self._plugin)

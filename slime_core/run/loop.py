@@ -9,9 +9,9 @@ import enum
 import time
 from collections.abc import Mapping, Sequence
 
-from slime_core.config import Plan
+from slime_core.config import Plan, changed_plugins, lock_plugins
 from slime_core.errors import CheckpointError
-from slime_core.hookspecs import (
+from slime_core.events import (
     CheckpointLoaded,
     CheckpointSaved,
     EvalEnd,
@@ -30,7 +30,9 @@ from slime_core.run.ledger import GroupState
 from slime_core.run.session import Session
 from slime_core.run.stop import on_signals
 from slime_core.sample import Json
+from slime_core.secrets import REDACTOR
 from slime_core.telemetry import Display, MetricsLog, MetricsRow, SampleLog
+from slime_core.train.prepare import shaping_metrics
 
 
 class Outcome(enum.Enum):
@@ -115,7 +117,8 @@ class Loop:
         await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
         draw = self._take(result)
         self._display.phase(f"trainer: {len(draw.groups)} groups")
-        report = await session.trainer.train(draw.groups, draw.weights)
+        prepared = session.preparation.of(draw, self.rollout_id)
+        report = await session.trainer.train(prepared, self.rollout_id)
         session.buffer.update(report.scores)
         session.ledger.record(GroupState.TRAINED, [group.id for group in draw.groups], self.rollout_id)
         for step_metrics in report.steps:
@@ -125,7 +128,7 @@ class Loop:
         self._display.phase("engine: new weights")
         await session.publish(self.rollout_id + 1)
         timing = _timing(result, started, rolled_out, trained, time.monotonic())
-        await self._report(result, report.steps, timing)
+        await self._report(result, shaping_metrics(prepared), report.steps, timing)
         self.rollout_id += 1
         if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
             await self._evaluate()
@@ -150,16 +153,22 @@ class Loop:
         return draw
 
     async def _report(
-        self, result: RolloutResult, steps: Sequence[Mapping[str, float]], timing: Mapping[str, float]
+        self,
+        result: RolloutResult,
+        shaped: Mapping[str, float],
+        steps: Sequence[Mapping[str, float]],
+        timing: Mapping[str, float],
     ) -> None:
         self._samples.write(self.rollout_id, result.kept)
-        metrics = {**result.metrics, **_mean(steps), **timing, "rollout/step": float(self.rollout_id)}
+        metrics = {**result.metrics, **shaped, **_mean(steps), **timing, "rollout/step": float(self.rollout_id)}
         await self._log(self.rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        metrics = {**metrics, **self._session.stats.take()}
+        metrics = {REDACTOR.redact(name): value for name, value in metrics.items()}  # plugins word reasons
+        metrics = {**metrics, **self._session.trackers.metrics()}
         self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
-        for tracker in self._session.trackers:
-            await tracker.log(self._step, metrics)
+        await self._session.trackers.log(self._step, metrics)
         self._display.row(rollout_id, metrics)
 
     def _evaluates(self) -> bool:
@@ -198,7 +207,7 @@ class Loop:
             "buffer": session.buffer.state_dict(),
             "ledger": session.ledger.state_dict(),
             "metrics_position": self._metrics.position(),
-            "plugins": session.plan.catalog.lock(),
+            "plugins": lock_plugins(session.plan),
         }
 
     async def _resume(self, checkpoint: Checkpoint | None) -> None:
@@ -216,19 +225,16 @@ class Loop:
         session.source.load_state_dict(_table(state, "data_source"))
         session.buffer.load_state_dict(_table(state, "buffer"))
         session.ledger.load_state_dict(_table(state, "ledger"))
+        session.buffer.hold(session.ledger.buffered())
         self._metrics.truncate(_count(state, "metrics_position"))
         self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
         await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
 
     def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
-        saved, now = _table(state, "plugins"), self._session.plan.catalog.lock()
-        used = {chosen.registered.plugin for choices in self._session.plan.roles.values() for chosen in choices}
-        changed = [
-            f"{name}: {saved.get(name)} -> {now.get(name)}" for name in sorted(used) if saved.get(name) != now.get(name)
-        ]
-        if changed:
+        if changed := changed_plugins(_table(state, "plugins"), self._session.plan):
+            listed = "\n  ".join(changed)
             raise CheckpointError(
-                f"checkpoint {checkpoint.path} was made with other plugins:\n  " + "\n  ".join(changed) + "\n"
+                f"checkpoint {checkpoint.path} was made with other plugins:\n  {listed}\n"
                 "Install those versions again, or start a new run with another --save."
             )
 

@@ -4,26 +4,30 @@ Example:
 
     async with Session(plan, folder) as session:
         result = await session.scheduler.collect(rollout_id=0, want=64)
-        report = await session.trainer.train(result.kept, [1.0] * 64)
+        draw = Draw(result.kept, [1.0] * len(result.kept))
+        report = await session.trainer.train(session.preparation.of(draw, rollout_id=0), rollout_id=0)
         await session.publish(version=1)
 """
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from types import TracebackType
-from typing import cast
 
 from slime_core.catalog import RunHooks
+from slime_core.catalog.used import Used
 from slime_core.config import Plan
 from slime_core.errors import ConfigError, StopRun
-from slime_core.hookspecs import Event, GroupsDone, WeightsPublished
-from slime_core.roles import RewardSpec, Tracker
-from slime_core.rollout import EvalResult, RewardOnError, RewardUse, RolloutPolicy, Scheduler, evaluate
+from slime_core.events import Event, GroupsDone, WeightsPublished
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.isolation import Watchdog, packages_of
+from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
+from slime_core.run.row_choices import RowChoices
 from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest
+from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
 from slime_core.telemetry import Display
 
@@ -35,26 +39,33 @@ class Session:
         """Build everything that needs no process; what it waits for is shown on the display.
 
         Raises:
-            DataError: the prompts cannot be read.
+            DataError: the prompts cannot be read, or a row names a reward or a generator that does not exist.
             ModelError: the tokenizer cannot be read.
         """
         self.plan = plan
         self.folder = folder
-        self.build = Builder(plan)
-        self.hooks = RunHooks(plan.catalog)
+        self.build = Builder.of(plan)
+        self.stats = self.build.stats
+        self.hooks = RunHooks(plan.catalog, self.stats)
         self.stop = StopRequest()
         self.tokenizer = self.build.tokenizer()
         with ExitStack() as undo:
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger)))
-            self.source = LedgeredSource(self.build.data_source(self.tokenizer), self.ledger)
-            self.eval_sets = self.build.eval_sets(self.tokenizer)
+            source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
+            self._rows.check(source)
+            self.eval_sets = self.build.eval_sets(self.tokenizer, self._rows)
+            self.source = LedgeredSource(
+                Used(plan.one("data_source").reference, plan.one("data_source").registered.plugin, source), self.ledger
+            )
             self.buffer = self.build.buffer()
+            self.preparation = self.build.preparation()
             self.launcher = self.build.launcher(folder)
             self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
-            self.trackers: Sequence[Tracker] = ()
+            self.trackers = Trackers()
             self.num_rollout = self._count_rollouts()
             self.scheduler = self._scheduler()
             undo.pop_all()
+        self._watching = ExitStack()
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
 
@@ -62,16 +73,18 @@ class Session:
         """Start trainer and engine; the engine serves nothing before the first `publish`.
 
         Raises:
-            PluginError: a tracker could not be built.
+            PluginError: a tracker could not be built, or a reward in its worker process.
             WorkerError: a process could not be started.
         """
         try:
             self.trackers = self.build.trackers(self.folder)
+            await self.build.protection.start()
             self._phase("trainer: loading the model")
             steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
             self.trainer = await Trainer.start(self.plan, self.launcher, self.folder.scratch, steps)
             self._phase("engine: loading the model")
             await self.engine.start()
+            self._watching.enter_context(Watchdog(self.stats, self._packages()))
         except BaseException:
             await self.close()
             raise
@@ -85,10 +98,11 @@ class Session:
 
     async def close(self) -> None:
         """Stop all processes and flush all files."""
+        self._watching.close()
+        self.build.protection.close()
         await self.engine.close()
         await self.launcher.close()
-        for tracker in self.trackers:
-            await tracker.close()
+        await self.trackers.close()
         self.ledger.close()
 
     async def publish(self, version: int) -> None:
@@ -112,6 +126,14 @@ class Session:
             self.stop.ask(enough=True)
             self._message(f"a run hook ends the run after this step: {reason}")
 
+    def _packages(self) -> dict[str, str]:
+        """Plugin by package of its code, of all that this run uses."""
+        chosen = [each.registered for several in self.plan.roles.values() for each in several]
+        listeners = [each for hook in HOOK_OF_EVENT.values() for each in self.plan.catalog.listeners(hook)]
+        return packages_of(
+            [(each.plugin, each.spec.factory) for each in chosen] + [(each.plugin, each.function) for each in listeners]
+        )
+
     def _count_rollouts(self) -> int:
         rollout = self.plan.config.rollout
         if rollout.num_rollout is not None:
@@ -126,23 +148,12 @@ class Session:
 
     def _scheduler(self) -> Scheduler:
         rollout = self.plan.config.rollout
-        rewards = [
-            RewardUse(
-                name=chosen.reference,
-                plugin=chosen.registered.plugin,
-                weight=chosen.weight,
-                reward=self.build.reward(chosen),
-                timeout_s=cast(RewardSpec, chosen.registered.spec).timeout_s,
-            )
-            for chosen in self.plan.roles["reward"]
-        ]
         policy = RolloutPolicy(
             seed=self.plan.config.run.seed,
             sampling=self.build.sampling(),
             over_sampling_batch_size=rollout.over_sampling_batch_size or rollout.rollout_batch_size,
             max_concurrency=rollout.max_concurrency,
             max_filter_waves=rollout.max_filter_waves,
-            sample_timeout_s=rollout.sample_timeout_s,
             reward_on_error=RewardOnError(rollout.reward_on_error),
             max_error_rate=rollout.max_error_rate,
         )
@@ -151,13 +162,18 @@ class Session:
             source=self.source,
             engine=self.engine,
             tokenizer=self.tokenizer,
-            generator=self.build.generator(),
-            generator_plugin=self.plan.one("generator").registered.plugin,
-            rewards=rewards,
+            choices=self._choices(),
             group_filter=self.build.group_filter(),
-            filter_plugin=filtering.registered.plugin if (filtering := self.plan.maybe("group_filter")) else "",
+            sample_filters=self.build.sample_filters(),
             emit=self.emit,
         )
+
+    def _choices(self) -> Choices:
+        """The run's generator and rewards, shared with the rows that name them."""
+        rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in self.plan.roles["reward"]]
+        group_rewards = [self.build.group_reward(each) for each in self.plan.roles["group_reward"]]
+        generator = self._rows.generator(self.plan.one("generator").reference)
+        return Choices(generator, Scoring(rewards, group_rewards), self._rows)
 
 
 def _ignore(text: str) -> None:

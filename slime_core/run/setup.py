@@ -1,12 +1,20 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast
 
-from slime_core.config import Chosen, Plan
+from slime_core.buffer import CheckedBuffer, CheckedFilter
+from slime_core.catalog.checks import blaming
+from slime_core.catalog.used import Used
+from slime_core.config import Chosen, EvalSetArgs, Plan
 from slime_core.data import HfTokenizer, PromptSource
+from slime_core.errors import ContractError
+from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
+    BatchTransform,
+    BatchTransformSpec,
     Buffer,
     BufferFilter,
     BufferSetup,
@@ -15,11 +23,15 @@ from slime_core.roles import (
     Engine,
     EngineSetup,
     Generator,
+    GeneratorSpec,
     GroupFilter,
+    GroupReward,
     Launcher,
     LauncherSetup,
     PromptFile,
     Reward,
+    RewardShaper,
+    SampleFilter,
     SamplingParams,
     Settings,
     Setup,
@@ -27,9 +39,29 @@ from slime_core.roles import (
     Tracker,
     TrackerSetup,
 )
-from slime_core.rollout import EvalSet
+from slime_core.rollout import EvalSet, GeneratorUse, GroupRewardUse, RewardUse, Scoring
 from slime_core.run.folder import RunFolder
+from slime_core.run.row_choices import RowChoices
+from slime_core.run.trackers import Trackers
+from slime_core.stats import PluginStats
+from slime_core.train.prepare import ColumnMaker, Preparation
 
+PROTOCOLS: dict[str, type] = {
+    "data_source": DataSource,
+    "generator": Generator,
+    "reward": Reward,
+    "group_reward": GroupReward,
+    "group_filter": GroupFilter,
+    "sample_filter": SampleFilter,
+    "buffer": Buffer,
+    "buffer_filter": BufferFilter,
+    "reward_shaper": RewardShaper,
+    "batch_transform": BatchTransform,
+    "engine": Engine,
+    "launcher": Launcher,
+    "tracker": Tracker,
+}
+"""What the factory of a role must make, as far as its methods tell."""
 T = TypeVar("T")
 
 
@@ -39,6 +71,16 @@ class Builder:
 
     plan: Plan
     """The resolved configuration."""
+    stats: PluginStats
+    """Where the calls of what is built are counted."""
+    protection: Protection
+    """Isolates rewards."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Builder":
+        """A builder whose calls are counted and isolated on their own."""
+        stats = PluginStats()
+        return cls(plan, stats, Protection(plugins=plan.catalog.plugin_set, seed=plan.config.run.seed, stats=stats))
 
     @property
     def setup(self) -> Setup:
@@ -46,9 +88,19 @@ class Builder:
         return Setup(self.make, self.plan.config.run.seed)
 
     def make(self, role: str, name: str, **settings: object) -> object:
-        """Build another registered choice; plugins get this as `setup.make`."""
-        spec = self.plan.catalog.find(role, name).spec
-        return spec.factory(spec.settings.model_validate(settings), self.setup)
+        """Build another registered choice; plugins get this as `setup.make`. A reward is isolated as in a run."""
+        registered = self.plan.catalog.find(role, name)
+        validated = registered.spec.settings.model_validate(settings)
+        return self.protection.protect(
+            registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
+        )
+
+    def _protected(self, chosen: Chosen) -> object:
+        """A reward or a group reward, where its spec says that it runs."""
+        registered = chosen.registered
+        return self.protection.protect(
+            registered, chosen.settings, lambda: _build(chosen, self.setup), name=chosen.reference
+        )
 
     def tokenizer(self) -> HfTokenizer:
         """The policy's tokenizer."""
@@ -84,21 +136,24 @@ class Builder:
             max_prompt_len=data.rollout_max_prompt_len,
         )
 
-    def eval_sets(self, tokenizer: Tokenizer) -> list[EvalSet]:
-        """Evaluation data sets, read whole."""
-        evaluation = self.plan.config.evaluation
+    def eval_sets(self, tokenizer: Tokenizer, choices: RowChoices) -> list[EvalSet]:
+        """Evaluation data sets, read whole, with what each chose for itself.
+
+        Raises:
+            DataError: a file cannot be read, or a row names a choice that does not exist.
+        """
         return [
-            EvalSet(name, self._eval_source(name, path, tokenizer).every_prompt(), self.eval_sampling())
-            for name, path in evaluation.eval_prompt_data.items()
+            self._eval_set(name, own, tokenizer, choices)
+            for name, own in self.plan.config.evaluation.eval_prompt_data.items()
         ]
 
-    def _eval_source(self, name: str, path: str, tokenizer: Tokenizer) -> PromptSource:
+    def _eval_set(self, name: str, own: EvalSetArgs, tokenizer: Tokenizer, choices: RowChoices) -> EvalSet:
         data, evaluation = self.plan.config.data, self.plan.config.evaluation
         prompts = PromptFile(
-            path=Path(path),
+            path=Path(own.path),
             name=f"eval:{name}",
-            input_key=evaluation.eval_input_key or data.input_key,
-            label_key=evaluation.eval_label_key or data.label_key,
+            input_key=own.input_key or evaluation.eval_input_key or data.input_key,
+            label_key=own.label_key or evaluation.eval_label_key or data.label_key,
             metadata_key=data.metadata_key,
             tool_key=data.tool_key,
             apply_chat_template=data.apply_chat_template,
@@ -109,29 +164,72 @@ class Builder:
             self.plan.config.run.seed,
             prompts=prompts,
             tokenizer=tokenizer,
-            n_samples_per_prompt=evaluation.n_samples_per_eval_prompt,
+            n_samples_per_prompt=_default(own.n_samples_per_eval_prompt, evaluation.n_samples_per_eval_prompt),
             shuffle=False,
         )
-        return PromptSource(setup)
+        source = PromptSource(setup)
+        choices.check_rows(source.named_choices())
+        return EvalSet(
+            name,
+            source.every_prompt(),
+            self.eval_sampling(own),
+            choices.generator(own.generator) if own.generator else None,
+            Scoring([choices.reward(own.reward)]) if own.reward else None,
+        )
 
-    def generator(self) -> Generator:
-        """The run's generator."""
-        return cast(Generator, _build(self.plan.one("generator"), self.setup))
+    def generator(self, chosen: Chosen) -> GeneratorUse:
+        """A generator, with its own limits."""
+        spec, plugin = cast(GeneratorSpec, chosen.registered.spec), chosen.registered.plugin
+        generator = OnLoop(
+            cast(Generator, _build(chosen, self.setup)),
+            timeout_s=_default(spec.timeout_s, self.plan.config.rollout.sample_timeout_s),
+            max_concurrency=spec.max_concurrency,
+            calls=self.stats.calls("generator", chosen.reference, plugin),
+        )
+        return GeneratorUse(plugin, cast(Generator, generator))
 
-    def reward(self, chosen: Chosen) -> Reward:
-        """One of the run's rewards."""
-        return cast(Reward, _build(chosen, self.setup))
+    def reward(self, chosen: Chosen) -> RewardUse:
+        """A reward, with its weight."""
+        reward = cast(Reward, self._protected(chosen))
+        return RewardUse(chosen.reference, chosen.registered.plugin, chosen.weight, reward)
 
-    def group_filter(self) -> GroupFilter | None:
+    def group_reward(self, chosen: Chosen) -> GroupRewardUse:
+        """A group reward, with its weight."""
+        reward = cast(GroupReward, self._protected(chosen))
+        return GroupRewardUse(chosen.reference, chosen.registered.plugin, chosen.weight, reward)
+
+    def group_filter(self) -> Used[GroupFilter] | None:
         """The run's group filter, if any."""
-        chosen = self.plan.maybe("group_filter")
-        return cast(GroupFilter, _build(chosen, self.setup)) if chosen else None
+        return next((cast(Used[GroupFilter], self._counted(each)) for each in self.plan.roles["group_filter"]), None)
 
-    def buffer(self) -> Buffer:
+    def sample_filters(self) -> list[Used[SampleFilter]]:
+        """The run's sample filters."""
+        return [cast(Used[SampleFilter], self._counted(each)) for each in self.plan.roles["sample_filter"]]
+
+    def _counted(self, chosen: Chosen) -> Used[object]:
+        """A plain function of the driver, its calls counted."""
+        used = _used(chosen, self.setup)
+        calls = self.stats.calls(chosen.registered.spec.role, used.name, used.plugin)
+        return replace(used, part=calls.measured(cast(Callable[..., object], used.part)))
+
+    def preparation(self) -> Preparation:
+        """What is done to the groups of a draw before they are trained on."""
+        return Preparation(
+            [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]],
+            [
+                ColumnMaker(
+                    cast(Used[BatchTransform], _used(chosen, self.setup)),
+                    cast(BatchTransformSpec, chosen.registered.spec).columns,
+                )
+                for chosen in self.plan.roles["batch_transform"]
+            ],
+        )
+
+    def buffer(self) -> CheckedBuffer:
         """The run's buffer, with its filter."""
-        buffer_filter = cast(BufferFilter, _build(self.plan.one("buffer_filter"), self.setup))
+        buffer_filter = CheckedFilter(cast(Used[BufferFilter], _used(self.plan.one("buffer_filter"), self.setup)))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        return cast(Buffer, _build(self.plan.one("buffer"), setup))
+        return CheckedBuffer(cast(Used[Buffer], _used(self.plan.one("buffer"), setup)))
 
     def launcher(self, folder: RunFolder) -> Launcher:
         """The run's launcher."""
@@ -151,10 +249,10 @@ class Builder:
         )
         return cast(Engine, _build(self.plan.one("engine"), setup))
 
-    def trackers(self, folder: RunFolder) -> list[Tracker]:
+    def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
-        return [cast(Tracker, _build(chosen, setup)) for chosen in self.plan.roles["tracker"]]
+        return Trackers([cast(Used[Tracker], _used(chosen, setup)) for chosen in self.plan.roles["tracker"]])
 
     def sampling(self) -> SamplingParams:
         """How training rollouts sample."""
@@ -167,35 +265,54 @@ class Builder:
             stop_token_ids=frozenset(rollout.rollout_stop_token_ids),
         )
 
-    def eval_sampling(self) -> SamplingParams:
-        """How evaluation samples; what is not given is as in training."""
-        given, training = self.plan.config.evaluation, self.sampling()
+    def eval_sampling(self, own: EvalSetArgs) -> SamplingParams:
+        """How an evaluation set samples: its own keys, else those of all sets, else as in training."""
+        every, training = self.plan.config.evaluation, self.sampling()
         return SamplingParams(
-            max_new_tokens=_default(given.eval_max_response_len, training.max_new_tokens),
-            temperature=_default(given.eval_temperature, training.temperature),
-            top_p=_default(given.eval_top_p, training.top_p),
-            top_k=_default(given.eval_top_k, training.top_k),
+            max_new_tokens=_default(own.max_response_len, every.eval_max_response_len, training.max_new_tokens),
+            temperature=_default(own.temperature, every.eval_temperature, training.temperature),
+            top_p=_default(own.top_p, every.eval_top_p, training.top_p),
+            top_k=_default(own.top_k, every.eval_top_k, training.top_k),
             stop_token_ids=training.stop_token_ids,
         )
 
 
 def _build(chosen: Chosen, setup: Setup) -> object:
+    """What a choice's factory makes.
+
+    Raises:
+        PluginError: the factory raised, or made something else than its role needs.
+    """
+    spec = chosen.registered.spec
     settings: Settings = chosen.settings
-    return chosen.registered.spec.factory(settings, setup)
+    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.registered.plugin):
+        made = spec.factory(settings, setup)
+    needed = PROTOCOLS.get(spec.role)
+    if needed is not None and not isinstance(made, needed):
+        raise ContractError(
+            f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.registered.plugin} made "
+            f"{type(made).__name__} {made!r:.80}; expected a {needed.__name__} (slime_core.roles)"
+        )
+    return made
 
 
-def _default(value: T | None, otherwise: T) -> T:
-    return otherwise if value is None else value
+def _used(chosen: Chosen, setup: Setup) -> Used[object]:
+    return Used(chosen.reference, chosen.registered.plugin, _build(chosen, setup))
+
+
+def _default(*values: T | None) -> T:
+    """The first that is given."""
+    return next(value for value in values if value is not None)
 
 
 def read_all_prompts(plan: Plan) -> None:
     """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
 
     Raises:
-        DataError: a prompt file cannot be read.
+        DataError: a prompt file cannot be read, or a row names a choice that does not exist.
         ModelError: the tokenizer cannot be read.
     """
-    builder = Builder(plan)
-    tokenizer = builder.tokenizer()
-    builder.data_source(tokenizer)
-    builder.eval_sets(tokenizer)
+    builder = Builder.of(plan)
+    tokenizer, choices = builder.tokenizer(), RowChoices(builder)
+    choices.check(builder.data_source(tokenizer))
+    builder.eval_sets(tokenizer, choices)

@@ -2,7 +2,7 @@
 
 Example:
 
-    report = await trainer.train(draw.groups, draw.weights)
+    report = await trainer.train(prepared, rollout_id=3)
     await trainer.publish(version)
 """
 
@@ -25,7 +25,8 @@ from slime_core.roles import (
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_core.sample import Group, GroupId
+from slime_core.sample import GroupId
+from slime_core.train.prepare import TrainGroup
 from slime_core.train.split import split_step, steps_of
 
 HOST = "slime_core.train.rank_host:RankHost"
@@ -72,22 +73,23 @@ class Trainer:
         config = plan.config
         return cls(group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s)
 
-    async def train(self, groups: Sequence[Group], weights: Sequence[float]) -> TrainReport:
-        """Train on a rollout's groups, in `num_steps_per_rollout` optimizer steps.
+    async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
+        """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite; the weights are as before that step.
+            PluginError: a rank hook raised, or what a tensor role returned breaks its contract.
             WorkerError: a rank died, raised or did not answer.
         """
         steps: list[Mapping[str, float]] = []
         scores: dict[GroupId, float] = {}
-        for step_groups, step_weights in steps_of(groups, weights, self._num_steps):
-            batches = split_step(step_groups, step_weights, self._group.size)
+        for step_groups in steps_of(groups, self._num_steps):
+            batches = split_step(step_groups, self._group.size, rollout_id)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
             results = cast(list[StepResult], replies)
             steps.append(_gather(results))
             for result in results:
-                scores.update({step_groups[index].id: score for index, score in result.scores.items()})
+                scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
         return TrainReport(steps, scores)
 
     async def publish(self, version: int) -> None:
@@ -135,6 +137,8 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         ),
         advantage=plan.one("advantage").choice("advantage"),
         loss=plan.one("loss").choice("loss"),
+        correction=correction.choice("correction") if (correction := plan.maybe("correction")) else None,
+        plugins=plan.catalog.plugin_set,
         settings=plan.one("trainer").settings,
         rollout_temperature=config.rollout.rollout_temperature,
         calculate_per_token_loss=optim.calculate_per_token_loss,

@@ -17,6 +17,7 @@ from typing import Self, TextIO
 
 from rich.console import Console
 
+from slime_core.secrets import REDACTOR
 from slime_core.telemetry import names
 from slime_core.telemetry.series import Series
 
@@ -193,8 +194,8 @@ def is_evaluation(metrics: Mapping[str, float]) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Text from anywhere, safe for a terminal: what is not printable, line ends too, becomes a space."""
-    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    """Text from anywhere, safe for a terminal: what is not printable becomes a space, and secrets are replaced."""
+    return "".join(letter if letter.isprintable() else " " for letter in REDACTOR.redact(text)).strip()
 
 
 def seconds(value: float) -> str:

@@ -18,7 +18,7 @@ from typing import Self
 from slime_core.errors import NonFiniteError, RunFolderError
 from slime_core.sample import Json
 from slime_core.telemetry._errors import run_folder_errors
-from slime_core.telemetry.names import TIMING_PREFIX
+from slime_core.telemetry.names import MEASURED
 
 SCHEMA_VERSION = 1
 
@@ -140,8 +140,8 @@ class MetricsLog:
 
 
 def strip_timing(row: MetricsRow) -> dict[str, Json]:
-    """The row without `time` and `perf/`: what two runs of one seed have in common."""
-    kept: dict[str, Json] = {name: each for name, each in row.metrics.items() if not name.startswith(TIMING_PREFIX)}
+    """The row without `time`, `perf/` and `plugin/`: what two runs of one seed have in common."""
+    kept: dict[str, Json] = {name: each for name, each in row.metrics.items() if not name.startswith(MEASURED)}
     return {"rollout_id": row.rollout_id, "step": row.step, "metrics": kept}
 
 

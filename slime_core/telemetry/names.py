@@ -1,7 +1,7 @@
 """Names of the metrics that the display and the report read; slime's own where slime has one.
 
-`rollout/` and `train/` and `eval/` are a function of the run's seed; `perf/` is time, speed and memory, and differs
-from run to run.
+`rollout/` and `train/` and `eval/` are a function of the run's seed; `perf/` is time, speed and memory and `plugin/`
+how long plugins took, and both differ from run to run.
 
     metrics = {names.REWARD: 0.61, names.RESPONSE_LENGTH: 41.2, names.eval_reward("chain"): 0.82}
 """
@@ -26,7 +26,8 @@ TRAIN_TIME = "perf/train_time"
 
 MEMORY_PREFIX = "perf/memory_mib/"
 EVAL_PREFIX = "eval/"
-TIMING_PREFIX = "perf/"
+MEASURED = ("perf/", "plugin/")
+"""Beginnings of names of what is measured, and differs from run to run."""
 
 _DETAIL = re.compile(r"-(truncated_ratio|pass@[0-9]+)$")
 

@@ -14,27 +14,50 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from slime_core.testing.buffer import BufferContract
     from slime_core.testing.buffer_filter import BufferFilterContract
-    from slime_core.testing.contract import CheckResult, Contract, ContractViolation
+    from slime_core.testing.contract import CheckInfo, CheckResult, CheckStatus, Contract, ContractViolation
     from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
     from slime_core.testing.engine import CharTokenizer, ScriptedEngine
+    from slime_core.testing.engine_contract import EngineContract
+    from slime_core.testing.fake_engine import FakeEngine
     from slime_core.testing.generator import GeneratorContract
     from slime_core.testing.package import PluginPackageContract
+    from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
+    from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
+    from slime_core.testing.role import RoleContract
     from slime_core.testing.samples import make_group, make_pending, make_sample
+    from slime_core.testing.tensors.advantage import AdvantageContract
+    from slime_core.testing.tensors.correction import CorrectionContract
+    from slime_core.testing.tensors.loss import LossContract
+    from slime_core.testing.tensors.trainer import TrainerContract
 
 _HOMES = {
+    "ALL_CHECKS": "registry",
+    "AdvantageContract": "tensors.advantage",
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
+    "CONTRACTS": "registry",
     "CharTokenizer": "engine",
+    "CheckInfo": "contract",
     "CheckResult": "contract",
+    "CheckStatus": "contract",
     "Contract": "contract",
     "ContractViolation": "contract",
+    "CorrectionContract": "tensors.correction",
     "DataSourceContract": "data_source",
+    "EngineContract": "engine_contract",
+    "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
+    "LossContract": "tensors.loss",
     "PluginPackageContract": "package",
+    "PluginReport": "report",
     "RewardContract": "reward",
+    "RoleContract": "role",
     "ScriptedEngine": "engine",
+    "SubjectReport": "report",
+    "TrainerContract": "tensors.trainer",
+    "check_plugin": "report",
     "make_group": "samples",
     "make_pending": "samples",
     "make_sample": "samples",
@@ -42,17 +65,31 @@ _HOMES = {
 }
 
 __all__ = [
+    "ALL_CHECKS",
+    "CONTRACTS",
+    "AdvantageContract",
     "BufferContract",
     "BufferFilterContract",
     "CharTokenizer",
+    "CheckInfo",
     "CheckResult",
+    "CheckStatus",
     "Contract",
     "ContractViolation",
+    "CorrectionContract",
     "DataSourceContract",
+    "EngineContract",
+    "FakeEngine",
     "GeneratorContract",
+    "LossContract",
     "PluginPackageContract",
+    "PluginReport",
     "RewardContract",
+    "RoleContract",
     "ScriptedEngine",
+    "SubjectReport",
+    "TrainerContract",
+    "check_plugin",
     "make_group",
     "make_pending",
     "make_sample",

@@ -11,7 +11,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import ClassVar
 from unittest import SkipTest
 
@@ -23,20 +22,20 @@ from slime_core.roles import (
     Selection,
 )
 from slime_core.sample import Group, GroupId
-from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.contract import check, require
+from slime_core.testing.role import SEED, RoleContract
 from slime_core.testing.samples import make_group
 
 ROUNDS = 6
 """Rollouts that a check plays."""
 
 
-class BufferContract(Contract):
+class BufferContract(RoleContract[BufferSpec]):
     """Inherit and name the buffer."""
 
+    kind = BufferSpec
     choice: ClassVar[str | BufferSpec]
     """The buffer: a name for the catalog, or a spec."""
-    settings: ClassVar[Mapping[str, object]] = {}
-    """Its settings."""
     replays: ClassVar[bool] = False
     """Whether it may hand out a group more than once."""
 
@@ -126,13 +125,8 @@ class BufferContract(Contract):
         one.add(_groups(0))
         require(len(other) == 0, "a group added to one buffer is in another one")
 
-    @cached_property
-    def _spec(self) -> BufferSpec:
-        return find_spec(BufferSpec, self.choice)
-
     def _build(self) -> Buffer:
-        setup = BufferSetup(make, seed=1, buffer_filter=_OldestFirst())
-        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), setup)
+        return self.spec.factory(self.validated(), BufferSetup(self.make, SEED, buffer_filter=_OldestFirst()))
 
     def _play(self, buffer: Buffer, rounds: range) -> list[tuple[list[GroupId], list[float], list[GroupId]]]:
         """What a buffer hands out and evicts in some rounds of add, evict, sample and update."""

@@ -8,14 +8,14 @@ The filter is asked with held groups of many numbers, ages and rewards.
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from slime_core.catalog import check_selection
-from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection, Setup
+from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection
 from slime_core.sample import Group
-from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.contract import check, require
+from slime_core.testing.role import RoleContract
 from slime_core.testing.samples import make_group
 
 VERSION = 9
@@ -24,13 +24,12 @@ HELD = (0, 1, 2, 7, 64)
 WANT = (0, 1, 3, 64, 1_000)
 
 
-class BufferFilterContract(Contract):
+class BufferFilterContract(RoleContract[BufferFilterSpec]):
     """Inherit and name the buffer filter."""
 
+    kind = BufferFilterSpec
     choice: ClassVar[str | BufferFilterSpec]
     """The buffer filter: a name for the catalog, or a spec."""
-    settings: ClassVar[Mapping[str, object]] = {}
-    """Its settings."""
 
     @check("BFL-001")
     def test_the_factory_builds_a_buffer_filter(self) -> None:
@@ -70,12 +69,8 @@ class BufferFilterContract(Contract):
         groups = [make_group(draw, weight_version=VERSION) for draw in range(64)]
         require(len(self._select(groups, 8).take) > 0, "64 fresh groups are held, 8 are wanted, none is taken")
 
-    @cached_property
-    def _spec(self) -> BufferFilterSpec:
-        return find_spec(BufferFilterSpec, self.choice)
-
     def _build(self) -> BufferFilter:
-        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), Setup(make, seed=1))
+        return self.spec.factory(self.validated(), self.setup())
 
     def _select(self, groups: Sequence[Group], want: int) -> Selection:
         return self._build().select(groups, want, _context())

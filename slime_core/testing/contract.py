@@ -1,28 +1,66 @@
-"""Contract: a class of numbered checks that a plugin's test class inherits.
+"""Contract: a class of numbered checks that a plugin's test class inherits; pytest runs each as a test.
+
+Example:
 
     class TestMath(RewardContract):
         choice = "slime-reward-math/math"
+        xfail = {"REW-009": "the verifier gives up on 200 000 digits; reported upstream"}
 
-pytest runs every check as a test. `TestMath.report()` runs them without pytest. A check's number stays the same in
-every version; its docstring says why it is there and how to fix what it finds, and is part of the failure's text.
+`TestMath.report()` runs them without pytest. A check's number stays the same in every version; its docstring says why
+it is there and how to fix what it finds. A check is active for plugins whose SLIME_API is at least its `since`, so
+that a newer core turns nobody's tests red. What is inherited is never replaced: a failure that is known is named in
+`xfail` with its reason, and a check named there that passes is a failure, so that no excuse outlives its bug.
 """
 
+import asyncio
+import contextlib
+import enum
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 from unittest import SkipTest
 
-from slime_core.catalog import Catalog
-from slime_core.roles import Setup, Spec
+from slime_core.catalog import did_you_mean
+from slime_core.hookspecs import API_VERSION
 
 ContractT = TypeVar("ContractT", bound="Contract")
-SpecT = TypeVar("SpecT", bound=Spec[object])
+ValueT = TypeVar("ValueT")
 
 
-class ContractViolation(AssertionError):
-    """A check failed; the text starts with its number."""
+class CheckStatus(enum.Enum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    """The plugin keeps it."""
+    FAILED = "failed"
+    """The plugin breaks it; or it keeps what `xfail` says that it breaks."""
+    SKIPPED = "skipped"
+    """It does not apply; the detail says why."""
+    XFAILED = "xfailed"
+    """The plugin breaks it, and says so in `xfail`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInfo:
+    """A check, without what it does."""
+
+    identity: str
+    """Its number: "REW-003"."""
+    since: str
+    """The plugin API in which it appeared."""
+    needs: tuple[str, ...]
+    """Checks without which it says nothing: where one of them fails, it is skipped."""
+    method: str
+    """Name of its method."""
+    advice: str
+    """Why it is there, and how to fix what it finds."""
+
+    @property
+    def title(self) -> str:
+        """What it checks, in words."""
+        return self.method.removeprefix("test_").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +68,54 @@ class CheckResult:
     """What one check found."""
 
     identity: str
-    """Its number: "REW-003"."""
-    passed: bool
-    """Whether the plugin keeps it; also true of what does not apply."""
+    """Its number."""
+    since: str
+    """The plugin API in which it appeared."""
+    status: CheckStatus
+    """How it ended."""
     detail: str
-    """What is wrong, or why it does not apply; empty when it passed."""
+    """What is wrong, or why it was skipped; empty when it passed."""
+    advice: str
+    """Why it is there, and how to fix what it finds."""
 
 
-def check(identity: str) -> Callable[[Callable[[ContractT], None]], Callable[[ContractT], None]]:
-    """Give a method of a contract its number; whatever it raises becomes a `ContractViolation`."""
+class ContractViolation(AssertionError):
+    """A check failed; the text starts with its number and ends with its advice."""
+
+    def __init__(self, info: CheckInfo, detail: str) -> None:
+        super().__init__(f"{info.identity}: {detail}\n{info.advice}")
+        self.detail = detail
+
+
+def check(
+    identity: str, *, since: str = "1", needs: tuple[str, ...] = ()
+) -> Callable[[Callable[[ContractT], None]], Callable[[ContractT], None]]:
+    """Give a method of a contract its number; whatever it raises becomes a `ContractViolation`.
+
+    Args:
+        identity: the number, for good.
+        since: the plugin API in which the check appeared.
+        needs: numbers of the checks without which it says nothing.
+    """
 
     def number(method: Callable[[ContractT], None]) -> Callable[[ContractT], None]:
-        advice = inspect.cleandoc(method.__doc__ or "")
+        info = CheckInfo(identity, since, needs, method.__name__, inspect.cleandoc(method.__doc__ or ""))
 
         @functools.wraps(method)
         def numbered(self: ContractT) -> None:
+            self._admit(info)
             try:
                 method(self)
-            except SkipTest:  # pytest takes it for a skip, and it needs no pytest
+            except SkipTest as skip:  # pytest takes it for a skip, and it needs no pytest
+                self._note(info, CheckStatus.SKIPPED, str(skip))
                 raise
-            except Exception as error:
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
                 what = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-                raise ContractViolation(f"{identity}: {what}\n{advice}") from error
+                self._note(info, CheckStatus.FAILED, what)
+                raise ContractViolation(info, what) from error
+            self._note(info, CheckStatus.PASSED, "")
 
-        numbered.identity = identity  # type: ignore[attr-defined]
+        numbered.check = info  # type: ignore[attr-defined]
         return numbered
 
     return number
@@ -62,37 +124,102 @@ def check(identity: str) -> Callable[[Callable[[ContractT], None]], Callable[[Co
 class Contract:
     """Base of all contracts."""
 
+    api: ClassVar[str | None] = None
+    """The SLIME_API that the plugin declares; None: the kit looks it up, and takes the core's for code without one."""
+    xfail: ClassVar[Mapping[str, str]] = {}
+    """Reason by number of each check that the plugin is known to break."""
+    automatic: ClassVar[bool] = False
+    """Whether the kit runs it on its own: checks of what only an author can tell are then skipped, and say so."""
+    _noted: ClassVar[dict[str, CheckResult]] = {}
+
     def __init_subclass__(cls) -> None:
-        """Refuse to weaken a contract: what is inherited with a number is not replaced.
+        """Refuse to weaken a contract.
 
         Raises:
-            TypeError: the class overrides a check.
+            TypeError: the class replaces a check, or excuses one that does not exist or for no reason.
         """
+        super().__init_subclass__()
+        cls._noted = {}
         for name in vars(cls):
             inherited = getattr(super(cls, cls), name, None)
-            if identity := getattr(inherited, "identity", None):
-                raise TypeError(f"{cls.__name__}.{name} replaces check {identity}; checks are inherited as they are")
+            if info := getattr(inherited, "check", None):
+                raise TypeError(
+                    f"{cls.__name__}.{name} replaces check {info.identity}; checks are inherited as they are. "
+                    f'One that is known to fail: xfail = {{"{info.identity}": "why"}}'
+                )
+        for identity, reason in cls.xfail.items():
+            if identity not in cls.checks():
+                hint = did_you_mean(identity, cls.checks())
+                raise TypeError(f"{cls.__name__}.xfail: there is no check {identity!r}.{hint}")
+            if not reason.strip():
+                raise TypeError(f"{cls.__name__}.xfail: give a reason for {identity}")
 
     @classmethod
-    def checks(cls) -> dict[str, str]:
-        """Method name of each check by number, in order."""
-        found = ((getattr(getattr(cls, name), "identity", None), name) for name in dir(cls))
-        return dict(sorted((identity, name) for identity, name in found if identity))
+    def checks(cls) -> dict[str, CheckInfo]:
+        """Every check by number, in order."""
+        found = (getattr(getattr(cls, name), "check", None) for name in dir(cls) if name.startswith("test_"))
+        return {info.identity: info for info in sorted(filter(None, found), key=lambda info: info.identity)}
 
     @classmethod
     def report(cls) -> tuple[CheckResult, ...]:
         """Run every check on a fresh instance, without pytest."""
-        return tuple(cls._result(identity, name) for identity, name in cls.checks().items())
+        cls._noted.clear()
+        return tuple(cls.result(identity) for identity in cls.checks())
 
     @classmethod
-    def _result(cls, identity: str, name: str) -> CheckResult:
-        try:
-            getattr(cls(), name)()
-        except ContractViolation as violation:
-            return CheckResult(identity, passed=False, detail=str(violation))
-        except SkipTest as skipped:
-            return CheckResult(identity, passed=True, detail=str(skipped))
-        return CheckResult(identity, passed=True, detail="")
+    def result(cls, identity: str) -> CheckResult:
+        """Run one check, unless another one has run it already because it needs it."""
+        return cls._excused(cls._outcome(cls.checks()[identity]))
+
+    def declared_api(self) -> str:
+        """The plugin API that the plugin is written for."""
+        return self.api or API_VERSION
+
+    def own(self, name: str, value: ValueT | None) -> ValueT:
+        """An attribute that only the author can set; skips the check where there is no author."""
+        if value is not None:
+            return value
+        if self.automatic:
+            raise SkipTest(f"needs the author's `{name}`: inherit {type(self).__bases__[0].__name__} and set it")
+        raise AssertionError(f"set `{name}` on {type(self).__name__}")
+
+    @classmethod
+    def _outcome(cls, info: CheckInfo) -> CheckResult:
+        if info.identity not in cls._noted:
+            with contextlib.suppress(ContractViolation, SkipTest):  # it is noted
+                getattr(cls(), info.method)()
+        return cls._noted[info.identity]
+
+    @classmethod
+    def _note(cls, info: CheckInfo, status: CheckStatus, detail: str) -> None:
+        cls._noted[info.identity] = CheckResult(info.identity, info.since, status, detail, info.advice)
+
+    @classmethod
+    def _excused(cls, found: CheckResult) -> CheckResult:
+        """The result in the light of `xfail`."""
+        reason = cls.xfail.get(found.identity)
+        if reason is None or found.status is CheckStatus.SKIPPED:
+            return found
+        if found.status is CheckStatus.FAILED:
+            status, detail = CheckStatus.XFAILED, f"{reason} ({found.detail})"
+        else:
+            status, detail = CheckStatus.FAILED, f"passes, yet xfail says: {reason}. Remove it from xfail"
+        return CheckResult(found.identity, found.since, status, detail, found.advice)
+
+    def _admit(self, info: CheckInfo) -> None:
+        """Skip a check that is newer than the plugin, or says nothing because of another one."""
+        why = ""
+        if int(info.since) > int(self.declared_api()):
+            why = f"new in plugin API {info.since}; the plugin is written for {self.declared_api()}"
+        for needed in info.needs:
+            found = self.result(needed)
+            if found.status is CheckStatus.FAILED:
+                why = why or f"not run: {needed} failed"
+            elif found.detail.startswith("not run:"):
+                why = why or found.detail
+        if why:
+            self._note(info, CheckStatus.SKIPPED, why)
+            raise SkipTest(why)
 
 
 def require(condition: object, message: str) -> None:
@@ -103,16 +230,3 @@ def require(condition: object, message: str) -> None:
     """
     if not condition:
         raise AssertionError(message)
-
-
-def find_spec(kind: type[SpecT], choice: "str | SpecT") -> SpecT:
-    """The spec that a contract's `choice` means: itself, or what the catalog finds by that name."""
-    spec = Catalog.discover().find(kind.role, choice).spec if isinstance(choice, str) else choice
-    require(isinstance(spec, kind), f"choice is a {type(spec).__name__}; expected a {kind.__name__}")
-    return spec  # type: ignore[return-value]
-
-
-def make(role: str, name: str, **settings: object) -> object:
-    """Build another choice, as `Setup.make` does in a run."""
-    spec = Catalog.discover().find(role, name).spec
-    return spec.factory(spec.settings.model_validate(settings), Setup(make, seed=1))

@@ -19,8 +19,9 @@ from unittest import SkipTest
 
 from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, PromptFile
 from slime_core.sample import Group, Status
-from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.contract import check, require
 from slime_core.testing.engine import CharTokenizer
+from slime_core.testing.role import SEED, RoleContract
 
 SAMPLES = 3
 """Samples in each group that the kit asks for."""
@@ -28,13 +29,12 @@ ROUNDS = 5
 """Draws that a check plays; with three groups each they cross the epochs of a small source."""
 
 
-class DataSourceContract(Contract):
+class DataSourceContract(RoleContract[DataSourceSpec]):
     """Inherit, name the data source, and give it rows it can read."""
 
+    kind = DataSourceSpec
     choice: ClassVar[str | DataSourceSpec]
     """The data source: a name for the catalog, or a spec."""
-    settings: ClassVar[Mapping[str, object]] = {}
-    """Its settings."""
     rows: ClassVar[Sequence[Mapping[str, object]]] = [{"input": f"{n} + 1 =", "label": str(n + 1)} for n in range(5)]
     """Rows of the prompt file, with the columns `input` and `label`."""
 
@@ -104,27 +104,23 @@ class DataSourceContract(Contract):
     @check("SRC-008")
     def test_an_epoch_holds_every_row_once(self) -> None:
         """Rows drawn more often than others weigh more in the training than the data says."""
-        if not self._spec.reads_prompt_data:
+        if not self.spec.reads_prompt_data:
             raise SkipTest("the source makes its own prompts")
         source = self._build()
         for epoch in range(2):
             rows = sorted(group.id.row for group in _draw(source, len(source)))
             require(rows == sorted(set(rows)), f"epoch {epoch} holds rows {rows}")
 
-    @functools.cached_property
-    def _spec(self) -> DataSourceSpec:
-        return find_spec(DataSourceSpec, self.choice)
-
     def _build(self) -> DataSource:
         setup = DataSourceSetup(
-            make,
-            seed=1,
-            prompts=self._prompts() if self._spec.reads_prompt_data else None,
+            self.make,
+            SEED,
+            prompts=self._prompts() if self.spec.reads_prompt_data else None,
             tokenizer=CharTokenizer(),
             n_samples_per_prompt=SAMPLES,
             shuffle=True,
         )
-        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), setup)
+        return self.spec.factory(self.validated(), setup)
 
     def _prompts(self) -> PromptFile:
         path = _scratch() / f"{type(self).__qualname__}.jsonl"

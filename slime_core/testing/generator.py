@@ -10,28 +10,26 @@ import asyncio
 import contextlib
 import inspect
 import itertools
-from collections.abc import Mapping
-from functools import cached_property
 from typing import ClassVar
 
 from slime_core.catalog import check_generated
-from slime_core.roles import FinishReason, GenerateContext, Generator, GeneratorSpec, Setup
+from slime_core.roles import FinishReason, GenerateContext, Generator, GeneratorSpec
 from slime_core.sample import Sample, Status
-from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.contract import check, require
 from slime_core.testing.engine import MAX_NEW_TOKENS, ScriptedEngine
+from slime_core.testing.role import RoleContract
 from slime_core.testing.samples import make_pending
 
 TIMEOUT_S = 10.0
 """How long a generator may take for one scripted sample."""
 
 
-class GeneratorContract(Contract):
+class GeneratorContract(RoleContract[GeneratorSpec]):
     """Inherit and name the generator."""
 
+    kind = GeneratorSpec
     choice: ClassVar[str | GeneratorSpec]
     """The generator: a name for the catalog, or a spec."""
-    settings: ClassVar[Mapping[str, object]] = {}
-    """Its settings."""
     prompts: ClassVar[tuple[str, str]] = ("What is 2 + 2?", "What is 3 + 4?")
     """Two prompts that it can work on."""
 
@@ -119,12 +117,8 @@ class GeneratorContract(Contract):
         require(not statuses, f"the engine failed, the samples are {', '.join(statuses)}; expected failed")
         require(pending == 0, f"{pending} tasks are still running after the engine failed")
 
-    @cached_property
-    def _spec(self) -> GeneratorSpec:
-        return find_spec(GeneratorSpec, self.choice)
-
     def _build(self) -> Generator:
-        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), Setup(make, seed=1))
+        return self.spec.factory(self.validated(), self.setup())
 
     def _pending(self, number: int = 0) -> Sample:
         return make_pending(prompt=self.prompts[number])

@@ -69,10 +69,15 @@ class PluginPackageContract(Contract):
 
     @check("PKG-006")
     def test_settings_have_defaults_and_a_schema(self) -> None:
-        """A choice works with its name alone, and its keys can be documented: plain types, a default for each."""
+        """Each key has a plain type and a default; one that must be given has a description: what to give."""
         for registered in self._choices():
-            registered.spec.settings()
-            json.dumps(registered.spec.settings.model_json_schema())
+            model = registered.spec.settings
+            json.dumps(model.model_json_schema())
+            required = {key: info for key, info in model.model_fields.items() if info.is_required()}
+            silent = [key for key, info in required.items() if not info.description]
+            require(not silent, f"{registered.qualified}: {', '.join(silent)} must be given, and nothing says what")
+            if not required:
+                model()
 
     @check("PKG-007")
     def test_the_readme_names_every_choice(self) -> None:

@@ -14,15 +14,15 @@ import inspect
 import threading
 import time
 from collections.abc import Mapping
-from functools import cached_property
 from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog import check_verdict
-from slime_core.roles import Reward, RewardContext, RewardSpec, Setup
+from slime_core.roles import Reward, RewardContext, RewardSpec
 from slime_core.sample import Sample
 from slime_core.score import Score, Verdict
-from slime_core.testing.contract import Contract, check, find_spec, make, require
+from slime_core.testing.contract import check, require
+from slime_core.testing.role import RoleContract
 
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)
 STALL_S = 0.25
@@ -44,13 +44,12 @@ HOSTILE: Mapping[str, str] = {
 """Responses that a policy may well produce while it learns."""
 
 
-class RewardContract(Contract):
+class RewardContract(RoleContract[RewardSpec]):
     """Inherit, name the reward, give it a good and a bad sample."""
 
+    kind = RewardSpec
     choice: ClassVar[str | RewardSpec]
     """The reward: a name for the catalog, or a spec."""
-    settings: ClassVar[Mapping[str, object]] = {}
-    """Its settings."""
     good: ClassVar[Sample]
     """A finished sample that it must like better than `bad`."""
     bad: ClassVar[Sample]
@@ -149,7 +148,7 @@ class RewardContract(Contract):
             try:
                 returned = self._answer(sample)
             except TimeoutError:
-                raise AssertionError(f"response {name!r}: no answer in {self._spec.timeout_s} s") from None
+                raise AssertionError(f"response {name!r}: no answer in {self.spec.timeout_s} s") from None
             except Exception as error:
                 raise AssertionError(f"response {name!r}: raised {type(error).__name__}: {error}") from error
             check_verdict(returned, plugin=type(self).__name__, sample=sample)
@@ -181,19 +180,15 @@ class RewardContract(Contract):
         returned = self._answer(sample)
         require(not isinstance(returned, Score), f"label None was scored: {returned}; expected Unscored(reason)")
 
-    @cached_property
-    def _spec(self) -> RewardSpec:
-        return find_spec(RewardSpec, self.choice)
-
     def _build(self) -> Reward:
-        return self._spec.factory(self._spec.settings.model_validate(dict(self.settings)), Setup(make, seed=1))
+        return cast(Reward, self.spec.factory(self.validated(), self.setup()))
 
     def _answer(self, sample: Sample) -> Verdict:
         """The verdict of a fresh reward in a fresh loop."""
         return asyncio.run(self._call(self._build(), copy.deepcopy(sample)))
 
     async def _call(self, reward: Reward, sample: Sample) -> Verdict:
-        async with asyncio.timeout(self._spec.timeout_s):
+        async with asyncio.timeout(self.spec.timeout_s):
             return await reward(sample, CONTEXT)
 
     def _stall(self) -> float:

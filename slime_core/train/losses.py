@@ -21,7 +21,7 @@ class PolicyLoss:
         self._dual = settings.eps_clip_c
 
     def __call__(self, batch: LossInput) -> LossOutput:
-        """Loss [T] and its metrics: pg_loss, pg_clipfrac, ppo_kl, entropy_loss, train_rollout_logprob_abs_diff."""
+        """Loss [T] and its metrics: pg_loss, pg_clipfrac, ppo_kl, entropy_loss."""
         difference_T = batch.log_probs_T - batch.old_log_probs_T
         ratio_T = difference_T.exp()
         plain_T = -ratio_T * batch.advantages_T
@@ -35,7 +35,6 @@ class PolicyLoss:
             "pg_clipfrac": (clipped_T > plain_T).float(),
             "ppo_kl": -difference_T,
             "entropy_loss": batch.entropy_T,
-            "train_rollout_logprob_abs_diff": difference_T.abs(),
         }
         return LossOutput(loss_T, metrics)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from slime_core.catalog import Catalog
+from slime_core.catalog import discover_in_worker
 from slime_core.roles import (
     Choice,
     RankSetup,
@@ -26,7 +26,7 @@ class RankHost:
 
     def __init__(self, rank: int, size: int, *, trainer: Choice, setup: RankSetup) -> None:
         """Find the trainer's plugin and build the rank."""
-        spec = Catalog.discover().find(trainer.role, trainer.name).spec
+        spec = discover_in_worker(setup.plugins, f"trainer {rank}").find(trainer.role, trainer.name).spec
         self._is_first = rank == 0
         self._rank: TrainerRank = cast(TrainerFactory, spec.factory)(rank, size, setup)
 

@@ -1,4 +1,4 @@
-"""Settings of the core's estimators and losses, without torch, for the catalog."""
+"""Settings of the core's estimators, losses and corrections, without torch, for the catalog."""
 
 from pydantic import Field, model_validator
 
@@ -23,4 +23,17 @@ class PolicyLossSettings(Settings):
     def _high_covers_low(self) -> "PolicyLossSettings":
         if self.eps_clip_high is not None and self.eps_clip_high < self.eps_clip:
             raise ValueError(f"eps_clip_high = {self.eps_clip_high} is below eps_clip = {self.eps_clip}")
+        return self
+
+
+class TisSettings(Settings):
+    """`[correction.tis]`, slime's flags."""
+
+    tis_clip: float = Field(2.0, gt=0.0, description="Upper bound of a token's importance weight.")
+    tis_clip_low: float = Field(0.0, ge=0.0, description="Lower bound of it.")
+
+    @model_validator(mode="after")
+    def _high_covers_low(self) -> "TisSettings":
+        if self.tis_clip < self.tis_clip_low:
+            raise ValueError(f"tis_clip = {self.tis_clip} is below tis_clip_low = {self.tis_clip_low}")
         return self

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.buffer import FifoBuffer, FifoFilter
-from slime_core.errors import CheckpointError, ContractError
+from slime_core.errors import CheckpointError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Selection
 from slime_core.sample import Group
 from slime_core.testing.samples import make_group
@@ -68,26 +68,6 @@ def test_the_filter_decides_what_leaves_and_what_is_dropped(data: st.DataObject,
     )
     assert buffer.evict(NOW) == {}
     assert len(buffer) == held - dropped
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (Selection([0, 1, 2]), "take at most 2"),
-        (Selection([0, 0]), "twice"),
-        (Selection([9]), "position 9"),
-        (Selection([0], [0]), "both"),
-        ([0], "expected a Selection"),
-    ],
-)
-def test_a_broken_choice_removes_nothing(answer: Selection, says: str) -> None:
-    chosen = Chosen()
-    chosen.answer = answer
-    buffer = make_buffer(chosen)
-    buffer.add(groups(3))
-    with pytest.raises(ContractError, match=rf"Chosen.*{says}"):
-        buffer.sample(2, NOW)
-    assert len(buffer) == 3
 
 
 @given(held=st.integers(0, 5), dropped=st.booleans())

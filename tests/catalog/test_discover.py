@@ -11,6 +11,7 @@ import pytest
 
 from slime_core.catalog import Catalog, PluginPhase, PluginState, PluginStatus, PluginWarning
 from slime_core.errors import PluginError
+from slime_core.roles import PluginSet
 
 Install = Callable[..., None]
 
@@ -56,7 +57,7 @@ def failure(expected: str) -> PluginStatus:
     with pytest.warns(PluginWarning, match=expected):
         catalog = Catalog.discover()
     assert "slime-reward-other/one" not in catalog.choices("reward")
-    assert all("slime-reward-other" not in text for text in (*catalog.lock(), *catalog.requirements))
+    assert all("slime-reward-other" not in text for text in (*catalog.plugin_set.expected, *catalog.requirements))
     return status_of(catalog)
 
 
@@ -68,7 +69,7 @@ def test_an_installed_plugin_offers_its_choices(install_plugin: Install) -> None
     assert found.origin.endswith("slime_reward_other.py:7")
     assert status_of(catalog).state is PluginState.LOADED
     assert "slime-reward-other==1.0" in catalog.requirements
-    assert catalog.lock()["slime-reward-other"] == {"dist": "slime-reward-other", "version": "1.0"}
+    assert catalog.plugin_set.expected["slime-reward-other"] == "1.0"
 
 
 def test_the_core_is_a_plugin_like_any_other() -> None:
@@ -80,7 +81,7 @@ def test_plugins_come_by_distribution_and_entry_point(install_plugin: Install) -
     for name, module in (("slime-zebra", "zebra"), ("Slime_Middle", "middle"), ("slime-a", "a")):
         install_plugin(name, {f"{module}.py": GOOD}, entry_points={module: module})
     names = [status.dist for status in Catalog.discover().statuses]
-    assert names == sorted(names)
+    assert names == ["slime-core", *sorted({*names} - {"slime-core"})]
     assert {"slime-a", "slime-middle", "slime-zebra"} < set(names)
 
 
@@ -139,6 +140,11 @@ def test_an_entry_point_to_the_wrong_module_is_refused(install_plugin: Install) 
         ("@hookimpl\nasync def slime_losses(): return []", "slime_losses is `async def`"),
         ("@hookimpl\ndef slime_run_end(event): yield", "slime_run_end holds a `yield`"),
         ("@hookimpl(wrapper=True)\ndef slime_run_end(event): yield", "slime_run_end is a wrapper"),
+        ("@hookimpl\nasync def slime_train_init(event): ...", "slime_train_init is `async def`; ranks have no event"),
+        ("@hookimpl\ndef slime_train_init(evnt): ...", "slime_train_init has no argument 'evnt': it may take event."),
+        ("@hookimpl\ndef slime_train_innit(event): ...", "Did you mean 'slime_train_init'?"),
+        ("@hookimpl\ndef slime_before_train_step(event): yield", "slime_before_train_step holds a `yield`"),
+        ("@hookimpl\ndef slime_correction(): yield", "Did you mean 'slime_corrections'?"),
         (
             "@hookimpl(specname='slime_runend')\ndef end(event): pass",
             "no hook 'slime_runend'. Did you mean 'slime_run_end'?",
@@ -154,12 +160,13 @@ def test_a_hook_that_would_never_work_is_refused(install_plugin: Install, hook: 
 
 
 def test_nothing_of_a_refused_plugin_stays(install_plugin: Install) -> None:
-    source = f"{GOOD}\n@hookimpl\ndef slime_run_end(): pass\n\n@hookimpl\ndef slime_losses(): return None\n"
+    watching = "\n@hookimpl\ndef slime_run_end(): pass\n\n@hookimpl\ndef slime_train_init(event): pass\n"
+    source = f"{GOOD}{watching}\n@hookimpl\ndef slime_losses(): return None\n"
     install(install_plugin, source)
     with pytest.warns(PluginWarning, match="slime_losses returned NoneType; yield specs"):
         catalog = Catalog.discover()
     assert all(registered.dist != "slime-reward-other" for registered in catalog.choices("reward").values())
-    assert catalog.listeners("slime_run_end") == ()
+    assert catalog.listeners("slime_run_end") == catalog.listeners("slime_train_init") == ()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +228,7 @@ def test_strict_raises_at_once(install_plugin: Install, monkeypatch: pytest.Monk
 
 def test_a_module_of_the_project_is_a_plugin_too(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(GOOD)
-    catalog = Catalog.discover(plugins=[f"{tmp_path}/mine.py"])
+    catalog = Catalog.discover(PluginSet(modules=(f"{tmp_path}/mine.py",)))
     found = catalog.find("reward", "one")
     assert (found.dist, found.plugin) == ("", f"{tmp_path}/mine.py")
     assert catalog.find("reward", found.qualified) is found
@@ -231,7 +238,7 @@ def test_a_module_of_the_project_is_a_plugin_too(tmp_path: Path) -> None:
 def test_a_module_that_was_asked_for_and_is_broken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module")
     with pytest.raises(PluginError, match=r"broken.py\): broken \(import\): .*No module named 'no_such_module'"):
-        Catalog.discover(plugins=[f"{tmp_path}/broken.py"])
+        Catalog.discover(PluginSet(modules=(f"{tmp_path}/broken.py",)))
 
 
 def test_a_plugin_can_be_loaded_twice(install_plugin: Install) -> None:

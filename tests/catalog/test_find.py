@@ -8,8 +8,9 @@ import pytest
 
 from slime_core import RewardContext, Settings, Setup
 from slime_core.catalog import Catalog, PluginWarning, Registered
+from slime_core.catalog._shapes import shape_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
-from slime_core.roles import BufferContext, BufferFilter, Selection
+from slime_core.roles import SPECS, BufferContext, BufferFilter, Selection
 from slime_core.testing import make_group, make_sample
 
 Install = Callable[..., None]
@@ -31,7 +32,7 @@ def slime_rewards():
 
 PROJECT = """
 from slime_core import RewardSpec, Score, Settings
-from slime_core.roles import Keep, Selection
+from slime_core.roles import BufferFilter, Keep, Selection
 
 
 class Limits(Settings):
@@ -89,11 +90,43 @@ class Newest:
 
 class NoSelect:
     pass
+
+
+class Inherits(BufferFilter):
+    pass
+
+
+def yields(sample, ctx):
+    yield Score(1.0)
+
+
+def one_batch(batch):
+    return batch
+
+
+def of_groups(groups, ctx):
+    return []
+
+
+async def of_group(samples, ctx):
+    return []
+
+
+class Log:
+    async def log(self, step, metrics): ...
+
+    async def close(self): ...
+
+
+class Static:
+    @staticmethod
+    async def __call__(sample, ctx):
+        return Score(1.0)
 """
 
 
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
+@pytest.fixture
+def catalog(project: Path) -> Catalog:
     return Catalog.discover()
 
 
@@ -137,7 +170,7 @@ def test_a_name_that_two_plugins_offer_must_be_qualified(install_plugin: Install
 @pytest.mark.parametrize(
     ("role", "name", "sentences"),
     [
-        ("reward", "mth", ["no reward 'mth'. Did you mean 'math'?", "Available: math (slime-reward-math 0.1.0)."]),
+        ("reward", "mth", ["no reward 'mth'. Did you mean 'math'?", "math (slime-reward-math 0.1.0)"]),
         ("buffer_filter", "filo", ["no buffer filter 'filo'. Did you mean 'fifo'?"]),
         (
             "reward",
@@ -214,6 +247,40 @@ def test_a_function_of_the_project_is_a_group_filter(catalog: Catalog, project: 
 
 
 @pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        ("reward", "plain"),
+        ("reward", "short"),
+        ("reward", "Static"),
+        ("group_reward", "of_groups"),
+        ("group_reward", "of_group"),
+        ("generator", "short"),
+        ("sample_filter", "of_groups"),
+        ("reward_shaper", "of_groups"),
+        ("advantage", "one_batch"),
+        ("loss", "one_batch"),
+        ("correction", "one_batch"),
+        ("tracker", "Log"),
+    ],
+)
+def test_every_role_takes_code_of_the_project(catalog: Catalog, project: Path, role: str, name: str) -> None:
+    found = catalog.find(role, f"./mine.py:{name}")
+    assert type(found.spec) is SPECS[role]
+    assert found.spec.name == name
+    assert found.origin.startswith(f"{project}/mine.py:")
+    assert built(found) is not None
+
+
+def test_the_shape_of_every_role_can_be_read_off_its_protocol() -> None:
+    for role in SPECS:
+        assert shape_of(role), role
+    assert [method.written(method.name) for method in shape_of("tracker")] == [
+        "async def log(step, metrics)",
+        "async def close()",
+    ]
+
+
+@pytest.mark.parametrize(
     ("role", "name", "error", "expected"),
     [
         ("reward", "./none.py:short", UnknownName, "no file ./none.py: looked for /"),
@@ -225,32 +292,30 @@ def test_a_function_of_the_project_is_a_group_filter(catalog: Catalog, project: 
             UnknownName,
             r"has no 'shrt'\. Did you mean 'short'\? It has Limits, short, plain",
         ),
-        ("reward", "./mine.py:plain", PluginError, "plain is not `async def`; a reward is `async def plain"),
         (
             "reward",
             "./mine.py:one_argument",
             PluginError,
-            r"one_argument\(sample\) cannot be called as `async def one_arg",
+            r"one_argument\(sample\) cannot be called as `def one_arg",
         ),
         ("reward", "./mine.py:NUMBER", PluginError, "NUMBER is a int; expected a function, a class or a spec"),
-        ("reward", "./mine.py:Newest", PluginError, "there is no Newest.__call__; a reward has `async def __call__"),
+        ("reward", "./mine.py:Newest", PluginError, "there is no Newest.__call__; a reward has `def __call__"),
         ("reward", "./mine.py:Three", PluginError, r"Three\(settings, setup, more\): expected no arguments or"),
         ("reward", "./mine.py:Unnamed", PluginError, "name 'NoSuchModel' is not defined"),
         ("reward", "./mine.py:_x", UnknownName, "has no '_x'"),
         ("group_filter", "./mine.py:SPEC", PluginError, "is a RewardSpec; expected a GroupFilterSpec"),
-        ("group_filter", "./mine.py:short", PluginError, r"short is `async def`; a group_filter is `def short"),
+        ("group_filter", "./mine.py:short", PluginError, r"short is `async def`; a group filter is `def short"),
         (
             "buffer_filter",
             "./mine.py:NoSelect",
             PluginError,
-            "there is no NoSelect.select; a buffer_filter has `def select",
+            "there is no NoSelect.select; a buffer filter has `def select",
         ),
-        (
-            "engine",
-            "./mine.py:Short",
-            UnknownName,
-            "which is possible for reward, generator, group_filter, buffer_filter",
-        ),
+        ("engine", "./mine.py:Short", PluginError, "Short is no EngineSpec; an engine needs one, which says which tra"),
+        ("tracker", "./mine.py:short", PluginError, r"short is a function; a tracker is a class with `async def log\("),
+        ("reward", "./mine.py:yields", PluginError, "yields holds a `yield`, so that calling it runs nothing"),
+        ("generator", "./mine.py:plain", PluginError, "plain is not `async def`; a generator is `async def plain"),
+        ("buffer_filter", "./mine.py:Inherits", PluginError, "there is no Inherits.select; a buffer filter has"),
         ("reward", "./broken.py:f", PluginError, r"broken\.py cannot be imported: ZeroDivisionError.*broken\.py:1"),
     ],
 )

@@ -7,7 +7,9 @@ import pytest
 
 from slime_core.catalog import Catalog, RunHooks
 from slime_core.errors import StopRun
-from slime_core.hookspecs import HOOK_OF_EVENT, RolloutStart, RunEnd, RunStart, WeightsPublished
+from slime_core.events import RolloutStart, RunEnd, RunStart, WeightsPublished
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.stats import PluginStats
 
 Install = Callable[..., None]
 
@@ -30,7 +32,7 @@ def hooks(install_plugin: Install) -> Callable[..., RunHooks]:
         for number, body in enumerate(bodies):
             files = {f"watch{number}.py": HEADER + body}
             install_plugin(f"slime-watch-{number}", files, entry_points={f"watch-{number}": f"watch{number}"})
-        return RunHooks(Catalog.discover(strict=True))
+        return RunHooks(Catalog.discover(strict=True), PluginStats())
 
     return made
 

@@ -72,7 +72,7 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
         ("--eval-interval 3", ["eval_interval has no effect here: give eval_prompt_data"]),
         ("--min-lr 1e-9", ["min_lr has no effect here"]),
         ("--apply-chat-template-kwargs {broken", ["apply_chat_template_kwargs = '{broken'", "valid dictionary"]),
-        ("--reward mth", ["no reward 'mth'. Did you mean 'math'?", "Available: math (slime-reward-math "]),
+        ("--reward mth", ["no reward 'mth'. Did you mean 'math'?", "math (slime-reward-math "]),
         ("--reward ./rewards.py:digit", ["digit"]),
         ("--reward ./nowhere.py:digits", ["nowhere.py"]),
         ("--reward math=much", ["--reward math=much: the weight after '=' must be a number"]),

@@ -13,7 +13,7 @@ from slime_core.cli.main import COMMANDS, cli, run_cli
 from slime_core.cli.run_options import collect_values, split_settings
 from slime_core.config import ALIASES, FAMILIES
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
-from slime_core.roles import SPECS
+from slime_core.roles import SELECTABLE
 
 Slime = Callable[..., Any]
 
@@ -49,7 +49,7 @@ def test_trains_help_shows_every_key_role_and_alias_with_range_and_default(
     monkeypatch.setenv("COLUMNS", "110")
     shown = slime("train", "--help").out
     keys = [key for family in FAMILIES.values() for key in family.model_fields]
-    for key in (*keys, *SPECS, *ALIASES):
+    for key in (*keys, *SELECTABLE, *ALIASES):
         flag = key.replace("_", "-")
         assert f"  --{flag} " in shown or f"  --[no-]{flag} " in shown
     assert "Groups trained on per rollout.  [1 or more; default: 32]" in shown

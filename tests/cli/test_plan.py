@@ -19,12 +19,20 @@ def test_json_names_plugin_version_place_and_settings_of_every_choice(project: P
     assert (math["plugin"], math["version"], math["weight"]) == ("slime-reward-math", "0.1.0", 0.25)
     assert digits["choice"] == "./rewards.py:digits"
     assert digits["origin"] == f"{project.root / 'rewards.py'}:5"
+    assert digits["isolation"] == "loop, unprotected"
     (loss,) = (row for row in described["choices"] if row["role"] == "loss")
     assert loss["settings"]["eps_clip"] == 0.3
     assert described["keys"]["rollout_batch_size"] == 4
     assert described["transport"] == "shared-buffer"
     assert described["architecture"] == "Qwen3ForCausalLM"
     assert described["unused"] == []
+
+
+def test_where_a_reward_runs_is_shown(project: Project, slime: Slime) -> None:
+    (project.root / "plain.py").write_text("def plain(sample, ctx): ...\n")
+    ran = slime("plan", "run.toml", "--reward", "./plain.py:plain")
+    assert ran.code == 0, ran.err
+    assert "process, 30 s, 1024 MiB" in ran.out
 
 
 def test_nothing_is_written(project: Project, slime: Slime) -> None:

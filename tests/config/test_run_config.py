@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, parse_config, parse_use
 from slime_core.config.families import FAMILY_OF_KEY
 from slime_core.errors import ConfigError
-from slime_core.roles import SPECS
+from slime_core.roles import SELECTABLE
 from slime_core.sample import Json
 
 LEAST: Mapping[str, Json] = {"hf_checkpoint": "m", "save": "s", "num_rollout": 3, "reward": {"use": "math"}}
@@ -26,14 +26,14 @@ def test_the_least_that_a_run_must_say() -> None:
     assert config.run.hf_checkpoint.name == "m"
     assert config.rollout.rollout_batch_size == 32
     assert config.roles["reward"].use == {"math": 1.0}
-    assert {role: dict(config.roles[role].use) for role in SPECS if role != "reward"} == {
+    assert {role: dict(config.roles[role].use) for role in SELECTABLE if role != "reward"} == {
         role: use for role, use in DEFAULT_USE.items() if role != "reward"
     }
 
 
 def test_every_key_belongs_to_one_family_and_is_no_role_and_no_alias() -> None:
     assert len(FAMILY_OF_KEY) == sum(len(family.model_fields) for family in FAMILIES.values())
-    assert not FAMILY_OF_KEY.keys() & (SPECS.keys() | ALIASES.keys())
+    assert not FAMILY_OF_KEY.keys() & ({*SELECTABLE} | ALIASES.keys())
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from slime_core.local.rank import LocalRank
 from slime_core.local.settings import LocalTrainerSettings
 from slime_core.roles import (
     Choice,
+    Draw,
     LauncherSetup,
     Optim,
+    PluginSet,
     RankSetup,
     Settings,
     StepResult,
@@ -28,6 +30,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.train.prepare import Preparation
 from slime_core.train.settings import GrpoSettings, PolicyLossSettings
 from slime_core.train.shared_buffer import open_half
 from slime_core.train.split import split_step
@@ -60,6 +63,8 @@ def rank_setup(model_dir: Path, tmp_path: Path, *, ranks: int = 1, per_token: bo
         optim=OPTIM,
         advantage=Choice("advantage", "grpo", "slime-core", GrpoSettings()),
         loss=Choice("loss", "policy_loss", "slime-core", PolicyLossSettings()),
+        correction=None,
+        plugins=PluginSet(),
         settings=LocalTrainerSettings(ranks=ranks, **trainer),
         rollout_temperature=1.0,
         calculate_per_token_loss=per_token,
@@ -101,8 +106,8 @@ GROUPS = [
 ]
 
 
-def batches(ranks: int) -> list[TrainBatch]:
-    return split_step(GROUPS, [1.0] * len(GROUPS), ranks)
+def batches(ranks: int, preparation: Preparation = Preparation()) -> list[TrainBatch]:  # noqa: B008  # frozen
+    return split_step(preparation.of(Draw(GROUPS, [1.0] * len(GROUPS)), rollout_id=0), ranks, rollout_id=0)
 
 
 def flat(rank: LocalRank) -> torch.Tensor:
@@ -142,7 +147,7 @@ def test_groups_of_equal_rewards_are_not_computed(model_dir: Path, tmp_path: Pat
 def test_an_empty_share_is_a_step_too(model_dir: Path, tmp_path: Path) -> None:
     rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
     before = flat(rank)
-    result = rank.train_step(split_step([], [], 1)[0])
+    result = rank.train_step(split_step([], 1, rollout_id=0)[0])
     assert (result.tokens, result.scalars["grad_norm"]) == (0, 0.0)
     assert torch.allclose(flat(rank), before, atol=1e-4)
 

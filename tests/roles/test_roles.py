@@ -48,7 +48,15 @@ def test_settings_forbid_unknown_keys_and_are_frozen() -> None:
 
 def test_every_role_knows_its_name() -> None:
     assert all(spec.role == role for role, spec in SPECS.items())
-    assert {role for role, spec in SPECS.items() if spec.many} == {"reward", "tracker"}
+    assert {role for role, spec in SPECS.items() if spec.many} == {
+        "reward",
+        "group_reward",
+        "sample_filter",
+        "reward_shaper",
+        "batch_transform",
+        "tracker",
+        "check",
+    }
 
 
 def test_a_pair_without_a_common_transport_is_refused() -> None:

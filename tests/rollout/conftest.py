@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pytest
 
-from slime_core.hookspecs import Event
+from slime_core.catalog.used import Used
+from slime_core.errors import UnknownName
+from slime_core.events import Event
+from slime_core.isolation import OnLoop
 from slime_core.roles import (
     FinishReason,
     GenerateOutput,
@@ -15,14 +19,26 @@ from slime_core.roles import (
     GroupFilter,
     Reward,
     RewardContext,
+    SampleFilter,
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import RewardUse, RolloutPolicy, Scheduler, SingleTurn
+from slime_core.rollout import (
+    Choices,
+    GeneratorUse,
+    GroupRewardUse,
+    RewardUse,
+    RolloutPolicy,
+    Scheduler,
+    Scoring,
+    SingleTurn,
+)
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
+from slime_core.stats import CallStats
 
 Answer = Callable[[GenerateRequest], Awaitable[GenerateOutput]]
+UseT = TypeVar("UseT")
 PROMPT_IDS = 1000
 """The id of prompt "7" is 1007."""
 
@@ -141,8 +157,34 @@ class Bench:
     events: list[Event] = field(default_factory=list)
 
 
+class ByName:
+    """What rows may name."""
+
+    def __init__(self, named: Mapping[str, RewardUse | GeneratorUse]) -> None:
+        self._named = named
+
+    def generator(self, name: str) -> GeneratorUse:
+        return self._find(name, GeneratorUse)
+
+    def reward(self, name: str) -> RewardUse:
+        return self._find(name, RewardUse)
+
+    def _find(self, name: str, kind: type[UseT]) -> UseT:
+        if not isinstance(found := self._named.get(name), kind):
+            raise UnknownName(f"no choice {name!r}")
+        return found
+
+
 def reward_use(reward: Reward, name: str = "r", weight: float = 1.0, timeout_s: float = 5.0) -> RewardUse:
-    return RewardUse(name, "tests", weight, reward, timeout_s)
+    calls = CallStats("reward", name, "tests")
+    return RewardUse(name, "tests", weight, OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+
+
+def generator_use(generator: Generator | GeneratorUse, timeout_s: float) -> GeneratorUse:
+    if isinstance(generator, GeneratorUse):
+        return generator
+    calls = CallStats("generator", "tests", "tests")
+    return GeneratorUse("tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
 
 
 @pytest.fixture
@@ -168,15 +210,19 @@ MakeBench = Callable[..., Bench]
 
 @pytest.fixture
 def make_bench() -> MakeBench:
-    """`make_bench(engine=..., rewards=[...], generator=..., group_filter=..., n=2, **policy_fields)`."""
+    """`make_bench(engine=..., rewards=[...], generator=..., group_filter=..., n=2, ..., **policy_fields)`."""
 
     def build(
         *,
         engine: ScriptedEngine | None = None,
         rewards: Sequence[RewardUse] | None = None,
-        generator: Generator | None = None,
+        group_rewards: Sequence[GroupRewardUse] = (),
+        generator: Generator | GeneratorUse | None = None,
         group_filter: GroupFilter | None = None,
+        sample_filters: Sequence[SampleFilter] = (),
+        named: Mapping[str, RewardUse | GeneratorUse] = {},
         n: int = 2,
+        sample_timeout_s: float = 600.0,
         **policy: object,
     ) -> Bench:
         engine = engine or ScriptedEngine()
@@ -190,11 +236,13 @@ def make_bench() -> MakeBench:
             source=source,
             engine=engine,
             tokenizer=tokenizer,
-            generator=generator or SingleTurn(),
-            generator_plugin="tests",
-            rewards=[reward_use(by_index)] if rewards is None else rewards,
-            group_filter=group_filter,
-            filter_plugin="tests",
+            choices=Choices(
+                generator_use(generator or SingleTurn(), sample_timeout_s),
+                Scoring([reward_use(by_index)] if rewards is None else rewards, group_rewards),
+                ByName(named),
+            ),
+            group_filter=None if group_filter is None else Used("filter", "tests", group_filter),
+            sample_filters=[Used(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],
             emit=emit,
         )
         return Bench(scheduler, engine, source, tokenizer, events)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import RolloutError
-from slime_core.hookspecs import SamplesDone
+from slime_core.events import SamplesDone
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, RewardContext, SamplingParams
 from slime_core.rollout import EvalResult, EvalSet, evaluate
 from slime_core.rollout.evaluate import pass_at_k

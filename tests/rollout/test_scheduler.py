@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slime_core.errors import ContractError, RolloutError, WorkerError
-from slime_core.hookspecs import GroupsDone, SamplesDone
+from slime_core.events import GroupsDone, SamplesDone
 from slime_core.roles import (
     Decision,
     Drop,

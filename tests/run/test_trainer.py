@@ -11,9 +11,10 @@ from safetensors.numpy import load_file
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, read_run_file, resolve
 from slime_core.local.launcher import LocalLauncher
-from slime_core.roles import LauncherSetup
+from slime_core.roles import Draw, LauncherSetup
 from slime_core.run import Trainer, TrainReport
 from slime_core.sample import Group, Json
+from slime_core.train.prepare import Preparation, TrainGroup
 
 Project = Any
 T = TypeVar("T")
@@ -46,6 +47,10 @@ def with_trainer(plan: Plan, scratch: Path, use: Callable[[Trainer], Awaitable[T
     return asyncio.run(main())
 
 
+def prepared(groups: list[Group], weight: float = 1.0) -> list[TrainGroup]:
+    return Preparation().of(Draw(groups, [weight] * len(groups)), rollout_id=0)
+
+
 def _nothing(role: str, name: str, **settings: object) -> object:
     raise LookupError(name)
 
@@ -55,7 +60,7 @@ def test_two_ranks_do_the_step_that_one_does(plan_of: Callable[..., Plan], group
     for ranks in (1, 2):
 
         async def step(trainer: Trainer, ranks: int = ranks) -> None:
-            reports.append(await trainer.train(groups, [1.0] * 4))
+            reports.append(await trainer.train(prepared(groups), rollout_id=0))
             await trainer.save(tmp_path / f"saved-{ranks}")
 
         with_trainer(plan_of(ranks), tmp_path / f"scratch-{ranks}", step)
@@ -71,7 +76,7 @@ def test_every_group_gets_a_score_and_one_without_differences_scores_zero(
     plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path
 ) -> None:
     async def step(trainer: Trainer) -> TrainReport:
-        return await trainer.train(groups, [1.0] * 4)
+        return await trainer.train(prepared(groups), rollout_id=0)
 
     report = with_trainer(plan_of(2, num_steps_per_rollout=2), tmp_path / "scratch", step)
     assert len(report.steps) == 2
@@ -83,13 +88,13 @@ def test_it_continues_from_what_it_saved(plan_of: Callable[..., Plan], groups: l
     plan = plan_of(1)
 
     async def two_steps(trainer: Trainer) -> TrainReport:
-        await trainer.train(groups, [1.0] * 4)
+        await trainer.train(prepared(groups), rollout_id=0)
         await trainer.save(tmp_path / "saved")
-        return await trainer.train(groups[::-1], [1.0] * 4)
+        return await trainer.train(prepared(groups[::-1]), rollout_id=0)
 
     async def second_step(trainer: Trainer) -> TrainReport:
         await trainer.load(tmp_path / "saved")
-        return await trainer.train(groups[::-1], [1.0] * 4)
+        return await trainer.train(prepared(groups[::-1]), rollout_id=0)
 
     whole = with_trainer(plan, tmp_path / "whole", two_steps)
     continued = with_trainer(plan, tmp_path / "continued", second_step)
@@ -100,7 +105,7 @@ def test_a_group_of_weight_zero_teaches_nothing(
     plan_of: Callable[..., Plan], groups: list[Group], tmp_path: Path
 ) -> None:
     async def step(trainer: Trainer) -> TrainReport:
-        return await trainer.train(groups[:1], [0.0])
+        return await trainer.train(prepared(groups[:1], 0.0), rollout_id=0)
 
     report = with_trainer(plan_of(1), tmp_path / "scratch", step)
     assert report.steps[0]["train/grad_norm"] == 0.0

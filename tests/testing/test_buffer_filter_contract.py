@@ -6,7 +6,7 @@ import pytest
 
 from slime_core import Group, Settings, Setup
 from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection
-from slime_core.testing import BufferFilterContract
+from slime_core.testing import BufferFilterContract, CheckStatus
 
 
 class NewestFirst:
@@ -69,7 +69,7 @@ def contract_of(kind: Callable[[], object]) -> type[BufferFilterContract]:
 
 
 def failing(kind: Callable[[], object]) -> set[str]:
-    return {result.identity for result in contract_of(kind).report() if not result.passed}
+    return {result.identity for result in contract_of(kind).report() if result.status is CheckStatus.FAILED}
 
 
 def test_every_check_has_a_mutant() -> None:

@@ -2,8 +2,11 @@ import unittest
 
 import pytest
 
-from slime_core.testing import CheckResult, Contract, ContractViolation
+from slime_core import RewardContext, RewardSpec, Sample, Score
+from slime_core.testing import CheckResult, CheckStatus, Contract, ContractViolation, RewardContract
 from slime_core.testing.contract import check, require
+
+PASSED, FAILED, SKIPPED, XFAILED = CheckStatus
 
 
 class Sound(Contract):
@@ -21,9 +24,29 @@ class Sound(Contract):
             raise unittest.SkipTest("nothing to see")
         require(10 // self.value, f"value is {self.value}")
 
+    @check("TST-003", needs=("TST-002",))
+    def test_square(self) -> None:
+        """Use a square."""
+        require(self.value == 1, f"value is {self.value}")
+
+    @check("TST-004", since="2")
+    def test_even(self) -> None:
+        """Use an even value."""
+        require(self.value % 2 == 0, f"value is {self.value}")
+
+
+def statuses(contract: type[Contract]) -> list[CheckStatus]:
+    return [result.status for result in contract.report()]
+
+
+def details(contract: type[Contract]) -> dict[str, str]:
+    return {result.identity: result.detail for result in contract.report()}
+
 
 def test_checks_are_listed_by_number() -> None:
-    assert Sound.checks() == {"TST-001": "test_small", "TST-002": "test_positive"}
+    assert list(Sound.checks()) == ["TST-001", "TST-002", "TST-003", "TST-004"]
+    info = Sound.checks()["TST-001"]
+    assert (info.method, info.title, info.since, info.advice) == ("test_small", "small", "1", "Use a small value.")
 
 
 def test_a_failure_says_its_number_and_how_to_fix_it() -> None:
@@ -38,22 +61,118 @@ def test_what_a_plugin_raises_is_a_failure_of_the_check() -> None:
     class Text(Sound):
         value = "1"  # type: ignore[assignment]
 
-    first = Text.report()[0]
-    assert first.detail.startswith("TST-001: TypeError: unsupported operand")
+    assert details(Text)["TST-001"].startswith("TypeError: unsupported operand")
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), RuntimeError("no")])
+def test_a_plugin_that_exits_does_not_end_the_report(error: BaseException) -> None:
+    class Exits(Contract):
+        @check("TST-001")
+        def test_it(self) -> None:
+            """Stay."""
+            raise error
+
+    assert statuses(Exits) == [FAILED]
 
 
 def test_the_report_needs_no_pytest() -> None:
     class Zero(Sound):
         value = 0
 
-    skipped = CheckResult("TST-001", passed=True, detail="nothing to see")
-    failed = CheckResult("TST-002", passed=False, detail="TST-002: value is 0\nUse a positive value.")
-    assert Zero.report() == (skipped, failed)
+    assert Zero.report() == (
+        CheckResult("TST-001", "1", SKIPPED, "nothing to see", "Use a small value."),
+        CheckResult("TST-002", "1", FAILED, "value is 0", "Use a positive value."),
+        CheckResult("TST-003", "1", SKIPPED, "not run: TST-002 failed", "Use a square."),
+        CheckResult("TST-004", "2", SKIPPED, "new in plugin API 2; the plugin is written for 1", "Use an even value."),
+    )
+
+
+def test_a_check_is_active_from_its_api_version_on() -> None:
+    class Newer(Sound):
+        api = "2"
+
+    assert details(Newer)["TST-004"] == "value is 1"
 
 
 def test_a_check_is_not_replaced() -> None:
-    with pytest.raises(TypeError, match=r"Weak\.test_positive replaces check TST-002"):
+    with pytest.raises(TypeError, match=r"Weak\.test_positive replaces check TST-002.*xfail = {\"TST-002\": \"why\"}"):
 
         class Weak(Sound):
             def test_positive(self) -> None:
                 pass
+
+
+def test_a_known_failure_is_excused_by_its_reason() -> None:
+    class Excused(Sound):
+        value = -1
+        xfail = {"TST-002": "values are negative here"}  # noqa: RUF012
+
+    results = {result.identity: result for result in Excused.report()}
+    assert (results["TST-002"].status, results["TST-003"].status) == (XFAILED, FAILED)
+    assert results["TST-002"].detail == "values are negative here (value is -1)"
+
+
+def test_an_excuse_that_is_no_longer_needed_is_a_failure() -> None:
+    class Stale(Sound):
+        xfail = {"TST-002": "values are negative here"}  # noqa: RUF012
+
+    assert details(Stale)["TST-002"] == "passes, yet xfail says: values are negative here. Remove it from xfail"
+    assert statuses(Stale)[1] is FAILED
+
+
+@pytest.mark.parametrize(
+    ("excuses", "message"),
+    [
+        ({"TST-020": "why"}, "there is no check 'TST-020'. Did you mean 'TST-00"),
+        ({"TST-002": " "}, "give a reason for TST-002"),
+    ],
+)
+def test_an_excuse_names_a_check_and_a_reason(excuses: dict[str, str], message: str) -> None:
+    with pytest.raises(TypeError) as error:
+        type("Excused", (Sound,), {"xfail": excuses})
+    assert message in str(error.value)
+
+
+def test_what_only_the_author_can_tell_is_skipped_without_one() -> None:
+    class Asks(Contract):
+        answer: int | None = None
+
+        @check("TST-001")
+        def test_it(self) -> None:
+            """Set it."""
+            require(self.own("answer", self.answer) == 42, "another answer")
+
+    class Alone(Asks):
+        automatic = True
+
+    class Answered(Asks):
+        answer = 42
+
+    assert details(Asks) == {"TST-001": "set `answer` on Asks"}
+    assert details(Alone) == {"TST-001": "needs the author's `answer`: inherit Asks and set it"}
+    assert statuses(Alone) + statuses(Answered) == [SKIPPED, PASSED]
+
+
+SLIME_API = "7"
+
+
+async def reward(sample: Sample, ctx: RewardContext) -> Score:
+    return Score(0.0)
+
+
+def test_the_declared_api_is_that_of_the_factorys_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    class Subject(RewardContract):
+        choice = RewardSpec.from_function("subject", reward)
+
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
+    assert Subject().declared_api() == "7"
+
+
+def _this_module() -> object:
+    import types
+
+    module = types.ModuleType(__name__)
+    module.__dict__["SLIME_API"] = SLIME_API
+    return module

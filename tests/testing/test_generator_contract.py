@@ -7,7 +7,7 @@ import pytest
 
 from slime_core import Sample, Settings, Setup, Status
 from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GeneratorSpec
-from slime_core.testing import CharTokenizer, GeneratorContract, ScriptedEngine, make_pending
+from slime_core.testing import CharTokenizer, CheckStatus, GeneratorContract, ScriptedEngine, make_pending
 
 STATUS = {
     FinishReason.STOP: Status.COMPLETED,
@@ -153,7 +153,7 @@ def contract_of(kind: type[OneTurn]) -> type[GeneratorContract]:
 
 
 def failing(kind: type[OneTurn]) -> set[str]:
-    return {result.identity for result in contract_of(kind).report() if not result.passed}
+    return {result.identity for result in contract_of(kind).report() if result.status is CheckStatus.FAILED}
 
 
 @pytest.mark.parametrize("kind", [OneTurn, TwoTurns, FansOut])

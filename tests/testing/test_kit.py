@@ -34,7 +34,8 @@ def test_a_fixture(make_sample):
 
 @pytest.mark.parametrize("name", slime_core.testing.__all__)
 def test_every_public_name_can_be_had(name: str) -> None:
-    assert getattr(slime_core.testing, name).__name__ == name
+    value = getattr(slime_core.testing, name)
+    assert name.isupper() or value.__name__ == name
 
 
 def test_another_name_is_an_attribute_error() -> None:
@@ -86,3 +87,15 @@ def test_an_installed_plugin_is_found_and_forgotten(install_plugin: Callable[...
 def test_it_is_not_found_any_more() -> None:
     assert "slime-watch-end" not in {status.dist for status in Catalog.discover().statuses}
     assert "watch_end" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("excused", "outcome"),
+    [("REW-011", "11 passed, 1 xfailed"), ("REW-003", "2 failed, 10 passed")],
+)
+def test_a_known_failure_is_expected_by_pytest(tmp_path: Path, excused: str, outcome: str) -> None:
+    (tmp_path / "test_short.py").write_text(THIRD_PARTY.format(capability=f'xfail = {{"{excused}": "known"}}'))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_short.py"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert outcome in printed
+    assert ("[XPASS(strict)] known" in printed) == (excused == "REW-003")

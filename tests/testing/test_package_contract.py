@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_core.testing import PluginPackageContract
+from slime_core.testing import CheckStatus, PluginPackageContract
 
 MODULE = """
 from slime_core import RewardSpec, Score, Settings, Setup, hookimpl
@@ -33,7 +33,7 @@ class Subject(PluginPackageContract):
 
 
 def failing() -> set[str]:
-    return {result.identity for result in Subject.report() if not result.passed}
+    return {result.identity for result in Subject.report() if result.status is CheckStatus.FAILED}
 
 
 @pytest.fixture

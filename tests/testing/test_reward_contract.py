@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup, Unscored, Verdict
-from slime_core.testing import RewardContract, make_sample
+from slime_core.testing import CheckStatus, RewardContract, make_sample
 
 Function = Callable[[Sample, RewardContext], Coroutine[object, object, Verdict]]
 
@@ -28,7 +28,7 @@ def contract_of(spec: RewardSpec) -> type[RewardContract]:
 
 
 def failing(contract: type[RewardContract]) -> set[str]:
-    return {result.identity for result in contract.report() if not result.passed}
+    return {result.identity for result in contract.report() if result.status is CheckStatus.FAILED}
 
 
 def spec_of(function: Function) -> RewardSpec:
@@ -174,8 +174,8 @@ def test_a_reward_is_called_with_its_own_time_limit() -> None:
         return sleeps
 
     spec = RewardSpec("sleeps", factory, timeout_s=0.05)  # type: ignore[arg-type]
-    (found,) = (result for result in contract_of(spec).report() if not result.passed)
-    assert found.detail.startswith("REW-009: response 'nothing': no answer in 0.05 s")
+    (found,) = (result for result in contract_of(spec).report() if result.status is CheckStatus.FAILED)
+    assert found.detail.startswith("response 'nothing': no answer in 0.05 s")
 
 
 def test_a_reward_may_wrap_another_one() -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.roles import TrainBatch
+from slime_core.roles import Draw, TrainBatch
 from slime_core.sample import Group, GroupId, Sample
+from slime_core.train.prepare import Preparation, TrainGroup
 from slime_core.train.split import split_step, steps_of
 
 
@@ -40,6 +41,14 @@ def groups_of(draw: st.DrawFn) -> list[Group]:
             group.freeze()
         groups.append(group)
     return groups
+
+
+def split(groups: list[Group], ranks: int, weights: list[float] | None = None) -> list[TrainBatch]:
+    return split_step(prepared(groups, weights), ranks, rollout_id=7)
+
+
+def prepared(groups: list[Group], weights: list[float] | None = None) -> list[TrainGroup]:
+    return Preparation().of(Draw(groups, weights or [1.0] * len(groups)), rollout_id=7)
 
 
 def unpack(batch: TrainBatch) -> list[tuple[object, ...]]:
@@ -89,14 +98,14 @@ def test_every_scored_sample_arrives_once_with_its_own_columns(
     groups: list[Group], ranks: int, data: st.DataObject
 ) -> None:
     weights = [data.draw(st.sampled_from([1.0, 0.5])) for _ in groups]
-    batches = split_step(groups, weights, ranks)
+    batches = split(groups, ranks, weights)
     assert len(batches) == ranks
     assert Counter(each for batch in batches for each in unpack(batch)) == Counter(expected(groups, weights))
 
 
 @given(groups=groups_of(), ranks=st.integers(1, 4))
 def test_groups_are_whole_in_order_and_samples_of_a_prompt_are_neighbours(groups: list[Group], ranks: int) -> None:
-    batches = split_step(groups, [1.0] * len(groups), ranks)
+    batches = split(groups, ranks)
     places = [set(batch.group_index_S) for batch in batches]
     assert sum(map(len, places)) == len(set[int]().union(*places))
     for batch in batches:
@@ -111,19 +120,19 @@ def test_groups_are_whole_in_order_and_samples_of_a_prompt_are_neighbours(groups
 
 @given(groups=groups_of(), ranks=st.integers(1, 4))
 def test_denominators_count_the_whole_step(groups: list[Group], ranks: int) -> None:
-    batches = split_step(groups, [1.0] * len(groups), ranks)
+    batches = split(groups, ranks)
     masks = [mask for batch in batches for _, _, _, mask, *_ in unpack(batch)]
     trained = [sum(mask) for mask in masks]  # type: ignore[call-overload]
     for batch in batches:
         assert batch.step_tokens == sum(trained)
         assert batch.step_samples == sum(count > 0 for count in trained)
+        assert batch.rollout_id == 7
 
 
 @given(groups=groups_of(), ranks=st.integers(1, 4))
 def test_the_split_is_a_function_of_the_step(groups: list[Group], ranks: int) -> None:
     again = [Group.from_dict(group.to_dict()) for group in groups]
-    weights = [1.0] * len(groups)
-    assert split_step(groups, weights, ranks) == split_step(again, weights, ranks)
+    assert split(groups, ranks) == split(again, ranks)
 
 
 def made(draw: int, lengths: list[int], rewards: list[float]) -> Group:
@@ -142,7 +151,7 @@ def made(draw: int, lengths: list[int], rewards: list[float]) -> Group:
 def test_ranks_differ_by_the_longest_group_at_most(lengths: list[list[int]], ranks: int) -> None:
     """Twice: among groups that have something to learn, and among the others."""
     groups = [made(draw, each, [0.0, float(draw % 2)]) for draw, each in enumerate(lengths)]
-    batches = split_step(groups, [1.0] * len(groups), ranks)
+    batches = split(groups, ranks)
     for parity in (0, 1):
         load = [
             sum(3 + sum(lengths[number]) for number in set(batch.group_index_S) if number % 2 == parity)
@@ -165,24 +174,24 @@ def test_tokens_are_balanced(prompts: list[int], responses: list[int], shares: l
         for sample in group.samples:
             sample.tokens = [1] * prompt + [5] * response
         groups.append(group)
-    batches = split_step(groups, [1.0] * 4, 2)
+    batches = split(groups, 2)
     assert [sorted(set(batch.group_index_S)) for batch in batches] == shares
 
 
 def test_more_ranks_than_groups_leave_empty_batches() -> None:
-    batches = split_step([made(0, [2, 3], [0.0, 1.0])], [1.0], 3)
+    batches = split([made(0, [2, 3], [0.0, 1.0])], 3)
     assert [len(batch.rewards_S) for batch in batches] == [2, 0, 0]
     assert {batch.step_tokens for batch in batches} == {5}
 
 
 def test_one_prompt_drawn_twice_stays_with_its_groups() -> None:
-    [batch] = split_step([made(0, [1, 1], [0.0, 1.0]), made(1, [1, 1], [0.0, 1.0])], [1.0, 1.0], 1)
+    [batch] = split([made(0, [1, 1], [0.0, 1.0]), made(1, [1, 1], [0.0, 1.0])], 1)
     assert list(batch.prompt_index_S) == [0, 0, 1, 1]
     assert batch.prompts_P == ((1, 2, 3), (1, 2, 3))
 
 
 def test_an_empty_response_counts_in_its_groups_normalisation() -> None:
-    [batch] = split_step([made(0, [0, 2], [0.0, 1.0]), made(1, [0, 0], [0.0, 1.0])], [1.0, 1.0], 1)
+    [batch] = split([made(0, [0, 2], [0.0, 1.0]), made(1, [0, 0], [0.0, 1.0])], 1)
     assert list(batch.rewards_S) == [0.0, 1.0]
     assert list(batch.response_lengths_S) == [0, 2]
     assert batch.step_samples == 1
@@ -191,10 +200,10 @@ def test_an_empty_response_counts_in_its_groups_normalisation() -> None:
 @given(count=st.integers(0, 12), num_steps=st.integers(1, 5))
 def test_groups_are_dealt_to_steps_in_turn(count: int, num_steps: int) -> None:
     groups = [made(draw, [1], [0.0]) for draw in range(count)]
-    steps = list(steps_of(groups, [float(draw) for draw in range(count)], num_steps))
-    dealt = [[group.id.draw for group in share] for share, _ in steps]
+    steps = list(steps_of(prepared(groups, [float(draw) for draw in range(count)]), num_steps))
+    dealt = [[each.group.id.draw for each in share] for share in steps]
     assert dealt == [list(range(step, count, num_steps)) for step in range(min(num_steps, count))]
-    assert [list(weights) for _, weights in steps] == dealt
+    assert [[each.weight for each in share] for share in steps] == dealt
 
 
 def test_splitting_needs_no_torch() -> None:
@@ -205,4 +214,4 @@ def test_splitting_needs_no_torch() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_no_groups_make_empty_batches(ranks: int) -> None:
-    assert [len(batch.tokens_T) for batch in split_step([], [], ranks)] == [0] * ranks
+    assert [len(batch.tokens_T) for batch in split([], ranks)] == [0] * ranks

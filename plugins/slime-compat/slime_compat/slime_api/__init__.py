@@ -1,0 +1,54 @@
+"""slime_api: the few modules of slime that functions import, so that they load where slime is not installed.
+
+`from slime.utils.types import Sample` then means `slime_compat.slime_api.types`. A real slime always wins. Asked for
+anything else, the import says what there is.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_PACKAGES = ("slime", "slime.utils", "slime.rollout", "slime.rollout.filter_hub")
+_MODULES = {
+    "slime.utils.types": "types",
+    "slime.utils.http_utils": "http_utils",
+    "slime.rollout.sglang_rollout": "sglang_rollout",
+    "slime.rollout.data_source": "data_source",
+    "slime.rollout.filter_hub.base_types": "base_types",
+}
+
+
+def offer_slime() -> None:
+    """Make the modules importable as `slime.…`, unless slime is installed."""
+    if "slime" not in sys.modules and importlib.util.find_spec("slime") is None:
+        sys.meta_path.append(_SlimeFinder())
+
+
+class _SlimeFinder(MetaPathFinder, Loader):
+    """Finds `slime.…` in this package."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name in _PACKAGES:
+            return ModuleSpec(name, self, is_package=True)
+        if name in _MODULES:
+            return ModuleSpec(name, self)
+        if name.startswith("slime."):
+            listed = ", ".join(_MODULES)
+            raise ModuleNotFoundError(
+                f"slime is not installed, and slime-compat has no {name}; it has {listed}", name=name
+            )
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        if spec.name in _MODULES:
+            return importlib.import_module(f"{__name__}.{_MODULES[spec.name]}")
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to run: the module was imported under its own name."""

@@ -1,0 +1,114 @@
+"""SlimeDataSource: a class for `--data-source-path` as a data source, its state kept in the run's checkpoints.
+
+slime's sources write files below `args.save` and read them below `args.load`; here both are a scratch directory, whose
+files travel inside the checkpoint.
+"""
+
+import base64
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from slime_compat.arguments import Arguments
+from slime_compat.function import load
+from slime_compat.settings import FunctionSettings
+from slime_compat.slime_api.types import to_core
+from slime_core import Group, GroupId, Sample
+from slime_core.errors import ContractError
+from slime_core.roles import DataSourceSetup
+from slime_core.sample import Json
+
+SLOT = 0
+"""The rollout number under which the state is written; a checkpoint has one."""
+
+
+class _Source(Protocol):
+    """slime's data source, as it is called."""
+
+    def get_samples(self, num_samples: int) -> list[list[Sample]]: ...
+    def add_samples(self, samples: list[list[Sample]]) -> None: ...
+    def save(self, rollout_id: int) -> None: ...
+    def load(self, rollout_id: int | None = None) -> None: ...
+    def __len__(self) -> int: ...
+
+
+class SlimeDataSource:
+    """A data source around slime's."""
+
+    def __init__(self, settings: FunctionSettings, setup: DataSourceSetup) -> None:
+        """Build the class with `args`.
+
+        Raises:
+            PluginError: it cannot be built as slime builds it.
+        """
+        self._path = settings.path
+        build = load(settings.path, ("args",), is_async=None)
+        folder = tempfile.mkdtemp(prefix="slime-compat-")
+        # A role without a `close`: the directory goes with the object, or with the process.
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._scratch = Path(folder)
+        known = {"n_samples_per_prompt": setup.n_samples_per_prompt, "rollout_seed": setup.seed}
+        places = {"save": folder, "load": folder, "rollout_global_dataset": True}
+        self._args = Arguments({**known, **settings.args, **places}, "data_source.source")
+        self._source = cast(_Source, build(self._args))
+        self._drawn = 0
+        self._returned: list[Group] = []
+
+    async def draw(self, count: int) -> list[Group]:
+        """Returned groups first, then slime's.
+
+        Raises:
+            ContractError: the source came up short, or gave something else than groups of samples.
+        """
+        first, self._returned = self._returned[:count], self._returned[count:]
+        missing = count - len(first)
+        return first + (self._groups(missing) if missing else [])
+
+    def _groups(self, count: int) -> list[Group]:
+        given: object = self._source.get_samples(count)
+        if not isinstance(given, list) or len(given) != count:
+            found = len(given) if isinstance(given, list) else f"a {type(given).__name__}"
+            raise ContractError(f"{self._path}.get_samples({count}) gave {found}; slime would train on a short batch")
+        return [self._group(samples) for samples in given]
+
+    def _group(self, samples: Sequence[object]) -> Group:
+        if not samples or not all(isinstance(sample, Sample) for sample in samples):
+            raise ContractError(f"{self._path}.get_samples must give lists of slime's Sample")
+        number, self._drawn = self._drawn, self._drawn + 1
+        made = [to_core(sample) for sample in samples if isinstance(sample, Sample)]
+        for index, sample in enumerate(made):
+            sample.group_index, sample.index = number, index
+            sample.rollout_id = number * len(made) + index
+        return Group(GroupId(self._path, 0, number, number), made)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """Keep groups for the next draw; slime's own `add_samples` would lose their identity."""
+        self._returned.extend(groups)
+
+    def state_dict(self) -> dict[str, Json]:
+        """The source's files, and what was drawn and returned."""
+        self._source.save(SLOT)
+        folder = self._scratch
+        files: dict[str, Json] = {
+            str(path.relative_to(folder)): base64.b64encode(path.read_bytes()).decode()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        return {"files": files, "drawn": self._drawn, "returned": [group.to_dict() for group in self._returned]}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Write the files back and let the source read them."""
+        for name, content in cast("dict[str, str]", state["files"]).items():
+            path = self._scratch / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(base64.b64decode(content))
+        self._drawn = cast(int, state["drawn"])
+        self._returned = [Group.from_dict(each) for each in cast("list[dict[str, Json]]", state["returned"])]
+        self._source.load(SLOT)
+
+    def __len__(self) -> int:
+        """Prompts of an epoch."""
+        return len(self._source)

@@ -1,0 +1,43 @@
+"""load: what slime finds out in the middle of a run is found before it."""
+
+from pathlib import Path
+
+import pytest
+
+from slime_compat.function import load
+from slime_core.errors import PluginError
+
+CALL = ("args", "sample")
+
+
+def test_a_dotted_path_and_a_file_name_the_same_function(path: str) -> None:
+    dotted = load(f"{path}custom_rm", CALL, is_async=True)
+    file = Path(__file__).parent / "written_for_slime.py"
+    assert load(f"{file}:custom_rm", CALL, is_async=True).__code__.co_code == dotted.__code__.co_code
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("custom_rn", "has no 'custom_rn'. Did you mean 'custom_rm'"),
+        ("rm_that_is_not_async", "must be `async def`: slime awaits it"),
+        ("rm_of_three", r"cannot be called as slime does: f\(args, sample\)"),
+        ("math", "is a module; slime calls it as"),
+    ],
+)
+def test_what_slime_could_not_call_is_refused_at_once(path: str, name: str, told: str) -> None:
+    with pytest.raises(PluginError, match=told):
+        load(f"{path}{name}", CALL, is_async=True)
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(PluginError, match="No module named 'nowhere'"):
+        load("nowhere.rm", CALL, is_async=True)
+    with pytest.raises(PluginError, match=r"there is no file nowhere\.py"):
+        load("nowhere.py:rm", CALL, is_async=True)
+
+
+def test_a_module_of_slime_that_is_not_offered_says_what_is(path: str) -> None:
+    load(f"{path}custom_rm", CALL, is_async=True)
+    with pytest.raises(ModuleNotFoundError, match=r"slime-compat has no slime\.ray; it has slime\.utils\.types"):
+        __import__("slime.ray.rollout")

@@ -1,0 +1,78 @@
+"""Custom generate functions: slime's calls, by HTTP or not, reach the run's own engine."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from slime_compat.generator import SlimeGenerate
+from slime_compat.settings import GenerateSettings
+from slime_core import Sample, Status
+from slime_core.errors import ContractError
+from slime_core.roles import FinishReason
+from slime_core.testing import ScriptedEngine, make_pending
+
+
+def run(path: str, engine: ScriptedEngine | None = None, *, evaluation: bool = False) -> list[Sample]:
+    engine = engine or ScriptedEngine()
+    generator = SlimeGenerate(GenerateSettings(path=path))
+    context = replace(engine.context(), evaluation=evaluation)
+    return asyncio.run(generator(make_pending(prompt="ab"), context))
+
+
+def test_a_function_that_posts_to_the_router_is_served_by_the_engine(path: str) -> None:
+    engine = ScriptedEngine()
+    (sample,) = run(f"{path}custom_generate", engine)
+    assert type(sample) is Sample
+    assert not list(sample.problems())
+    assert [call.prompt for call in engine.calls] == [(97, 98)]
+    assert tuple(sample.tokens) == (97, 98, *engine.calls[0].output)
+    assert sample.rollout_log_probs == [-0.25] * 4
+    assert (sample.weight_versions, sample.status) == (["7"], Status.COMPLETED)
+
+
+def test_the_finish_reason_arrives(path: str) -> None:
+    (sample,) = run(f"{path}custom_generate", ScriptedEngine(finish=FinishReason.LENGTH))
+    assert sample.status is Status.TRUNCATED
+
+
+@pytest.mark.parametrize("evaluation", [True, False])
+def test_evaluation_is_passed_to_who_names_it(path: str, *, evaluation: bool) -> None:
+    (sample,) = run(f"{path}generate_that_is_told_of_evaluation", evaluation=evaluation)
+    assert sample.metadata["evaluated"] is evaluation
+    assert not list(sample.problems())
+
+
+def test_several_samples_of_one_rollout_are_several(path: str) -> None:
+    made = run(f"{path}generate_twice")
+    assert len(made) == 2
+    assert {sample.rollout_id for sample in made} == {0}
+    assert not [problem for sample in made for problem in sample.problems()]
+
+
+def test_samples_generated_at_once_have_endpoints_of_their_own(path: str) -> None:
+    generator = SlimeGenerate(GenerateSettings(path=f"{path}custom_generate"))
+    engine = ScriptedEngine()
+
+    async def together() -> list[list[Sample]]:
+        prompts = [make_pending(prompt=chr(97 + number), index=number) for number in range(20)]
+        return await asyncio.gather(*(generator(prompt, engine.context()) for prompt in prompts))
+
+    for number, (sample,) in enumerate(asyncio.run(together())):
+        assert sample.tokens[0] == 97 + number
+        assert sample.response[0] == chr(97 + (97 + number) % 26)
+
+
+def test_what_the_engine_role_lacks_is_refused_and_not_repeated(path: str) -> None:
+    with pytest.raises(RuntimeError, match=r"answered 400: .*stop strings are not served; give stop_token_ids"):
+        run(f"{path}generate_with_a_stop_string")
+
+
+def test_a_response_without_log_probs_is_refused(path: str) -> None:
+    with pytest.raises(ContractError, match="1 response tokens without rollout_log_probs"):
+        run(f"{path}generate_without_log_probs")
+
+
+def test_something_else_than_samples_is_refused(path: str) -> None:
+    with pytest.raises(ContractError, match="returned NoneType; slime takes a Sample"):
+        run(f"{path}generate_nothing")

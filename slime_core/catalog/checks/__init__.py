@@ -1,0 +1,32 @@
+"""What plugins return, checked where the core takes it over, so that the error names the culprit.
+
+    samples = check_generated(await generator(sample, ctx), plugin="slime-agent-openai", sample=sample)
+
+A check returns what it was given, typed; it changes nothing.
+"""
+
+from slime_core.catalog.checks._refuse import blaming
+from slime_core.catalog.checks.decisions import (
+    check_decision,
+    check_draw,
+    check_evicted,
+    check_removals,
+    check_selection,
+)
+from slime_core.catalog.checks.samples import check_drawn, check_generated, check_verdict, check_verdicts
+from slime_core.catalog.checks.training import check_columns, check_shaped
+
+__all__ = [
+    "blaming",
+    "check_columns",
+    "check_decision",
+    "check_draw",
+    "check_drawn",
+    "check_evicted",
+    "check_generated",
+    "check_removals",
+    "check_selection",
+    "check_shaped",
+    "check_verdict",
+    "check_verdicts",
+]

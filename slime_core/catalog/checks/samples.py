@@ -1,0 +1,136 @@
+"""What generators, rewards and data sources return, checked where the core takes it over.
+
+samples = check_generated(await generator(sample, ctx), plugin="slime-agent-openai", sample=sample)
+"""
+
+from collections.abc import Iterator, Sequence
+
+from slime_core.catalog.checks._refuse import check_list, check_reason, refuse
+from slime_core.errors import ContractError
+from slime_core.sample import Group, Sample, Status
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
+
+
+def check_generated(returned: object, *, plugin: str, sample: Sample) -> list[Sample]:
+    """The finished samples that a generator made of `sample`.
+
+    Raises:
+        ContractError: not a list of samples, an empty one, one is unfinished or inconsistent, or siblings of
+            one rollout do not share `rollout_id`.
+    """
+    where = f"generator of plugin {plugin}, {_named(sample)}"
+    if not isinstance(returned, list):
+        refuse(where, "list[Sample]", returned, "return [sample]" if isinstance(returned, Sample) else "")
+    if not returned:
+        raise ContractError(f"{where}: returned an empty list; mark the sample Status.FAILED and return [sample]")
+    for position, each in enumerate(returned):
+        if not isinstance(each, Sample):
+            refuse(f"{where}, item {position}", "a Sample", each)
+        problems = list(_unfinished(each, sample))
+        if problems:
+            raise ContractError(f"{where}, item {position}: {'; '.join(problems)}")
+    if len({id(each) for each in returned}) < len(returned):
+        raise ContractError(f"{where}: returned the same Sample object twice; copy it (dataclasses.replace)")
+    rollout_ids = {each.rollout_id for each in returned}
+    if len(returned) > 1 and (len(rollout_ids) > 1 or None in rollout_ids):
+        found = ", ".join(sorted(map(str, rollout_ids)))
+        raise ContractError(f"{where}: its {len(returned)} samples must share one rollout_id, found {found}")
+    return returned
+
+
+def check_verdict(returned: object, *, plugin: str, sample: Sample) -> Verdict:
+    """A reward's answer about `sample`.
+
+    Raises:
+        ContractError: not a `Score`, `Unscored` or `NotApplicable`, or one with values of the wrong type.
+    """
+    return _verdict(returned, f"reward of plugin {plugin}, {_named(sample)}")
+
+
+def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) -> Sequence[Verdict]:
+    """A group reward's answers about `samples`, one each, in their order.
+
+    Raises:
+        ContractError: not a sequence, not one verdict a sample, or something that `check_verdict` refuses.
+    """
+    where = f"group reward of plugin {plugin}, group {samples[0].group_index}"
+    answers = check_list(where, "a list of Score, Unscored or NotApplicable", returned)
+    if len(answers) != len(samples):
+        raise ContractError(f"{where}: {len(answers)} verdicts for {len(samples)} samples; return one a sample")
+    return [_verdict(answer, f"{where}, {_named(each)}") for answer, each in zip(answers, samples, strict=True)]
+
+
+def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
+    """What a data source drew when `count` groups were asked for.
+
+    Raises:
+        ContractError: not a list of `count` groups, an empty group, a sample that is not pending or not numbered, or
+            one identity twice.
+    """
+    where = f"data source of plugin {plugin}"
+    if not isinstance(returned, list):
+        refuse(where, "list[Group]", returned)
+    if len(returned) != count:
+        raise ContractError(f"{where}: drew {len(returned)} groups; {count} were asked for, and sources never end")
+    for position, group in enumerate(returned):
+        if not isinstance(group, Group):
+            refuse(f"{where}, item {position}", "a Group", group)
+        if problems := list(_undrawable(group)):
+            raise ContractError(f"{where}, group {group.id}: {'; '.join(problems)}")
+    ids = [group.id for group in returned]
+    if len(set(ids)) < count:
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise ContractError(f"{where}: drew group {twice} twice; every draw is a group of its own (GroupId.draw)")
+    return returned
+
+
+def _undrawable(group: Group) -> Iterator[str]:
+    if not group.samples:
+        yield "it has no samples"
+    for position, sample in enumerate(group.samples):
+        if not isinstance(sample, Sample):
+            refuse(f"group {group.id}, sample {position}", "a Sample", sample)
+        if sample.status is not Status.PENDING:
+            yield f"sample {position} is {sample.status.name}; drawn samples are PENDING"
+        if sample.index is None or sample.group_index is None:
+            yield f"sample {position} has no index or no group_index; number both"
+
+
+def _unfinished(made: Sample, asked: Sample) -> Iterator[str]:
+    """Why a generated sample cannot be scored and trained on."""
+    if made.status is Status.PENDING:
+        yield "status is still PENDING; set COMPLETED, TRUNCATED, ABORTED or FAILED"
+    if made.group_index != asked.group_index:
+        yield f"group_index changed from {asked.group_index} to {made.group_index}; samples stay in it"
+    if made.response_length > 0 and made.prompt_length == 0:
+        yield "tokens hold no prompt before the response"
+    if strange := [version for version in made.weight_versions if not version.isdecimal()]:
+        yield f"weight version {strange[0]!r} is not a number"
+    yield from made.problems()
+
+
+def _verdict(returned: object, where: str) -> Verdict:
+    match returned:
+        case Score(value=value, components=components):
+            for name, number in (("value", value), *components.items()):
+                if not isinstance(number, int | float):
+                    refuse(f"{where}, Score {name!r}", "a float", number, f"pass float({name})")
+        case Unscored(reason=reason):
+            check_reason(f"{where}, Unscored.reason", reason)
+        case NotApplicable():
+            pass
+        case _:
+            refuse(where, "Score, Unscored or NotApplicable", returned, _verdict_hint(returned))
+    return returned
+
+
+def _verdict_hint(returned: object) -> str:
+    if isinstance(returned, bool | int | float):
+        return f"return Score({float(returned)})"
+    if returned is None:
+        return "return Unscored(reason) when there is no score"
+    return ""
+
+
+def _named(sample: Sample) -> str:
+    return f"sample {sample.index} of group {sample.group_index}"

@@ -1,0 +1,66 @@
+"""`--plugin` and `--no-plugin`, for every command that loads plugins.
+
+Example:
+
+    @click.command()
+    @plugin_options
+    @click.pass_context
+    def show(ctx: click.Context) -> None:
+        catalog = discover(ctx)             # also what SLIME_PLUGINS says
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import click
+
+from slime_core.catalog import Catalog, allowed_by_environment
+from slime_core.config import add_plugins, parse_plugins
+from slime_core.roles import PluginSet
+from slime_core.sample import Json
+
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+_ASKED, _LEFT_OUT = "slime_core.plugins.asked", "slime_core.plugins.left_out"
+
+
+def plugin_options(command: CommandT) -> CommandT:
+    """Give a command `--plugin NAME` and `--no-plugin NAME`; `discover` and `plugin_set` read them."""
+    asked = click.option(
+        "--plugin",
+        metavar="NAME",
+        multiple=True,
+        expose_value=False,
+        callback=_keep(_ASKED),
+        help="Require this plugin and put it first; or load a module of yours, ./my_plugin.py. Repeatable.",
+    )
+    left_out = click.option(
+        "--no-plugin",
+        metavar="NAME",
+        multiple=True,
+        expose_value=False,
+        callback=_keep(_LEFT_OUT),
+        help="Leave this plugin out. Repeatable.",
+    )
+    return asked(left_out(command))
+
+
+def _keep(key: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], None]:
+    def callback(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
+        ctx.meta[key] = value
+
+    return callback
+
+
+def with_plugin_options(ctx: click.Context, values: Mapping[str, Json]) -> dict[str, Json]:
+    """A run file's values with what the command line and SLIME_PLUGINS say about plugins on top."""
+    return add_plugins(values, ctx.meta.get(_ASKED, ()), ctx.meta.get(_LEFT_OUT, ()), allowed_by_environment())
+
+
+def plugin_set(ctx: click.Context) -> PluginSet:
+    """Which plugins a command without a run file loads."""
+    return parse_plugins(with_plugin_options(ctx, {}).get("plugins", {}))
+
+
+def discover(ctx: click.Context) -> Catalog:
+    """Load the plugins that the command line asks for; errors as in `Catalog.discover`."""
+    return Catalog.discover(plugin_set(ctx))

@@ -1,0 +1,109 @@
+"""`slime plugins check`: the contract kit on installed plugins, a project folder or a module, without pytest."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from slime_core.catalog import installed_candidates
+from slime_core.cli.plugin_options import plugin_options, plugin_set
+from slime_core.cli.plugins.project import as_if_installed
+from slime_core.errors import PluginError
+from slime_core.roles import PluginSet
+from slime_core.sample import Json
+from slime_core.testing import CheckStatus, PluginReport, check_plugin
+from slime_core.testing.registry import ALL_CHECKS
+
+CORE = "slime-core"
+_COLOURS = {
+    CheckStatus.PASSED: "green",
+    CheckStatus.FAILED: "red",
+    CheckStatus.SKIPPED: "yellow",
+    CheckStatus.XFAILED: "yellow",
+}
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@plugin_options
+@click.pass_context
+def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
+    r"""Run the contract kit on NAME: an installed plugin, a module file, or a project folder that is not installed.
+
+    Without NAME, on every plugin that is installed besides slime-core. Exit code 1 when a check fails.
+
+    \b
+    slime plugins check slime-reward-math
+    slime plugins check ./my_plugin.py
+    slime plugins check ../slime-reward-mine
+    """
+    plugins = plugin_set(ctx)
+    rows: list[Json] = []
+    passed = True
+    for each in [name] if name else _installed(plugins):
+        report = _report(each, plugins)
+        passed = passed and isinstance(report, PluginReport) and report.passed
+        if as_json:
+            rows.append(_row(each, report))
+        elif isinstance(report, PluginReport):
+            _show(report)
+        else:
+            click.echo(f"{click.style(each, fg='cyan', bold=True)}  {click.style('failed', fg='red')}: {report}\n")
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "passed": passed, "plugins": rows}, indent=2))
+    elif not name and not _installed(plugins):
+        click.echo(f"no plugin is installed besides {CORE}")
+    return 0 if passed else 1
+
+
+def _installed(plugins: PluginSet) -> list[str]:
+    """Every plugin but the core's own, and but what is left out."""
+    found = dict.fromkeys(each.plugin for each in installed_candidates() if each.dist != CORE)
+    return [each for each in (*found, *plugins.modules) if each not in plugins.without]
+
+
+def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
+    """What the kit finds; what a module of the project cannot be loaded for is a finding too."""
+    with contextlib.redirect_stdout(sys.stderr), _importable(name) as known_as:  # what plugins print is not the report
+        try:
+            return check_plugin(known_as, plugins)
+        except PluginError as error:
+            return error
+
+
+@contextlib.contextmanager
+def _importable(name: str) -> Iterator[str]:
+    folder = Path(name)
+    if folder.is_dir() and ("/" in name or name in (".", "..") or (folder / "pyproject.toml").is_file()):
+        with as_if_installed(folder) as dist:
+            yield dist
+    else:
+        yield name
+
+
+def _row(name: str, report: PluginReport | PluginError) -> dict[str, Json]:
+    if isinstance(report, PluginReport):
+        return {**report.to_dict(), "error": ""}
+    return {"plugin": name, "version": "", "passed": False, "cpu_s": 0.0, "subjects": [], "error": str(report)}
+
+
+def _show(report: PluginReport) -> None:
+    """Every check with how it ended; advice where it failed."""
+    counts = [(status, sum(result.status is status for result in report.results)) for status in CheckStatus]
+    said = ", ".join(f"{count} {status.value}" for status, count in counts if count)
+    title = click.style(f"{report.plugin} {report.version}".rstrip(), fg="cyan", bold=True)
+    click.echo(f"{title}  {said}, {report.cpu_s:.1f} s")
+    for subject in report.subjects:
+        click.echo(f"  {subject.title}")
+        for result in subject.results:
+            status = click.style(f"{result.status.value:7}", fg=_COLOURS[result.status])
+            click.echo(f"    {status}  {result.identity}  {ALL_CHECKS[result.identity].title}")
+            for line in result.detail.splitlines():
+                click.echo(f"             {line}")
+            if result.status is CheckStatus.FAILED:
+                click.echo(f"             -> {' '.join(result.advice.split())}")
+    click.echo()

@@ -1,0 +1,128 @@
+"""`slime plugins list`: what is installed, in which order, and what it offers; imports no plugin."""
+
+import json
+import os
+import shutil
+import sys
+
+import click
+
+from slime_core.catalog import Listed, list_plugins
+from slime_core.cli.plugin_options import plugin_options, plugin_set
+from slime_core.roles import SPECS
+from slime_core.sample import Json
+
+NARROW = 12
+"""Columns below which a summary is left out."""
+_COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow", "unknown": "yellow"}
+
+
+@click.command("list")
+@click.option("--role", type=click.Choice(list(SPECS)), metavar="ROLE", help=f"Only this role: {', '.join(SPECS)}.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--requirements", is_flag=True, help="Print one pip requirement a line, of what can be used.")
+@plugin_options
+@click.pass_context
+def list_command(ctx: click.Context, role: str | None, as_json: bool, requirements: bool) -> None:
+    r"""List plugins in the order of hook calls, with what they offer; broken ones with the reason.
+
+    \b
+    slime plugins list
+    slime plugins list --role reward
+    slime plugins list --requirements > plugins.txt
+
+    What a plugin offers is remembered since it was last loaded. Nothing is imported, unless --role asks for what is
+    not known yet.
+    """
+    listed = list_plugins(plugin_set(ctx), load=role is not None)
+    if requirements:
+        usable = (
+            f"{each.dist}=={each.version}" for each in listed if each.dist and each.state in ("loaded", "unknown")
+        )
+        for line in dict.fromkeys(usable):
+            click.echo(line)
+    elif as_json:
+        click.echo(json.dumps(as_plain_data(listed, role), indent=2))
+    else:
+        for each in listed:
+            _show(each, role)
+        _advise(listed)
+
+
+def as_plain_data(listed: tuple[Listed, ...], role: str | None) -> dict[str, Json]:
+    """The list as docs/formats.md describes it."""
+    rows: list[Json] = []
+    for each in listed:
+        facts = each.facts
+        choices: list[Json] | None = None
+        hooks: list[Json] | None = None
+        if facts is not None:
+            choices = [
+                {
+                    "role": choice.role,
+                    "choice": f"{each.plugin}/{choice.name}",
+                    "summary": choice.summary,
+                    "origin": choice.origin,
+                }
+                for choice in facts.choices
+                if role in (None, choice.role)
+            ]
+            hooks = [{"hook": hook.hook, "origin": hook.origin} for hook in facts.hooks]
+        rows.append(
+            {
+                "order": each.order,
+                "plugin": each.plugin,
+                "version": each.version,
+                "entry_point": each.name,
+                "origin": each.origin,
+                "state": each.state,
+                "phase": facts.phase.value if facts else "",
+                "detail": facts.detail if facts else "",
+                "api": facts.api if facts else "",
+                "choices": choices,
+                "hooks": hooks,
+            }
+        )
+    return {"schema_version": 1, "plugins": rows}
+
+
+def _show(listed: Listed, role: str | None) -> None:
+    """A plugin and what it offers; with a role, only plugins that have something to say about it."""
+    facts = listed.facts
+    choices = [each for each in facts.choices if role in (None, each.role)] if facts else []
+    if role and facts and not choices and not facts.detail:
+        return
+    number = f"{listed.order:2}" if listed.order else " -"
+    name = click.style(listed.plugin, fg="cyan", bold=True)
+    api = f"  API {facts.api}" if facts and facts.api else ""
+    state = "" if listed.state == "loaded" else click.style(f"  {listed.state}", fg=_COLOURS[listed.state])
+    click.echo(f"{number}  {name} {listed.version}{api}{state}".rstrip())
+    if facts and facts.detail:
+        click.echo(f"      {click.style(f'{facts.phase.value}: {facts.detail}', fg=_COLOURS.get(listed.state))}")
+    names = max((len(each.name) for each in choices), default=0)
+    roles = max((len(each.role) for each in choices), default=0)
+    for each in choices:
+        summary = _fitting(each.summary, taken=6 + roles + 2 + names + 2)
+        click.echo(f"      {each.role:{roles}}  {click.style(f'{each.name:{names}}', bold=True)}  {summary}".rstrip())
+    if facts and facts.hooks and not role:
+        click.echo(f"      hooks  {', '.join(dict.fromkeys(each.hook for each in facts.hooks))}")
+
+
+def _fitting(text: str, taken: int) -> str:
+    """A text, or as much of it as fits on the rest of the line."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return text
+    room = shutil.get_terminal_size().columns - taken
+    if room < NARROW:
+        return ""
+    return click.style(text if len(text) <= room else f"{text[: room - 1]}…", dim=True)
+
+
+def _advise(listed: tuple[Listed, ...]) -> None:
+    unknown = [each.plugin for each in listed if each.facts is None]
+    if unknown:
+        click.echo(
+            f"\nnot loaded yet: {', '.join(unknown)}. `slime plugins show NAME` loads and shows what one offers."
+        )
+    if any(each.state in ("broken", "refused") for each in listed):
+        click.echo("\n`slime plugins check NAME` says more about what is wrong.")

@@ -1,0 +1,56 @@
+"""`slime plugins new ROLE NAME`: write a plugin package that works, to be changed."""
+
+import shlex
+import textwrap
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from slime_core.errors import ConfigError
+from slime_core.scaffold import KINDS, License, Names, render, write_package
+
+
+ROLES = textwrap.fill(", ".join(KINDS), 90, break_on_hyphens=False)
+
+
+@click.command("new", epilog=f"\b\nRoles:\n{ROLES}")
+@click.argument("role")
+@click.argument("name")
+@click.option(
+    "--into", type=click.Path(path_type=Path), default=Path(), help="Folder to write the package's folder in."
+)
+@click.option(
+    "--license",
+    "license_",
+    type=click.Choice([each.value for each in License], case_sensitive=False),
+    default=License.APACHE_2_0.value,
+    show_default=True,
+    help="Its terms.",
+)
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+def new(role: str, name: str, into: Path, license_: str, force: bool) -> None:
+    """Write a package slime-ROLE-NAME: a small working plugin, its tests, README and CI file."""
+    names = Names.parse(role, name)
+    if not force:
+        _refuse_installed(names)
+    folder = into / names.dist
+    write_package(render(names, License(license_)), folder, force=force)
+    click.echo(f"wrote {folder}: {names.kind.summary[0].lower()}{names.kind.summary[1:]}\n\nnext:\n")
+    for line in (f"cd {shlex.quote(str(folder))}", "pip install -e '.[test]'", "pytest"):
+        click.echo(f"  {line}")
+
+
+def _refuse_installed(names: Names) -> None:
+    """Two distributions of one name would replace each other.
+
+    Raises:
+        ConfigError: one of that name is installed.
+    """
+    try:
+        installed = version(names.dist)
+    except PackageNotFoundError:
+        return
+    raise ConfigError(
+        f"{names.dist} {installed} is installed already: take another name, or --force to write it anyway"
+    )

@@ -1,0 +1,78 @@
+"""The plugin lock: which plugins a run has loaded, and what it took from each; kept in checkpoints.
+
+Example:
+
+    saved = lock_plugins(plan)                # {"slime-reward-math": {"version": "0.1.0", "choices": ["reward/math"]}}
+    changed_plugins(saved, plan)              # on resume: ["slime-reward-math 0.1.0 (reward/math) is 0.2.0 now: …"]
+"""
+
+from collections.abc import Mapping
+
+from slime_core.catalog import Catalog
+from slime_core.config.plan import Plan
+from slime_core.sample import Json
+
+
+def lock_plugins(plan: Plan) -> dict[str, Json]:
+    """Version of each loaded plugin and the choices that the plan takes from it, by plugin."""
+    taken: dict[str, list[Json]] = {}
+    for role, several in plan.roles.items():
+        for chosen in several:
+            taken.setdefault(chosen.registered.plugin, []).append(f"{role}/{chosen.registered.spec.name}")
+    return {
+        each.plugin: {"dist": each.dist, "version": each.version, "choices": taken.get(each.plugin, [])}
+        for each in plan.catalog.loaded
+    }
+
+
+def changed_plugins(saved: Mapping[str, Json], plan: Plan) -> list[str]:
+    """A line about each plugin that the run uses and that is another one now than in `saved`."""
+    now = lock_plugins(plan)
+    return [
+        line
+        for plugin in dict.fromkeys([*saved, *now])
+        if (line := _change(plugin, _entry(saved, plugin), _entry(now, plugin)))
+    ]
+
+
+def missing_plugins(saved: Mapping[str, Json], catalog: Catalog) -> list[str]:
+    """A line about each plugin that the run took something from and that is not loaded now."""
+    loaded = {each.plugin for each in catalog.loaded}
+    return [
+        f"{_named(plugin, entry)} is not loaded now{_install(entry)}"
+        for plugin in saved
+        if plugin not in loaded and _choices(entry := _entry(saved, plugin))
+    ]
+
+
+def _change(plugin: str, before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
+    gone = [choice for choice in _choices(before) if choice not in _choices(now)]
+    came = [choice for choice in _choices(now) if choice not in _choices(before)]
+    if not now and gone:
+        return f"{_named(plugin, before)} is not loaded now{_install(before)}"
+    if not before and came:
+        return f"{plugin} {now.get('version')} brings {', '.join(came)}, which came from another plugin"
+    if (gone or came or _choices(now)) and before.get("version") != now.get("version"):
+        return f"{_named(plugin, before)} is {now.get('version')} now{_install(before)}"
+    if gone:
+        return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now"
+    return ""
+
+
+def _named(plugin: str, entry: Mapping[str, Json]) -> str:
+    version = entry.get("version") or ""
+    return f"{plugin} {version}".rstrip() + f" ({', '.join(_choices(entry))})"
+
+
+def _install(entry: Mapping[str, Json]) -> str:
+    return f": pip install '{entry['dist']}=={entry['version']}'" if entry.get("dist") else ""
+
+
+def _entry(lock: Mapping[str, Json], plugin: str) -> Mapping[str, Json]:
+    entry = lock.get(plugin)
+    return entry if isinstance(entry, dict) else {}
+
+
+def _choices(entry: Mapping[str, Json]) -> list[str]:
+    choices = entry.get("choices")
+    return [str(each) for each in choices] if isinstance(choices, list) else []

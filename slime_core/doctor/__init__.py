@@ -1,0 +1,12 @@
+"""What the core looks at when `slime doctor` runs; plugins add checks of their own through `slime_checks`.
+
+Example:
+
+    for spec in core_checks():
+        print(spec.name, spec.factory(spec.settings(), setup)().text)
+"""
+
+from slime_core.doctor.core import core_checks
+from slime_core.doctor.examine import PATIENCE_S, Examined, examine
+
+__all__ = ["PATIENCE_S", "Examined", "core_checks", "examine"]

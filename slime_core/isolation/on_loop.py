@@ -1,0 +1,54 @@
+"""OnLoop: an async callable run where it is, under a time limit and a limit of calls at once, and measured."""
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Generic, TypeVar
+
+from slime_core.isolation.limit import limited
+from slime_core.isolation.slots import Slots
+from slime_core.stats import CallStats
+
+SubjectT = TypeVar("SubjectT")
+ContextT = TypeVar("ContextT")
+ResultT = TypeVar("ResultT")
+
+
+class OnLoop(Generic[SubjectT, ContextT, ResultT]):
+    """Calls `call(subject, ctx)` on the event loop; what it raises passes through."""
+
+    def __init__(
+        self,
+        call: Callable[[SubjectT, ContextT], Awaitable[ResultT]],
+        *,
+        timeout_s: float,
+        max_concurrency: int | None,
+        calls: CallStats,
+    ) -> None:
+        """Wrap it; the time limit begins when the call does, not when it begins to wait for a place."""
+        self._call = call
+        self._timeout_s = timeout_s
+        self._slots = Slots(max_concurrency) if max_concurrency else None
+        self._calls = calls
+
+    async def __call__(self, subject: SubjectT, ctx: ContextT) -> ResultT:
+        """One call.
+
+        Raises:
+            TimeoutError: it was given up.
+        """
+        calls = self._calls
+        if self._slots is not None:
+            await self._slots.acquire()
+        began = perf_counter()
+        try:
+            return await limited(self._call(subject, ctx), self._timeout_s)
+        except TimeoutError as error:
+            calls.timeouts += 1
+            raise error if str(error) else TimeoutError(f"no answer in {self._timeout_s:g} s") from error
+        except Exception:
+            calls.errors += 1
+            raise
+        finally:
+            calls.seconds.append(perf_counter() - began)
+            if self._slots is not None:
+                self._slots.release()

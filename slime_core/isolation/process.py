@@ -1,0 +1,291 @@
+"""WorkerProcess: one process that runs one plugin's calls, one after another, and can be killed at any moment.
+
+Example:
+
+    worker = WorkerProcess(start, title="reward math", memory_mb=1024)
+    await worker.ready(60.0)
+    answer = await worker.call({"samples": [...], "ctx": {...}}, timeout_s=30.0)
+    worker.kill("no longer needed")
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from slime_core.isolation._frames import HEADER, LARGEST_ANSWER, frame
+from slime_core.isolation._leash import TOO_MANY_FORKS
+from slime_core.isolation._tree import descendants, resident_mb
+from slime_core.isolation.failure import CallFailure, StartError
+from slime_core.sample import Json
+
+TICK_S = 0.05
+"""Seconds between two looks at a worker that has not answered yet."""
+TICKS_PER_WEIGHING = 10
+"""Looks between two additions of what its processes use."""
+MOST_PROCESSES = 64
+"""Processes that a call may have at once."""
+LONGEST_TAIL = 4_000
+"""Bytes of its latest output that errors show."""
+REAP_S = 5.0
+ENVIRONMENT = {
+    # Workers are many and of one core each; a pool of threads in each would also count against its memory.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",
+}
+_MAIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from slime_core.isolation.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+class WorkerProcess:
+    """One process, the driver's end of its socket, and the end of what it printed."""
+
+    def __init__(self, start: Mapping[str, Json], *, title: str, memory_mb: int) -> None:
+        """Start the process; what `start` asks it to build is built meanwhile.
+
+        Raises:
+            OSError: the system has no room for another process.
+        """
+        self.title = title
+        self._memory_mb = memory_mb
+        self._killed: CallFailure | None = None
+        self._tail = b""
+        self._unread = bytearray()
+        self._busy = False
+        self._start = dict(start)
+        self._calls = 0
+        self._socket, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        self._output, output = os.pipe()
+        os.set_blocking(self._output, False)
+        self._socket.setblocking(False)
+        arguments = [json.dumps(sys.path), str(theirs.fileno()), str(lifeline)]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _MAIN, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
+                env={**os.environ, **ENVIRONMENT},
+            )
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+            os.close(output)
+
+    @property
+    def pid(self) -> int:
+        """Of the process, its session and its process group."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a call."""
+        return self._killed is None and self._process.poll() is None
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until it has built its plugin.
+
+        Raises:
+            StartError: it could not; shows what it printed.
+        """
+        try:
+            answer = await self._exchange(self._start, timeout_s)
+        except CallFailure as failure:
+            raise StartError(f"{self.title}: its worker process did not start: {failure.detail}") from None
+        if "ready" not in answer:
+            self.kill("it did not start")
+            raise StartError(f"{self.title}: its worker process cannot build it: {answer.get('failed')}{self._shown()}")
+
+    async def call(self, request: Mapping[str, Json], timeout_s: float) -> Json:
+        """One call's verdicts, as JSON.
+
+        Raises:
+            CallFailure: there are none. Unless `alive` still holds, another worker must take the next call.
+        """
+        answer = await self._exchange(request, timeout_s)
+        if "error" not in answer:
+            return answer.get("verdicts")
+        reason, detail = str(answer["error"]), str(answer.get("detail"))
+        if reason == "memory":
+            self.kill("its memory is used up")
+        raise CallFailure(reason, detail + self._shown())
+
+    def kill(self, why: str) -> None:
+        """End it and all that it started, at once; a call under way fails."""
+        self._kill(CallFailure("killed", why))
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def reap(self) -> None:
+        """Wait for a killed process to be gone."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(REAP_S)
+
+    async def _exchange(self, request: Mapping[str, Json], timeout_s: float) -> dict[str, Json]:
+        """Send one frame and receive one, with an eye on time, memory and processes."""
+        loop = asyncio.get_running_loop()
+        self._drain()
+        self._tail = b""
+        patrol = _Patrol(self, loop, timeout_s)
+        self._busy = True
+        self._calls += 1
+        try:
+            await loop.sock_sendall(self._socket, frame({**request, "call": self._calls}))
+            return await self._receive(loop)
+        except OSError:  # EOF or a broken pipe: it ended, or was killed by the patrol
+            raise self._death() from None
+        except BaseException:
+            self.kill("the call was cancelled")
+            raise
+        finally:
+            self._busy = False
+            patrol.stop()
+            if self._killed is not None:
+                self._close()
+
+    async def _receive(self, loop: asyncio.AbstractEventLoop) -> dict[str, Json]:
+        unread = self._unread
+        while True:
+            if len(unread) >= HEADER.size:
+                (length,) = HEADER.unpack(unread[: HEADER.size])
+                if length > LARGEST_ANSWER:
+                    self._kill(CallFailure("output", f"it answered with {length} bytes; {LARGEST_ANSWER} are taken"))
+                    raise ConnectionAbortedError
+                if len(unread) >= HEADER.size + length:
+                    return self._parse(bytes(unread[HEADER.size :]), length)
+            chunk = await loop.sock_recv(self._socket, 1 << 16)
+            if not chunk:
+                raise ConnectionResetError
+            unread += chunk
+
+    def _parse(self, body: bytes, length: int) -> dict[str, Json]:
+        self._unread.clear()
+        try:
+            answer: Json = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if len(body) > length or not isinstance(answer, dict) or answer.get("call") != self._calls:
+            self._kill(CallFailure("contract", "something other than its answer was written to its socket"))
+            raise ConnectionAbortedError
+        return answer
+
+    def _death(self) -> CallFailure:
+        """Why it is gone; it is killed if only its socket is."""
+        if self._killed is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(TICK_S)
+            code = self._process.returncode
+            self._drain()
+            if TOO_MANY_FORKS.encode() in self._tail:
+                self._kill(CallFailure("processes", "it forked without end"))
+            else:
+                self._kill(CallFailure("memory" if code == -signal.SIGKILL else "died", _how_it_ended(code)))
+        assert self._killed is not None, "killed just now"
+        failure = self._killed
+        return CallFailure(failure.reason, failure.detail + self._shown(), retryable=failure.retryable)
+
+    def _kill(self, failure: CallFailure) -> None:
+        if self._killed is not None:
+            return
+        self._killed = failure
+        others = descendants(self.pid)  # before it dies: they are not to be found afterwards
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for pid in others:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the call that waits for an answer
+
+    def patrol(self, late: str | None, weigh: bool) -> None:
+        """Look after a call that has not answered yet; kill it if it is `late` or uses too much."""
+        self._drain()
+        if late is not None:
+            self._kill(CallFailure("timeout", late, retryable=True))
+        elif self._process.poll() is not None:
+            self._death()
+        elif weigh and (started := descendants(self.pid)):
+            used = sum(map(resident_mb, (self.pid, *started)))
+            if len(started) > MOST_PROCESSES:
+                self._kill(CallFailure("processes", f"it has started more than {MOST_PROCESSES} processes"))
+            elif used > self._memory_mb:
+                self._kill(CallFailure("memory", f"it and its processes use {used:.0f} MiB of {self._memory_mb}"))
+
+    def _drain(self) -> None:
+        """Take what it printed; no more at a time than the pipe holds, so that a flood costs the flooder."""
+        with suppress(OSError):
+            if chunk := os.read(self._output, 1 << 16):
+                self._tail = (self._tail + chunk)[-LONGEST_TAIL:]
+
+    def _shown(self) -> str:
+        self._drain()
+        text = self._tail.decode(errors="replace").strip()
+        return f"\nit printed:\n{text}" if text else ""
+
+    def close(self) -> None:
+        """Kill it and let go of its files; a call under way fails, and does the latter itself."""
+        self.kill("it was closed")
+        if not self._busy:
+            self._close()
+
+    def _close(self) -> None:
+        self._socket.close()
+        for name in ("_lifeline", "_output"):
+            if (descriptor := getattr(self, name)) >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+
+
+class _Patrol:
+    """Comes round to a worker every `TICK_S` until stopped."""
+
+    def __init__(self, worker: WorkerProcess, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        self._worker, self._loop, self._timeout_s = worker, loop, timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._rounds = 0
+        self._timer = self._next()
+
+    def _next(self) -> asyncio.TimerHandle:
+        left = self._deadline - time.monotonic()
+        return self._loop.call_later(min(TICK_S, max(0.0, left)), self._come)
+
+    def _come(self) -> None:
+        self._rounds += 1
+        late = time.monotonic() >= self._deadline
+        text = f"no answer in {self._timeout_s:g} s; it was killed" if late else None
+        self._worker.patrol(text, weigh=self._rounds % TICKS_PER_WEIGHING == 0)
+        if not late:
+            self._timer = self._next()
+
+    def stop(self) -> None:
+        """Come no more."""
+        self._timer.cancel()
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "it closed its connection"
+    if code >= 0:
+        return f"it ended itself, exit code {code}"
+    hint = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
+    return f"it was killed by {signal.Signals(-code).name}{hint}"

@@ -1,0 +1,165 @@
+"""The worker process: builds one plugin's choice from the catalog, then answers calls on its main thread.
+
+Started by `WorkerProcess`, spoken to over a socket. What the plugin prints goes elsewhere, and a fork of it that comes
+back from a call ends there.
+"""
+
+import asyncio
+import inspect
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from slime_core.catalog import Catalog
+from slime_core.catalog.checks import check_verdict, check_verdicts
+from slime_core.errors import ContractError
+from slime_core.isolation._frames import LARGEST_ANSWER, frame, receive
+from slime_core.isolation._leash import ForkCount, die_with, keep_descendants, limit_memory
+from slime_core.isolation.wire import receive_sample, send_verdict
+from slime_core.roles import PluginSet, RewardContext, Setup
+from slime_core.sample import Json, Sample
+from slime_core.score import Verdict
+from slime_core.secrets import REDACTOR
+
+LONGEST_DETAIL = 4_000
+"""Characters of an error's text that are sent back; its end says most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What this worker is for."""
+
+    role: str
+    plugin: str
+    call: Callable[..., object]
+    loop: asyncio.AbstractEventLoop
+
+    def verdicts(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
+        """The plugin's checked answer."""
+        if self.role == "group_reward":
+            answer = self._finished(self.call(samples, ctx))
+            return list(check_verdicts(answer, plugin=self.plugin, samples=samples))
+        answer = self._finished(self.call(samples[0], ctx))
+        return [check_verdict(answer, plugin=self.plugin, sample=samples[0])]
+
+    def _finished(self, answer: object) -> object:
+        return self.loop.run_until_complete(answer) if inspect.iscoroutine(answer) else answer
+
+
+def main(channel_fd: int, lifeline_fd: int) -> None:
+    """Serve until the other end closes."""
+    keep_descendants()
+    die_with(lifeline_fd)
+    for descriptor in (channel_fd, lifeline_fd):
+        os.set_inheritable(descriptor, False)
+    channel = socket.socket(fileno=channel_fd)
+    forks = ForkCount()
+    start = cast(dict[str, Json], receive(channel))
+    limit_memory(cast(int, start["memory_mb"]))
+    try:
+        worked = _build(start)
+    except BaseException as error:
+        traceback.print_exc()
+        channel.sendall(frame({"failed": f"{type(error).__name__}: {error}", "call": start["call"]}))
+        raise SystemExit(1) from None
+    channel.sendall(frame({"ready": True, "call": start["call"]}))
+    own, role = os.getpid(), worked.role
+    while True:
+        try:
+            request = cast(dict[str, Json], receive(channel))
+        except (EOFError, ConnectionError):
+            os.killpg(0, signal.SIGKILL)
+        forks.start()
+        answer = _answer(worked, request)
+        if os.getpid() != own:
+            os._exit(0)  # a fork that the plugin let return: only the first of them speaks
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
+        with suppress(Exception):
+            sys.stdout.flush()
+        body = frame({**answer, "call": request["call"]})
+        if len(body) > LARGEST_ANSWER:
+            answer = _error("output", f"the {role} answered with {len(body)} bytes; {LARGEST_ANSWER} are taken")
+            body = frame({**answer, "call": request["call"]})
+        channel.sendall(body)
+
+
+def _answer(worked: Worked, request: Mapping[str, Json]) -> dict[str, Json]:
+    try:
+        samples = [receive_sample(each) for each in cast(list[dict[str, Json]], request["samples"])]
+        ctx = _context(cast(dict[str, Json], request["ctx"]))
+        return {"verdicts": [send_verdict(verdict) for verdict in worked.verdicts(samples, ctx)]}
+    except MemoryError:
+        return _error("memory", "it asked for more memory than its spec allows (memory_mb)")
+    except ContractError as error:
+        return _error("contract", str(error))
+    except BaseException as error:
+        return _error(type(error).__name__, traceback.format_exc())
+
+
+def _context(values: Mapping[str, Json]) -> RewardContext:
+    return RewardContext(cast(int, values["rollout_id"]), bool(values["evaluation"]), cast(int, values["seed"]))
+
+
+def _error(reason: str, detail: str) -> dict[str, Json]:
+    return {"error": reason, "detail": detail[-LONGEST_DETAIL:]}
+
+
+def _build(start: Mapping[str, Json]) -> Worked:
+    """The choice that a start frame names, made as in the driver."""
+    role, name, plugin = (str(start[key]) for key in ("role", "name", "plugin"))
+    plugins = _plugin_set(cast(dict[str, Json], start["plugins"]))
+    catalog = Catalog.discover(_only(plugins, plugin), strict=False)
+    seed = cast(int, start["seed"])
+    whole: list[Catalog] = []
+
+    def make(role: str, name: str, **settings: object) -> object:
+        if not whole:
+            whole.append(Catalog.discover(plugins, strict=False))
+        spec = whole[0].find(role, name).spec
+        return _awaited(spec.factory(spec.settings.model_validate(settings), Setup(make, seed)))
+
+    for value, words in cast(dict[str, str], start["secrets"]).items():
+        REDACTOR.add(value, words)
+    spec = catalog.find(role, name).spec
+    made = spec.factory(spec.settings.model_validate(start["settings"]), Setup(make, seed))
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return Worked(role, plugin, cast(Callable[..., object], made), loop)
+
+
+def _awaited(made: object) -> object:
+    """A wrapped choice, which everybody may await, whatever it was written as."""
+    if not callable(made):
+        return made
+
+    async def call(subject: object, ctx: object) -> object:
+        answer = made(subject, ctx)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return call
+
+
+def _plugin_set(values: Mapping[str, Json]) -> PluginSet:
+    return PluginSet(
+        only=tuple(cast(list[str], values["only"])),
+        modules=tuple(cast(list[str], values["modules"])),
+        expected=cast(dict[str, str], values["expected"]),
+        root=Path(str(values["root"])),
+    )
+
+
+def _only(plugins: PluginSet, plugin: str) -> PluginSet:
+    """The one plugin that is needed at first: importing the others would only cost time and memory."""
+    return replace(
+        plugins,
+        only=tuple(each for each in plugins.only or () if each == plugin),
+        modules=tuple(each for each in plugins.modules if each == plugin),
+        expected={name: version for name, version in plugins.expected.items() if name == plugin},
+    )

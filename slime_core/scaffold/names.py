@@ -1,0 +1,72 @@
+"""Names: everything that a plugin package is called, from its kind and one word.
+
+Example:
+
+    Names.parse("group-reward", "best-of").dist          # "slime-group-reward-best-of"
+"""
+
+import re
+from dataclasses import dataclass
+
+from slime_core.catalog import did_you_mean
+from slime_core.errors import ConfigError, UnknownName
+from slime_core.scaffold.kinds import KINDS, Kind
+
+LONGEST = 40
+"""Characters of a name: lines that hold names made from it stay under 120."""
+_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A kind and a checked name."""
+
+    kind: Kind
+    """What the plugin is."""
+    name: str
+    """What a run file selects it by: lower-case letters, digits and single dashes."""
+
+    @classmethod
+    def parse(cls, kind: str, name: str) -> "Names":
+        """Check what the user typed.
+
+        Raises:
+            UnknownName: there is no such kind.
+            ConfigError: the name cannot be a distribution's and a module's.
+        """
+        word = kind.replace("_", "-")
+        if word not in KINDS:
+            raise UnknownName(f"no role {kind!r}.{did_you_mean(kind, KINDS)} Roles: {', '.join(KINDS)}.")
+        rest = name.removeprefix("slime-").removeprefix(f"{word}-")
+        if rest and name in (f"slime-{word}-{rest}", f"{word}-{rest}"):
+            raise ConfigError(
+                f"{name!r}: the package is called slime-{word}-NAME; type: slime plugins new {word} {rest}"
+            )
+        if not _PATTERN.fullmatch(name) or len(name) > LONGEST:
+            raise ConfigError(
+                f"name {name!r}: expected lower-case letters, digits and single dashes, at most {LONGEST} "
+                f"characters, such as {_repaired(name)!r}"
+            )
+        return cls(KINDS[word], name)
+
+    @property
+    def entry_point(self) -> str:
+        """Name of its entry point."""
+        return f"{self.kind.word}-{self.name}"
+
+    @property
+    def dist(self) -> str:
+        """Name of its distribution, and of the folder."""
+        return f"slime-{self.entry_point}"
+
+    @property
+    def module(self) -> str:
+        """Name of its Python package."""
+        return self.dist.replace("-", "_")
+
+
+def _repaired(name: str) -> str:
+    """The nearest good name."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    parts = re.findall(r"[a-z0-9]+", spaced.lower())
+    return "-".join(parts)[:LONGEST].rstrip("-") or "my-own"

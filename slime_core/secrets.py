@@ -1,0 +1,186 @@
+"""Secrets: settings written as `$env:NAME` are read from the environment, and never shown or written by their value.
+
+Example:
+
+    [reward.judge]
+    key = "$env:JUDGE_KEY"                  # the run file, the plan and every error keep these words
+
+The process knows the values that it has read, and replaces them wherever text leaves it.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TextIO, cast
+
+PREFIX = "$env:"
+SHORTEST = 4
+"""Characters from which on a value is replaced within other text; shorter ones would be found in any word."""
+
+
+class Redactor:
+    """Knows secret values and the words that they were written by."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._forms: dict[str, str] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, value: str, words: str) -> None:
+        """Hide a value from now on, in every form that quoting and URLs give it; `words` stand in its place."""
+        if not value or self._known.get(value) == words:
+            return
+        self._known[value] = words
+        forms: dict[str, str] = {}
+        for secret, instead in self._known.items():
+            if len(secret) >= SHORTEST:
+                forms.update(dict.fromkeys(_forms(secret), instead))
+        # The longest first: one secret may be a part of another.
+        ordered = sorted(forms, key=len, reverse=True)
+        self._forms, self._pattern = forms, re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def knows(self, value: str) -> bool:
+        """Whether a text is a secret value as a whole."""
+        return value in self._known
+
+    def redact(self, text: str) -> str:
+        """The text with every secret value replaced."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda found: self._forms[found.group()], text)
+
+    def redact_data(self, data: object) -> object:
+        """Plain data with every secret replaced: texts, masked texts (`SecretStr`), keys, and numbers read from one."""
+        match data:
+            case str():
+                return self._known.get(data) or self.redact(data)
+            case Mapping():
+                return {self.redact_data(key): self.redact_data(value) for key, value in data.items()}
+            case list() | tuple() | set() | frozenset():
+                return [self.redact_data(each) for each in data]
+            case bool() | None:
+                return data
+            case int() | float():
+                return self._known.get(str(data), data) if len(str(data)) >= SHORTEST else data
+        masked = unmask(data)
+        return data if masked is None else self._known.get(masked, str(data))
+
+    def within(self, data: object) -> dict[str, str]:
+        """The secrets in plain data, words by value: what a process that gets the data must hide too."""
+        texts = set(_texts(data))
+        return {value: words for value, words in self._known.items() if value in texts}
+
+
+REDACTOR = Redactor()
+"""What this process has read."""
+
+
+def unmask(data: object) -> str | None:
+    """What a masked text of pydantic holds; None for anything else."""
+    read = getattr(data, "get_secret_value", None)
+    held = read() if callable(read) else None
+    return held if isinstance(held, str) else None
+
+
+def read_variable(words: str) -> str:
+    """The value that `$env:NAME` stands for; it is hidden from now on.
+
+    Raises:
+        LookupError: the variable is not set or empty, or no name follows; says so.
+    """
+    name = words.removeprefix(PREFIX)
+    if not name:
+        raise LookupError(f"no name follows {PREFIX}; write {PREFIX}NAME")
+    value = os.environ.get(name)
+    if not value:
+        raise LookupError(f"the environment variable {name} is {'empty' if value == '' else 'not set'}: export it")
+    REDACTOR.add(value, words)
+    return value
+
+
+class _Redacting:
+    """A text stream that replaces secrets in what is written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(REDACTOR.redact(text))
+        return len(text)
+
+    def writelines(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def redact_output() -> None:
+    """Replace secrets in everything that this process prints or logs from now on."""
+    sys.stdout, sys.stderr = (cast(TextIO, _Redacting(stream)) for stream in (sys.stdout, sys.stderr))
+    _redact_records()
+
+
+@contextmanager
+def redacted_output() -> Iterator[None]:
+    """The same for the time of a `with`; what was logged to is given back."""
+    before, factory = (sys.stdout, sys.stderr), logging.getLogRecordFactory()
+    redact_output()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        logging.setLogRecordFactory(factory)
+
+
+def _redact_records() -> None:
+    make = logging.getLogRecordFactory()
+    formatter = logging.Formatter()
+
+    def redacted(*arguments: object, **keywords: object) -> logging.LogRecord:
+        record = make(*arguments, **keywords)
+        record.msg, record.args = REDACTOR.redact(record.getMessage()), ()
+        if record.exc_info and record.exc_info[0] is not None:
+            # Handlers take this text instead of formatting the exception themselves.
+            record.exc_text = REDACTOR.redact(formatter.formatException(record.exc_info))
+        return record
+
+    logging.setLogRecordFactory(redacted)
+
+
+def _forms(value: str) -> set[str]:
+    return {
+        value,
+        repr(value)[1:-1],
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        urllib.parse.quote(value),
+        urllib.parse.quote(value, safe=""),
+        urllib.parse.quote_plus(value),
+    }
+
+
+def _texts(data: object) -> Iterator[str]:
+    match data:
+        case str():
+            yield data
+        case Mapping():
+            for key, value in data.items():
+                yield from _texts(key)
+                yield from _texts(value)
+        case list() | tuple() | set() | frozenset():
+            for each in data:
+                yield from _texts(each)
+        case bool() | None:
+            return
+        case int() | float():
+            yield str(data)
+        case _:
+            if (held := unmask(data)) is not None:
+                yield held

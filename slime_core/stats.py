@@ -1,0 +1,92 @@
+"""PluginStats: how long each plugin's calls took and how many failed, as a row of metrics for each rollout.
+
+Example:
+
+    calls = stats.calls("reward", "math", "slime-reward-math")
+    began = perf_counter()
+    ...
+    calls.seconds.append(perf_counter() - began)
+    stats.take()        # {"plugin/reward/math/p50": 0.002, ".../p99": 0.031, ".../errors": 0.0, ".../timeouts": 0.0}
+
+What is measured calls a plugin from a frame with a local variable named `calls`: the watchdog finds the plugin by it.
+"""
+
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class CallStats:
+    """The calls of one choice since the last `take`."""
+
+    role: str
+    """Its role; "run_hook" for a plugin's watchers, "task" for what a plugin runs beside its calls."""
+    name: str
+    """What the run calls it; the plugin's own name where it has no other."""
+    plugin: str
+    """Who offers it."""
+    seconds: "array[float]" = field(default_factory=lambda: array("d"))
+    """How long each call took."""
+    errors: int = 0
+    """Calls that failed otherwise than by their time limit."""
+    timeouts: int = 0
+    """Calls that were given up at their time limit."""
+    blocked: float = 0.0
+    """Seconds for which it kept the event loop from everything else; counted while the watchdog is on."""
+
+    def measured(self, function: Callable[P, T]) -> Callable[P, T]:
+        """The same plain function, its calls counted here."""
+
+        def measured_call(*args: P.args, **kwargs: P.kwargs) -> T:
+            calls = self
+            began = perf_counter()
+            try:
+                return function(*args, **kwargs)
+            except Exception:
+                calls.errors += 1
+                raise
+            finally:
+                calls.seconds.append(perf_counter() - began)
+
+        return measured_call
+
+    def take(self) -> Iterator[tuple[str, float]]:
+        """Name and value of each metric; counting starts anew."""
+        if self.seconds:
+            ordered = sorted(self.seconds)
+            yield "p50", percentile(ordered, 0.50)
+            yield "p99", percentile(ordered, 0.99)
+            yield "errors", float(self.errors)
+            yield "timeouts", float(self.timeouts)
+        if self.blocked:
+            yield "blocked", self.blocked
+        self.seconds, self.errors, self.timeouts, self.blocked = array("d"), 0, 0, 0.0
+
+
+class PluginStats:
+    """The calls of all plugins of a run."""
+
+    def __init__(self) -> None:
+        """Nothing was called."""
+        self._calls: dict[tuple[str, str], CallStats] = {}
+
+    def calls(self, role: str, name: str, plugin: str) -> CallStats:
+        """Where the calls of one choice are counted; the same object for the same role and name."""
+        return self._calls.setdefault((role, name), CallStats(role, name, plugin))
+
+    def take(self) -> dict[str, float]:
+        """`plugin/<role>/<name>/{p50,p99,errors,timeouts,blocked}` of what was called; counting starts anew."""
+        every = sorted(self._calls.items())
+        return {f"plugin/{role}/{name}/{key}": value for (role, name), calls in every for key, value in calls.take()}
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest of at least one sorted number that `share` of them do not exceed (nearest rank)."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,76 @@
+"""Play: a started engine and what the contract does with it, each call within its time.
+
+Example:
+
+    output = await play.ask(SamplingParams(16), seed=3)
+    running = await play.keep_busy(200)
+    await play.limited(play.engine.abort(), "abort()")
+    outputs = await play.ends(running)
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from slime_core.roles import Engine, GenerateOutput, GenerateRequest, SamplingParams
+from slime_core.testing._held import SETTLE_S
+
+ResultT = TypeVar("ResultT")
+
+BUSY = 32
+"""Requests that keep an engine busy."""
+LEAD_S = 0.01
+"""How long they have to get going."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """An engine that serves version 0."""
+
+    engine: Engine
+    """The engine."""
+    prompts: Sequence[Sequence[int]]
+    """Prompts that it takes."""
+    limit_s: float
+    """How long a call may take."""
+
+    async def ask(self, sampling: SamplingParams, prompt: int = 0, seed: int = 0) -> GenerateOutput:
+        """Generate one response."""
+        return await self.generate(self.prompts[prompt], sampling, seed)
+
+    async def generate(self, prompt: Sequence[int], sampling: SamplingParams, seed: int = 0) -> GenerateOutput:
+        """Generate one response to any prompt."""
+        return await self.limited(self.engine.generate(GenerateRequest(prompt, sampling, seed)), "generate()")
+
+    async def keep_busy(self, tokens: int) -> list[asyncio.Task[GenerateOutput]]:
+        """Put requests of so many tokens under way."""
+        asked = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
+        await asyncio.sleep(LEAD_S)
+        return asked
+
+    async def ends(self, running: Sequence[asyncio.Task[GenerateOutput]]) -> list[GenerateOutput | BaseException]:
+        """What each of them returned or raised; one that was cancelled by nobody has raised CancelledError."""
+        return await asyncio.gather(*running, return_exceptions=True)
+
+    async def settled(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+        """What is left once nothing is, or after a while."""
+        until = time.monotonic() + SETTLE_S
+        while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # nothing tells when
+            await asyncio.sleep(0.02)
+        return found
+
+    async def limited(self, call: Awaitable[ResultT], what: str) -> ResultT:
+        """Await a call of the engine's.
+
+        Raises:
+            AssertionError: it took too long.
+        """
+        try:
+            async with asyncio.timeout(self.limit_s) as limit:
+                return await call
+        except TimeoutError:
+            if limit.expired():
+                raise AssertionError(f"{what} did not return in {self.limit_s:g} s") from None
+            raise

@@ -1,0 +1,203 @@
+"""EngineContract: what every engine must keep, ENG-001 to ENG-017.
+
+Example:
+
+    class TestMine(EngineContract):
+        choice = "slime-engine-mine/mine"
+
+        def make_setup(self, scratch):                # a small model, and a launcher for its processes
+            return EngineSetup(self.make, 1, hf_checkpoint=MODEL, eos_token_ids=frozenset({2}),
+                               launcher=make_launcher(scratch), scratch=scratch)
+
+        def publish(self, setup, version):            # weights that differ from version to version
+            ...
+
+Every check starts an engine of its own, with weights of version 0, and closes it.
+"""
+
+import asyncio
+import inspect
+import tempfile
+from collections.abc import Set
+from pathlib import Path
+from unittest import SkipTest
+
+from slime_core.errors import SlimeError, WorkerError
+from slime_core.roles import FinishReason, GenerateOutput, Transport
+from slime_core.testing._engine_runs import ONE, SAMPLED, Load
+from slime_core.testing._engine_sampling import SamplingChecks
+from slime_core.testing._held import SETTLE_S, Held, held, settled
+from slime_core.testing._play import Play
+from slime_core.testing.contract import check, require
+
+METHODS = ("start", "load_weights", "generate", "abort", "close")
+ROUNDS = 3
+"""How often an engine may be done before it could be aborted."""
+SAME_LOG_PROB = 1e-3
+"""Two runs of one model differ by less, two versions of it by more."""
+
+
+class EngineContract(SamplingChecks):
+    """Inherit, name the engine, say how it is set up and how weights are published to it."""
+
+    @check("ENG-001")
+    def test_the_factory_builds_an_engine(self) -> None:
+        """The object has every method of `slime_core.roles.Engine`, each an `async def`; the factory starts nothing."""
+        with tempfile.TemporaryDirectory() as scratch:
+            setup = self.make_setup(Path(scratch))
+            before = held()
+            built: object = self._build(setup)
+            left = held() - before
+            asyncio.run(setup.launcher.close())
+        missing = [name for name in METHODS if not callable(getattr(built, name, None))]
+        require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
+        plain = [name for name in METHODS if not inspect.iscoroutinefunction(getattr(built, name))]
+        require(not plain, f"{type(built).__name__} has a plain `def` for {', '.join(plain)}; write `async def`")
+        require(not left, f"the factory leaves {left.told()}; do that in start()")
+
+    @check("ENG-002")
+    def test_it_says_how_it_takes_weights(self) -> None:
+        """`EngineSpec.transports` lists `Transport` values, best first: without, no trainer can be its partner."""
+        transports: tuple[object, ...] = tuple(self.spec.transports)
+        require(transports, "transports is empty")
+        wrong = [each for each in transports if not isinstance(each, Transport)]
+        require(not wrong, f"transports holds {wrong}; expected values of Transport")
+
+    @check("ENG-011", needs=("ENG-001",))
+    def test_new_weights_make_the_next_token(self) -> None:
+        """After `load_weights` outputs name the new version and come of it: flush caches, reload every worker."""
+
+        async def use(play: Play, load: Load) -> list[GenerateOutput]:
+            before = await play.ask(ONE)
+            await load(1)
+            return [before, *await asyncio.gather(*(play.ask(ONE) for _ in range(8)))]
+
+        before, *after = self._run_with_weights(use)
+        require(before.weight_version == 0, f"version 0 is loaded, the output says {before.weight_version!r}")
+        wrong = {output.weight_version for output in after} - {1}
+        require(not wrong, f"version 1 was loaded, outputs say {sorted(wrong)}")
+        old = sum(abs(output.log_probs[0] - before.log_probs[0]) < SAME_LOG_PROB for output in after)
+        require(old == 0, f"{old} of {len(after)} outputs after the switch have the log-prob of the old weights")
+
+    @check("ENG-012", needs=("ENG-001",))
+    def test_new_weights_may_come_while_it_generates(self) -> None:
+        """An asynchronous run loads weights at any time: requests under way end well, with either version."""
+
+        async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
+            running = await play.keep_busy(self.busy_tokens)
+            await load(1)
+            return await play.ends(running)
+
+        ends = self._run_with_weights(use)
+        wrong = [end for end in ends if not (isinstance(end, GenerateOutput) and end.weight_version in (0, 1))]
+        require(not wrong, f"{len(wrong)} of {len(ends)} requests under way ended with {wrong[:1]}")
+
+    @check("ENG-013", needs=("ENG-001",))
+    def test_an_abort_returns_what_there_is(self) -> None:
+        """Every request under way returns at once, finish ABORT, with its tokens so far; the engine goes on.
+
+        An engine that is done before it can be aborted needs a larger `busy_tokens`.
+        """
+
+        async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput]:
+            ends: list[GenerateOutput | BaseException] = []
+            for _ in range(ROUNDS):
+                running = await play.keep_busy(self.busy_tokens)
+                await play.limited(play.engine.abort(), "abort()")
+                ends += await play.ends(running)
+                if any(isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT for end in ends):
+                    break
+            return ends, await play.ask(SAMPLED)
+
+        ends, after = self._run(use)
+        raised = [end for end in ends if isinstance(end, BaseException)]
+        require(not raised, f"{len(raised)} of {len(ends)} requests were aborted and raised {raised[:1]}")
+        aborted = [end for end in ends if isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT]
+        require(aborted, f"abort() was called on {len(ends)} requests under way, none has finish ABORT")
+        agree = all(len(each.tokens) == len(each.log_probs) for each in aborted)
+        require(agree, "an aborted response has not as many log-probs as tokens")
+        require(after.finish is not FinishReason.ABORT, "a request after abort() was aborted, too")
+
+    @check("ENG-014", needs=("ENG-001",))
+    def test_a_cancelled_request_is_not_carried_on(self) -> None:
+        """Cancelling `generate` ends it and its tasks; abort it on the server by its id. What is left would pile up."""
+
+        async def use(play: Play) -> tuple[int, int, int]:
+            await play.ask(ONE)
+            before = asyncio.all_tasks()
+            asked = await play.keep_busy(self.busy_tokens)
+            for task in asked:
+                task.cancel()
+            _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)
+            tasks, running = await play.settled(lambda: self._left(play, before))
+            return len(going_on), tasks, running
+
+        going_on, tasks, running = self._run(use)
+        require(going_on == 0, f"{going_on} calls of generate() go on {SETTLE_S:g} s after they were cancelled")
+        require(tasks == 0, f"{tasks} tasks are left {SETTLE_S:g} s after the requests were cancelled")
+        require(running == 0, f"{running} requests are running {SETTLE_S:g} s after they were cancelled")
+
+    @check("ENG-015", needs=("ENG-001",))
+    def test_close_frees_all_and_may_be_called_again(self) -> None:
+        """A run closes its engine on every way out, unstarted and twice, too: end processes, sockets and tasks."""
+        before = held()
+
+        async def close(play: Play) -> int:
+            for _ in range(2):
+                await play.limited(play.engine.close(), "close()")
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        async def use(play: Play) -> tuple[int, Held]:
+            # The launcher will end its processes anyhow, so they are counted here; files when the loop has none.
+            tasks = await close(play)
+            return tasks, await asyncio.to_thread(settled, lambda: Held(processes=(held() - before).processes))
+
+        self._run(close, start=False)
+        self._run(close)  # what stays for good, such as a server of processes, is there from now on
+        before = held()
+        tasks, processes = self._run(use)
+        files = settled(lambda: held() - before)
+        require(tasks == 0, f"{tasks} tasks are left after close()")
+        require(not processes, f"close() leaves {processes.told()}")
+        require(not files, f"close() leaves {files.told()}")
+
+    @check("ENG-016", needs=("ENG-001", "ENG-015"))
+    def test_a_closed_engine_says_so(self) -> None:
+        """Requests under way when it is closed, and later ones, end with a WorkerError: a caller must not wait on."""
+
+        async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
+            running = await play.keep_busy(self.busy_tokens)
+            await play.limited(play.engine.close(), "close()")
+            ends = await play.ends(running)
+            return ends, (await play.ends([asyncio.create_task(play.ask(ONE))]))[0]
+
+        ends, later = self._run(use)
+        wrong = [end for end in ends if not isinstance(end, WorkerError | GenerateOutput)]
+        require(not wrong, f"{len(wrong)} of {len(ends)} requests under way at close() ended with {wrong[:1]}")
+        require(isinstance(later, WorkerError), f"generate() after close() ended with {later!r}")
+
+    @check("ENG-017", needs=("ENG-001",))
+    def test_a_prompt_that_is_too_long_harms_nobody(self) -> None:
+        """It gets no token and finish LENGTH, or a SlimeError that gives its length; others are answered as ever."""
+        if self.too_long is None:
+            raise SkipTest("the contract says too_long = None: there is no limit")
+        prompt = [self.prompts[0][0]] * self.too_long
+
+        async def use(play: Play) -> list[GenerateOutput | BaseException]:
+            calls = [play.generate(prompt, SAMPLED), *(play.ask(SAMPLED, seed=seed) for seed in range(4))]
+            return await play.ends([asyncio.create_task(call) for call in calls])
+
+        long, *others = self._run(use)
+        if isinstance(long, GenerateOutput):
+            empty = not len(long.tokens) and long.finish is FinishReason.LENGTH
+            require(empty, f"a prompt of {self.too_long} tokens got {len(long.tokens)} tokens, finish {long.finish}")
+        else:
+            clear = isinstance(long, SlimeError) and str(self.too_long) in str(long)
+            require(clear, f"the error does not say that {self.too_long} tokens are too many: {long!r}")
+        harmed = [each for each in others if not isinstance(each, GenerateOutput)]
+        require(not harmed, f"{len(harmed)} of {len(others)} requests beside it ended with {harmed[:1]}")
+
+    def _left(self, play: Play, before: Set[asyncio.Task[object]]) -> tuple[int, int]:
+        """Tasks that were not there before, and requests that the engine is at."""
+        return len(asyncio.all_tasks() - before), self.running(play.engine) or 0

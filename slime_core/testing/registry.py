@@ -1,0 +1,61 @@
+"""Which contract judges what: by role, and every check by its number.
+
+Example:
+
+    CONTRACTS["reward"]                     # RewardContract
+    ALL_CHECKS["REW-003"].title             # "it leaves the sample as it was"
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from slime_core.testing.buffer import BufferContract
+from slime_core.testing.buffer_filter import BufferFilterContract
+from slime_core.testing.contract import CheckInfo, Contract
+from slime_core.testing.data_source import DataSourceContract
+from slime_core.testing.engine_contract import EngineContract
+from slime_core.testing.generator import GeneratorContract
+from slime_core.testing.package import PluginPackageContract
+from slime_core.testing.reward import RewardContract
+from slime_core.testing.tensors.advantage import AdvantageContract
+from slime_core.testing.tensors.correction import CorrectionContract
+from slime_core.testing.tensors.loss import LossContract
+from slime_core.testing.tensors.trainer import TrainerContract
+
+CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
+    {
+        "data_source": DataSourceContract,
+        "generator": GeneratorContract,
+        "reward": RewardContract,
+        "buffer": BufferContract,
+        "buffer_filter": BufferFilterContract,
+        "advantage": AdvantageContract,
+        "loss": LossContract,
+        "correction": CorrectionContract,
+        "engine": EngineContract,
+        "trainer": TrainerContract,
+    }
+)
+"""The contract of each role that has one."""
+
+PLUGIN_CONTRACTS: tuple[type[Contract], ...] = (PluginPackageContract,)
+"""What judges a plugin as a whole."""
+
+
+def _collected() -> dict[str, CheckInfo]:
+    """Every check.
+
+    Raises:
+        ValueError: two contracts use the same number.
+    """
+    found: dict[str, CheckInfo] = {}
+    for contract in (*PLUGIN_CONTRACTS, *CONTRACTS.values()):
+        for identity, info in contract.checks().items():
+            if identity in found:
+                raise ValueError(f"{contract.__name__}.{info.method}: {identity} is {found[identity].method}'s number")
+            found[identity] = info
+    return found
+
+
+ALL_CHECKS: Mapping[str, CheckInfo] = MappingProxyType(_collected())
+"""Every check of every contract, by number."""

@@ -1,0 +1,136 @@
+"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-008.
+
+Example:
+
+    class TestLeaveOneOut(AdvantageContract):
+        choice = "slime-advantage-rloo/rloo"
+"""
+
+import copy
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, ClassVar
+from unittest import SkipTest
+
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
+from slime_core.testing.contract import check, require
+from slime_core.testing.role import RoleContract
+from slime_core.testing.tensors.batches import (
+    GROUPS,
+    LENGTHS,
+    REWARDS,
+    advantage_input,
+    describe,
+    equal,
+    finite,
+    is_column,
+    need_torch,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+
+class AdvantageContract(RoleContract[AdvantageSpec]):
+    """Inherit and name the estimator."""
+
+    kind = AdvantageSpec
+    choice: ClassVar[str | AdvantageSpec]
+    """The estimator: a name for the catalog, or a spec."""
+    independent_groups: ClassVar[bool] = True
+    """Whether a group's advantages depend on its own rewards alone; False for estimators that whiten a whole batch."""
+    monotone: ClassVar[bool] = True
+    """Whether, of two samples of a group, the better rewarded one never has the lower advantage."""
+
+    @check("ADV-001")
+    def test_the_factory_builds_a_plain_function(self) -> None:
+        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        need_torch()
+        built: object = self._build()
+        require(callable(built), f"the factory returned {built!r}, which cannot be called")
+        asynchronous = inspect.iscoroutinefunction(built) or inspect.iscoroutinefunction(type(built).__call__)
+        require(not asynchronous, f"{type(built).__name__} is `async def`; write `def`")
+
+    @check("ADV-002", needs=("ADV-001",))
+    def test_it_gives_one_finite_number_a_token(self) -> None:
+        """Return a float tensor [T], T the tokens of all samples, of whatever length each of them has."""
+        for batch in (advantage_input(), advantage_input(masked=True)):
+            self._estimate(batch)
+
+    @check("ADV-003", needs=("ADV-002",))
+    def test_groups_are_told_by_identity_not_by_position(self) -> None:
+        """Samples arrive in any order and number: use `group_index_S`. Reshaping to [groups, n] mixes them up."""
+        import torch
+
+        order = (3, 1, 4, 0, 2)
+        mixed = advantage_input(
+            tuple(REWARDS[each] for each in order),
+            tuple(GROUPS[each] for each in order),
+            tuple(LENGTHS[each] for each in order),
+        )
+        expected = torch.split(self._estimate(advantage_input()), list(LENGTHS))
+        apart = torch.cat([expected[each] for each in order])
+        require(equal(self._estimate(mixed), apart), "the same samples in another order got other advantages")
+
+    @check("ADV-004", needs=("ADV-002",))
+    def test_a_group_is_judged_by_itself(self) -> None:
+        """Which groups share a step is chance. If it needs the whole batch, set independent_groups = False."""
+        if not self.independent_groups:
+            raise SkipTest("the contract says independent_groups = False")
+        first = sum(length for length, group in zip(LENGTHS, GROUPS, strict=True) if group == 0)
+        changed = advantage_input((*REWARDS[:3], 9.0, -9.0))
+        same = equal(self._estimate(advantage_input())[:first], self._estimate(changed)[:first])
+        require(same, "other rewards in group 1 changed the advantages of group 0")
+
+    @check("ADV-005", needs=("ADV-001",))
+    def test_lone_samples_and_equal_rewards_are_no_division_by_zero(self) -> None:
+        """A group of one, or of equal rewards, has a standard deviation of 0: its advantage is small, never NaN."""
+        for name, rewards, groups in (
+            ("a group of one sample", (1.0, 0.0, 1.0), (0, 1, 1)),
+            ("a group of equal rewards", (1.0, 1.0, 1.0), (0, 0, 0)),
+        ):
+            given = self._build()(advantage_input(rewards, groups, LENGTHS[:3]))
+            require(finite(given), f"{name} got {given.tolist()}")
+
+    @check("ADV-006", needs=("ADV-001",))
+    def test_it_leaves_the_batch_as_it_was(self) -> None:
+        """Metrics and the loss read the same tensors: no in-place operation on what was given."""
+        batch = advantage_input()
+        before = copy.deepcopy(batch)
+        self._build()(batch)
+        for field in fields(AdvantageInput):
+            one, other = getattr(before, field.name), getattr(batch, field.name)
+            same = one.keys() == other.keys() if isinstance(one, dict) else equal(one, other)
+            require(same, f"it changed {field.name}")
+
+    @check("ADV-007", needs=("ADV-002",))
+    def test_the_same_batch_gets_the_same_advantages(self) -> None:
+        """A resumed run must go on exactly: draw nothing, keep nothing between calls."""
+        estimator = self._build()
+        first, second = estimator(advantage_input()), estimator(advantage_input())
+        require(equal(first, second), "a second call gave other advantages")
+        require(equal(first, self._estimate(advantage_input())), "a fresh estimator gave other advantages")
+
+    @check("ADV-008", needs=("ADV-002",))
+    def test_a_better_reward_is_never_a_lower_advantage(self) -> None:
+        """Upside down, it teaches the opposite. If rewards are not meant to be ordered so, set monotone = False."""
+        if not self.monotone:
+            raise SkipTest("the contract says monotone = False")
+        import torch
+
+        firsts = [float(part[0]) for part in torch.split(self._estimate(advantage_input()), list(LENGTHS))]
+        for one, (reward, group) in enumerate(zip(REWARDS, GROUPS, strict=True)):
+            for other, (less, same) in enumerate(zip(REWARDS, GROUPS, strict=True)):
+                if group == same and reward > less:
+                    told = f"reward {reward} got advantage {firsts[one]:g}, reward {less} got {firsts[other]:g}"
+                    require(firsts[one] >= firsts[other], told)
+
+    def _build(self) -> Advantage:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _estimate(self, batch: AdvantageInput) -> "torch.Tensor":
+        given = self._build()(batch)
+        count = len(batch.sample_index_T)
+        require(is_column(given, count), f"expected a float tensor [{count}], got {describe(given)}")
+        require(finite(given), f"advantages are not finite: {given.tolist()}")
+        return given

@@ -1,0 +1,123 @@
+"""Batches for the contracts of tensor roles: ragged, grouped, and small enough to look at.
+
+torch is imported when a check runs; where it is not installed, the check is skipped.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+from unittest import SkipTest
+
+from slime_core.roles import AdvantageInput, CorrectionInput, LossInput
+
+if TYPE_CHECKING:
+    import torch
+
+LENGTHS = (3, 1, 4, 2, 5)
+"""Response tokens of each sample."""
+GROUPS = (0, 0, 0, 1, 1)
+"""Group of each sample."""
+REWARDS = (0.0, 1.0, 0.5, 1.0, 0.0)
+"""Reward of each sample."""
+
+
+def need_torch() -> None:
+    """Skip the running check where torch is not installed.
+
+    Raises:
+        SkipTest: it is not.
+    """
+    try:
+        importlib.import_module("torch")
+    except ImportError:
+        raise SkipTest("needs torch: install the extra `local` of slime-core") from None
+
+
+def advantage_input(
+    rewards: tuple[float, ...] = REWARDS,
+    groups: tuple[int, ...] = GROUPS,
+    lengths: tuple[int, ...] = LENGTHS,
+    *,
+    masked: bool = False,
+) -> AdvantageInput:
+    """Samples of several lengths in several groups; `masked` takes out the first token of each."""
+    import torch
+
+    sample_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    mask_T = torch.ones(sum(lengths))
+    if masked:
+        starts = torch.tensor((0, *lengths[:-1])).cumsum(0)
+        mask_T[starts] = 0.0
+    return AdvantageInput(torch.tensor(rewards), torch.tensor(groups), sample_T, mask_T)
+
+
+def loss_input(
+    samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, drift: float = 0.25, advantage: float | None = None
+) -> LossInput:
+    """Some of the five samples, log-probs moved by `drift`, alternating in sign; `log_probs_T` takes a gradient."""
+    import torch
+
+    tokens = _tokens_of(samples)
+    everywhere = torch.arange(sum(LENGTHS), dtype=torch.float32)
+    old_T = -0.1 - (everywhere % 7) / 5
+    moved_T = old_T + drift * torch.where(everywhere % 2 == 0, 1.0, -1.0)
+    signed_T = 1.0 - (everywhere % 3) if advantage is None else torch.full_like(old_T, advantage)
+    mask_T = (everywhere % 5 != 4).float()
+    lengths = torch.tensor([LENGTHS[sample] for sample in samples])
+    return LossInput(
+        log_probs_T=moved_T[tokens].clone().requires_grad_(),
+        old_log_probs_T=old_T[tokens],
+        advantages_T=signed_T[tokens],
+        loss_mask_T=mask_T[tokens],
+        entropy_T=torch.full((len(tokens),), 0.7),
+        sample_index_T=torch.arange(len(samples)).repeat_interleave(lengths),
+    )
+
+
+def correction_input(samples: tuple[int, ...] = tuple(range(len(LENGTHS))), *, drift: float = 0.25) -> CorrectionInput:
+    """The same tokens for a correction."""
+    batch = loss_input(samples, drift=drift)
+    return CorrectionInput(
+        log_probs_T=batch.log_probs_T.detach(),
+        rollout_log_probs_T=batch.old_log_probs_T,
+        loss_mask_T=batch.loss_mask_T,
+        sample_index_T=batch.sample_index_T,
+    )
+
+
+def is_column(value: object, length: int) -> bool:
+    """Whether it is a float tensor [length]."""
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and tuple(value.shape) == (length,)
+
+
+def describe(value: object) -> str:
+    """A tensor by shape and type, anything else by its type."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+def finite(value: "torch.Tensor") -> bool:
+    """Whether there is no NaN and no infinity in it."""
+    import torch
+
+    return bool(torch.isfinite(value).all())
+
+
+def equal(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    """Whether they agree but for rounding."""
+    import torch
+
+    return one.shape == other.shape and bool(torch.allclose(one, other, rtol=1e-5, atol=1e-6))
+
+
+def _tokens_of(samples: tuple[int, ...]) -> "torch.Tensor":
+    import torch
+
+    starts = [sum(LENGTHS[:sample]) for sample in samples]
+    return torch.cat(
+        [torch.arange(start, start + LENGTHS[sample]) for start, sample in zip(starts, samples, strict=True)]
+    )

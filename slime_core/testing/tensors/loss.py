@@ -1,0 +1,136 @@
+"""LossContract: what every loss must keep, LOS-001 to LOS-009.
+
+Example:
+
+    class TestReinforce(LossContract):
+        choice = "slime-loss-reinforce/reinforce"
+"""
+
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, ClassVar
+from unittest import SkipTest
+
+from slime_core.roles import Loss, LossInput, LossOutput, LossSpec
+from slime_core.testing.contract import check, require
+from slime_core.testing.role import RoleContract
+from slime_core.testing.tensors.batches import describe, equal, finite, is_column, loss_input, need_torch
+
+if TYPE_CHECKING:
+    import torch
+
+FAR = 20.0
+"""How far a log-prob may have moved, in nats, in a run that goes badly."""
+
+
+class LossContract(RoleContract[LossSpec]):
+    """Inherit and name the loss."""
+
+    kind = LossSpec
+    choice: ClassVar[str | LossSpec]
+    """The loss: a name for the catalog, or a spec."""
+    policy_gradient: ClassVar[bool] = True
+    """Whether a positive advantage makes its token likelier; False for likelihood training and the like."""
+
+    @check("LOS-001")
+    def test_the_factory_builds_a_plain_function(self) -> None:
+        """Ranks are synchronous: the factory returns an object that is called, not awaited."""
+        need_torch()
+        built: object = self._build()
+        require(callable(built), f"the factory returned {built!r}, which cannot be called")
+        asynchronous = inspect.iscoroutinefunction(built) or inspect.iscoroutinefunction(type(built).__call__)
+        require(not asynchronous, f"{type(built).__name__} is `async def`; write `def`")
+
+    @check("LOS-002", needs=("LOS-001",))
+    def test_it_gives_one_finite_loss_a_token(self) -> None:
+        """Return `LossOutput(loss_T)`, a float tensor [T], not reduced: only the trainer knows the denominators."""
+        self._loss(loss_input())
+
+    @check("LOS-003", needs=("LOS-002",))
+    def test_the_gradient_reaches_the_log_probs(self) -> None:
+        """Whatever is detached does not learn: `loss_T` is a function of `log_probs_T`, with a finite gradient."""
+        gradient = self._gradient(loss_input(drift=0.0))
+        require(finite(gradient), f"the gradient is not finite: {gradient.tolist()}")
+        require(bool(gradient.abs().sum() > 0), "the gradient of log_probs_T is zero everywhere")
+
+    @check("LOS-004", needs=("LOS-002",))
+    def test_samples_do_not_influence_each_other(self) -> None:
+        """Which samples share a micro-batch is chance: the losses of two samples are those of each alone."""
+        import torch
+
+        together = self._loss(loss_input((0, 2)))
+        alone = torch.cat([self._loss(loss_input((sample,))) for sample in (0, 2)])
+        require(equal(together, alone), "samples in one micro-batch got other losses than alone")
+
+    @check("LOS-005", needs=("LOS-002",))
+    def test_zero_without_advantage_is_true(self) -> None:
+        """Where the spec says so, the trainer does not compute such samples at all: loss and gradient must be 0."""
+        if not self.spec.zero_without_advantage:
+            raise SkipTest("the spec says zero_without_advantage = False")
+        batch = loss_input(advantage=0.0)
+        loss = self._loss(batch)
+        require(not loss.detach().abs().sum(), f"at advantage 0 the loss is {loss.tolist()}")
+        gradient = self._gradient(loss_input(advantage=0.0))
+        require(not gradient.abs().sum(), f"at advantage 0 the gradient is {gradient.tolist()}")
+
+    @check("LOS-006", needs=("LOS-002",))
+    def test_metrics_are_one_number_a_token(self) -> None:
+        """The trainer averages `metrics_T` over trained tokens: give tensors [T], finite, named in plain letters."""
+        batch = loss_input()
+        for name, values in self._build()(batch).metrics_T.items():
+            require(name.replace("_", "").isalnum(), f"metric {name!r}: use letters, digits and '_'")
+            count = len(batch.log_probs_T)
+            require(
+                is_column(values, count), f"metric {name}: expected a float tensor [{count}], got {describe(values)}"
+            )
+            require(finite(values), f"metric {name} is not finite: {values.tolist()}")
+
+    @check("LOS-007", needs=("LOS-001",))
+    def test_it_leaves_the_batch_as_it_was(self) -> None:
+        """Corrections and metrics read the same tensors: no in-place operation on what was given."""
+        batch, before = loss_input(), loss_input()
+        self._build()(batch)
+        for field in fields(LossInput):
+            one, other = getattr(before, field.name), getattr(batch, field.name)
+            same = one == other if isinstance(one, dict) else equal(one.detach(), other.detach())
+            require(same, f"it changed {field.name}")
+
+    @check("LOS-008", needs=("LOS-003",))
+    def test_a_good_token_becomes_likelier(self) -> None:
+        """On policy, a positive advantage needs a negative gradient. For other losses set policy_gradient = False."""
+        if not self.policy_gradient:
+            raise SkipTest("the contract says policy_gradient = False")
+        for advantage, wanted in ((1.0, "negative"), (-1.0, "positive")):
+            total = float(self._gradient(loss_input(drift=0.0, advantage=advantage)).sum())
+            told = f"at advantage {advantage:g} the gradient of log_probs_T is {total:g}; expected it {wanted}"
+            require(total * advantage < 0, told)
+
+    @check("LOS-009", needs=("LOS-002",))
+    def test_far_off_policy_it_stays_finite(self) -> None:
+        """In a bad step ratios reach exp(20): bound what is exponentiated, or the run ends with NaN weights."""
+        for drift in (FAR, -FAR):
+            gradient = self._gradient(loss_input(drift=drift))
+            require(finite(gradient), f"with log-probs {drift:+g} nats off the gradient is not finite")
+
+    def _build(self) -> Loss:
+        return self.spec.factory(self.validated(), self.setup())
+
+    def _loss(self, batch: LossInput) -> "torch.Tensor":
+        output: object = self._build()(batch)
+        require(isinstance(output, LossOutput), f"expected a LossOutput, got {describe(output)}")
+        assert isinstance(output, LossOutput)
+        count = len(batch.log_probs_T)
+        loss = output.loss_T
+        require(is_column(loss, count), f"expected loss_T as a float tensor [{count}], got {describe(loss)}")
+        require(finite(loss), f"losses are not finite: {loss.tolist()}")
+        return loss
+
+    def _gradient(self, batch: LossInput) -> "torch.Tensor":
+        """Gradient [T] of the summed loss of the trained tokens."""
+        import torch
+
+        loss = (self._loss(batch) * batch.loss_mask_T).sum()
+        require(loss.requires_grad, "loss_T does not depend on log_probs_T")
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradient = batch.log_probs_T.grad
+        return torch.zeros_like(batch.log_probs_T) if gradient is None else gradient

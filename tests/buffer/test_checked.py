@@ -1,0 +1,130 @@
+"""CheckedBuffer and CheckedFilter: what breaks a contract is named, and nothing is lost by it."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from slime_core.buffer import CheckedBuffer, CheckedFilter, FifoBuffer, FifoFilter
+from slime_core.catalog.used import Used
+from slime_core.errors import ContractError, PluginError
+from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Selection
+from slime_core.sample import Group, GroupId
+from slime_core.testing.samples import make_group
+
+NOW = BufferContext(rollout_id=3, weight_version=3)
+GROUPS = [make_group(draw) for draw in range(3)]
+UNKNOWN = make_group(7)
+
+
+class Chosen:
+    """A filter that answers as the test says."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[return-value]
+
+
+class Answers(FifoBuffer):
+    """A buffer that answers as the test says."""
+
+    drawn: object = None
+    evicted: object = None
+
+    def sample(self, want: int, ctx: BufferContext) -> Draw:
+        if isinstance(self.drawn, Exception):
+            raise self.drawn
+        return self.drawn or super().sample(want, ctx)  # type: ignore[return-value]
+
+    def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
+        return super().evict(ctx) if self.evicted is None else self.evicted  # type: ignore[return-value]
+
+
+def made(kind: type[FifoBuffer] = FifoBuffer, chosen: BufferFilter | None = None) -> tuple[CheckedBuffer, FifoBuffer]:
+    own_filter = CheckedFilter(Used("filter", "slime-filter", chosen or FifoFilter()))
+    inner = kind(BufferSetup(make=lambda role, name, **settings: None, seed=0, buffer_filter=own_filter))
+    buffer = CheckedBuffer(Used("buffer", "slime-buffer", inner))
+    buffer.add(GROUPS)
+    return buffer, inner
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Selection([0, 1, 2]), "take at most 2"),
+        (Selection([0, 0]), "twice"),
+        (Selection([9]), "position 9"),
+        (Selection([0], [0]), "both"),
+        ([0], "expected a Selection"),
+        (KeyError("priority"), "raised KeyError: 'priority'"),
+    ],
+)
+def test_a_broken_choice_of_the_filter_removes_nothing(answer: object, says: str) -> None:
+    buffer, _ = made(chosen=Chosen(answer))
+    with pytest.raises(PluginError, match=rf"^buffer filter of plugin slime-filter.*{says}"):
+        buffer.sample(2, NOW)
+    assert len(buffer) == 3
+
+
+@pytest.mark.parametrize(
+    ("drawn", "says"),
+    [
+        (GROUPS[:1], r"expected a Draw, got list .*return Draw\(groups, weights\)"),
+        (Draw(GROUPS, [1.0] * 3), "Draw.groups holds 3 groups; hand out at most 2"),
+        (Draw(GROUPS[:2], [1.0]), "Draw.weights holds 1 weights for 2 groups"),
+        (Draw([GROUPS[0], GROUPS[0]], [1.0, 1.0]), "holds group kit:e0:r0:d0 twice"),
+        (Draw([UNKNOWN], [1.0]), "holds group kit:e0:r7:d7, which it was not given or gave away before"),
+        (Draw(GROUPS[:1], [float("nan")]), "group kit:e0:r0:d0: its weight is nan"),
+        (Draw(GROUPS[:1], [-1.0]), "its weight is -1.0; weights are finite, 0 or more"),
+        (Draw(GROUPS[:1], [True]), "expected a float, got bool True"),
+        (Draw(["group"], [1.0]), "item 0: expected a Group, got str"),  # type: ignore[list-item]
+        (ZeroDivisionError("no weights"), "raised ZeroDivisionError: no weights"),
+    ],
+)
+def test_a_draw_that_breaks_the_contract_is_refused(drawn: object, says: str) -> None:
+    buffer, inner = made(Answers)
+    inner.drawn = drawn  # type: ignore[attr-defined]
+    with pytest.raises(PluginError, match=rf"^buffer.* of plugin slime-buffer.*{says}"):
+        buffer.sample(2, NOW)
+
+
+@pytest.mark.parametrize(
+    ("evicted", "says"),
+    [
+        ([GROUPS[0].id], "expected a dict of GroupId to reason"),
+        ({GROUPS[0].id: ""}, "expected a short text"),
+        ({"kit:e0:r0:d0": "old"}, "expected a GroupId, got str"),
+        ({UNKNOWN.id: "old"}, "group kit:e0:r7:d7 is none that it holds"),
+        ({GROUPS[1].id: "old"}, "group kit:e0:r1:d1 is none that it holds"),
+    ],
+)
+def test_an_eviction_of_what_is_not_there_is_refused(evicted: object, says: str) -> None:
+    buffer, inner = made(Answers)
+    inner.drawn = Draw([GROUPS[1]], [0.5])  # type: ignore[attr-defined]
+    assert buffer.sample(2, NOW).weights == [0.5]
+    inner.evicted = evicted  # type: ignore[attr-defined]
+    with pytest.raises(ContractError, match=rf"^buffer of plugin slime-buffer, evict.*{says}"):
+        buffer.evict(NOW)
+
+
+def test_a_group_leaves_once_also_after_a_resume() -> None:
+    buffer, _ = made()
+    state = buffer.state_dict()
+    assert [group.id for group in buffer.sample(2, NOW).groups] == [group.id for group in GROUPS[:2]]
+    again, inner = made(Answers)
+    again.load_state_dict(state)
+    again.hold([GROUPS[2].id])
+    inner.drawn = Draw([GROUPS[0]], [1.0])  # type: ignore[attr-defined]
+    with pytest.raises(ContractError, match="gave away before"):
+        again.sample(1, NOW)
+    inner.drawn = Draw([GROUPS[2]], [1.0])  # type: ignore[attr-defined]
+    assert again.sample(1, NOW).groups == [GROUPS[2]]
+
+
+def test_the_roles_are_met() -> None:
+    buffer, _ = made()
+    assert isinstance(buffer, Buffer)
+    assert isinstance(CheckedFilter(Used("fifo", "slime-core", FifoFilter())), BufferFilter)

@@ -1,0 +1,222 @@
+"""Which plugins are loaded, in which order, and what is said about names and contradictions."""
+
+import importlib.metadata
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.catalog import Catalog, PluginPhase, PluginState, PluginWarning
+from slime_core.errors import ConfigError, PluginError, UnknownName
+from slime_core.roles import PluginSet
+
+Install = Callable[..., None]
+
+SOURCE = """
+from slime_core import RewardSpec, Score, hookimpl
+
+SLIME_API = "1"
+
+
+async def reward(sample, ctx):
+    return Score(1.0)
+
+
+@hookimpl
+def slime_rewards():
+    yield RewardSpec.from_function("NAME", reward)
+
+
+@hookimpl
+def slime_run_end(): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def three(install_plugin: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three plugins beside what is installed; the environment asks for nothing."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for variable in ("SLIME_PLUGINS", "SLIME_PLUGINS_STRICT"):
+        monkeypatch.delenv(variable, raising=False)
+    for name in ("one", "two", "three"):
+        install(install_plugin, name)
+
+
+def install(install_plugin: Install, name: str, source: str = SOURCE, **more: str) -> None:
+    arguments = {"entry_points": {f"my-{name}": f"my_{name}"}, **more}
+    install_plugin(f"Slime.My_{name}", {f"my_{name}.py": source.replace("NAME", name)}, **arguments)
+
+
+def loaded(catalog: Catalog) -> list[str]:
+    return [status.plugin for status in catalog.loaded]
+
+
+def mine(catalog: Catalog) -> list[str]:
+    return [name.removeprefix("slime-my-") for name in loaded(catalog) if name.startswith("slime-my-")]
+
+
+def test_the_core_comes_first_then_distributions_by_name() -> None:
+    names = loaded(Catalog.discover())
+    assert names[0] == "slime-core"
+    assert names[1:] == sorted(names[1:])
+
+
+@pytest.mark.parametrize("name", ["slime-my-two", "Slime_My.Two", "my-two", "my_two"])
+def test_a_plugin_is_named_by_distribution_or_entry_point(name: str) -> None:
+    assert mine(Catalog.discover(PluginSet(only=(name,)))) == ["two"]
+    assert mine(Catalog.discover(PluginSet(without=(name,)))) == ["one", "three"]
+    assert loaded(Catalog.discover(PluginSet(order=(name,))))[:2] == ["slime-core", "slime-my-two"]
+
+
+def test_order_decides_who_is_told_first() -> None:
+    catalog = Catalog.discover(PluginSet(order=("my-two", "my-one")))
+    told = [each.plugin for each in catalog.listeners("slime_run_end") if each.plugin.startswith("slime-my-")]
+    assert told == ["slime-my-two", "slime-my-one", "slime-my-three"]
+
+
+def test_an_allow_list_keeps_its_order_and_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIME_PLUGINS", "my-three, slime-my-one,")
+    assert loaded(Catalog.discover()) == ["slime-core", "slime-my-three", "slime-my-one"]
+    monkeypatch.setenv("SLIME_PLUGINS", "")
+    assert loaded(Catalog.discover()) == ["slime-core"]
+
+
+def test_what_is_asked_for_in_code_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIME_PLUGINS", "my-three")
+    assert loaded(Catalog.discover(PluginSet(only=("my-two",)))) == ["slime-core", "slime-my-two"]
+
+
+def test_what_is_left_out_is_a_status_and_is_not_imported(install_plugin: Install) -> None:
+    install(install_plugin, "four", "raise AssertionError('imported')")
+    catalog = Catalog.discover(PluginSet(without=("my-four",)))
+    (status,) = (each for each in catalog.statuses if each.plugin == "slime-my-four")
+    assert (status.state, status.phase, status.failed) == (PluginState.EXCLUDED, PluginPhase.SELECTION, False)
+    assert status is catalog.statuses[-1]
+    assert "--no-plugin" in str(status)
+
+
+@pytest.mark.parametrize("field", ["only", "without", "require", "order"])
+def test_a_name_that_nobody_has_is_an_error(field: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        Catalog.discover(PluginSet(**{field: ("slime-my-twoo",)}))  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert "no plugin 'slime-my-twoo' (" in text
+    assert "Did you mean 'slime-my-two'?" in text
+    assert re.search(r"Installed: slime-core [\d.]+, .*slime-my-one 1\.0, slime-my-three 1\.0, slime-my-two 1\.0", text)
+    assert ("pip install slime-my-twoo" in text) == (field != "without")
+
+
+def test_a_typo_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIME_PLUGINS", "my-twoo")
+    with pytest.raises(UnknownName, match=r"no plugin 'my-twoo' \(SLIME_PLUGINS .*Did you mean 'my-two'"):
+        Catalog.discover()
+
+
+def test_a_first_party_plugin_that_is_required_is_installed_from_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownName, match=r"pip install \./plugins/slime-buffer-priority"):
+        Catalog.discover(PluginSet(require=("slime-buffer-priority",)))
+
+
+def test_a_file_beside_is_offered_where_a_plugin_of_its_name_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside.py").write_text(SOURCE)
+    with pytest.raises(UnknownName, match=r"For the file in this directory write \./beside\.py"):
+        Catalog.discover(PluginSet(require=("beside",)))
+
+
+def test_a_required_plugin_that_is_broken_is_an_error(install_plugin: Install) -> None:
+    install(install_plugin, "four", "import no_such_module")
+    with pytest.raises(PluginError, match=r"No module named 'no_such_module'.* slime plugins check slime-my-four"):
+        Catalog.discover(PluginSet(require=("my-four",)))
+    with pytest.warns(PluginWarning, match="slime-my-four"):
+        Catalog.discover(PluginSet(require=("my-two",)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (PluginSet(require=("my-two",), without=("slime-my-two",)), "slime-my-two is both asked for .* and left out"),
+        (PluginSet(order=("my-two",), without=("my-two",)), "slime-my-two is both asked for .* and left out"),
+        (PluginSet(only=("my-two",), without=("my-two",)), "slime-my-two is both asked for .* and left out"),
+        (PluginSet(only=("my-two",), require=("my-one",)), "slime-my-one is asked for .* not in the list .*: my-two"),
+        (PluginSet(only=(), order=("my-one",)), "slime-my-one is asked for .* not in the list .*: nothing"),
+        (PluginSet(without=("slime-core",)), "slime-core cannot be left out"),
+        (PluginSet(without=("builtin",)), "slime-core cannot be left out"),
+    ],
+)
+def test_contradictions_are_refused(wanted: PluginSet, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        Catalog.discover(wanted)
+
+
+def test_two_distributions_with_one_entry_point_name_are_told_apart(install_plugin: Install) -> None:
+    install(install_plugin, "zzz", entry_points={"my-two": "my_zzz"})  # type: ignore[arg-type]
+    with pytest.warns(PluginWarning) as caught:
+        catalog = Catalog.discover()
+    (warning,) = (str(each.message) for each in caught)
+    assert "slime-my-zzz 1.0 (my_zzz): refused (selection): its entry point 'my-two' has the name of one of" in warning
+    assert "slime-my-two 1.0. Uninstall one of the two, leave one out (--no-plugin slime-my-two)" in warning
+    assert "two" in mine(catalog)
+    assert "zzz" not in mine(catalog)
+    with pytest.raises(ConfigError, match=r"'my-two' .* is an entry point of slime-my-two and slime-my-zzz: name the"):
+        Catalog.discover(PluginSet(require=("my-two",)))
+    with pytest.warns(PluginWarning, match="slime-my-two 1.0 .*refused"):
+        assert "zzz" in mine(Catalog.discover(PluginSet(order=("slime-my-zzz",))))
+    assert "zzz" in mine(Catalog.discover(PluginSet(without=("slime-my-two",))))
+
+
+def test_nobody_takes_the_place_of_the_core(install_plugin: Install) -> None:
+    install(install_plugin, "aaa", entry_points={"builtin": "my_aaa"})  # type: ignore[arg-type]
+    with pytest.warns(PluginWarning, match="slime-my-aaa 1.0 .*has the name of one of slime-core"):
+        catalog = Catalog.discover(PluginSet(order=("slime-my-aaa",)))
+    assert catalog.find("engine", "local").plugin == "slime-core"
+
+
+def test_an_unknown_choice_names_every_plugin_that_may_have_it(install_plugin: Install) -> None:
+    install(install_plugin, "four", "import no_such_module")
+    with pytest.warns(PluginWarning):
+        catalog = Catalog.discover(PluginSet(without=("my-two",)))
+    with pytest.raises(UnknownName) as caught:
+        catalog.find("reward", "onee")
+    for sentence in (
+        "no reward 'onee'. Did you mean 'one'?",
+        "one (slime-my-one 1.0)",
+        "Might offer it: plugin slime-my-two 1.0 (my_two): excluded (selection): left out (--no-plugin",
+        "Not loaded, and might have offered it: plugin slime-my-four 1.0 (my_four): broken (import): ModuleNotFound",
+        "slime plugins check slime-my-four",
+    ):
+        assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gpqa", "gpqaa", "boxed_ifbench", "boxed-f1", "slime-reward-math/dapo"])
+def test_a_reward_of_a_first_party_plugin_is_known_by_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    every = importlib.metadata.entry_points
+
+    def without_math(group: str) -> list[importlib.metadata.EntryPoint]:
+        return [each for each in every(group=group) if each.dist and each.dist.name != "slime-reward-math"]
+
+    monkeypatch.setattr("importlib.metadata.entry_points", without_math)
+    short = name.rpartition("/")[2]
+    with pytest.raises(UnknownName, match=rf"'{short}' comes with slime-reward-math\. .* ./plugins/slime-reward-math"):
+        Catalog.discover().find("reward", name)
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "dist"),
+    [
+        ("buffer", "priority", "slime-buffer-priority"),
+        ("trainer", "megatron", "slime-trainer-megatron"),
+        ("engine", "sglang", "slime-engine-sglang"),
+        ("launcher", "ray", "slime-launcher-ray"),
+    ],
+)
+def test_a_first_party_plugin_that_would_bring_it_is_named_with_the_line_to_type(
+    role: str, name: str, dist: str
+) -> None:
+    catalog = Catalog.discover(PluginSet(only=()))
+    with pytest.raises(UnknownName, match=rf"{name!r} comes with {dist}\. .* pip install \./plugins/{dist}"):
+        catalog.find(role, name)

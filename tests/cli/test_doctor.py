@@ -1,0 +1,141 @@
+"""`slime doctor`: every check is run and answered for, and nothing is mended without consent."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.catalog import Catalog
+from slime_core.cli.making import setup_of
+from slime_core.doctor import core_checks, examine
+
+Slime = Callable[..., Any]
+Install = Callable[..., None]
+CHECKS = """
+import time
+from pathlib import Path
+
+from slime_core import hookimpl
+from slime_core.roles import CheckSpec, Finding, Health
+
+SLIME_API = "1"
+
+
+def broken():
+    raise RuntimeError("no idea")
+
+
+def wrong():
+    return "fine"
+
+
+def mendable():
+    flag = Path("flag")
+    if flag.exists():
+        return Finding(Health.OK, "the flag is there")
+    return Finding(Health.{health}, "there is no flag", "touch flag", lambda: flag.touch() or "made the flag")
+
+
+def slow():
+    time.sleep(60)
+
+
+@hookimpl
+def slime_checks():
+    for function in ({names}):
+        yield CheckSpec.from_function(function.__name__, function, summary="A check")
+"""
+
+
+@pytest.fixture
+def add_checks(install_plugin: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Installs a plugin with these checks."""
+    monkeypatch.chdir(tmp_path)
+
+    def add(*names: str, health: str = "ERROR") -> None:
+        source = CHECKS.format(names=", ".join(names) + ",", health=health)
+        install_plugin("slime-checks", {"slime_checks.py": source}, entry_points={"checks": "slime_checks"})
+
+    return add
+
+
+def found(slime: Slime, *options: str) -> tuple[int, dict[str, Any]]:
+    ran = slime("doctor", "--json", *options)
+    assert ran.json()["schema_version"] == 1
+    return ran.code, {row["check"]: row for row in ran.json()["checks"]}
+
+
+def test_the_cores_checks_are_all_run(slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = slime("doctor")
+    assert ran.code == 0, ran.out
+    for spec in core_checks():
+        assert f"{spec.name}: " in ran.out
+    assert "0 errors" in ran.out.splitlines()[-1]
+
+
+def test_a_check_that_fails_itself_is_an_error_and_the_others_are_run(slime: Slime, add_checks: Install) -> None:
+    add_checks("broken", "wrong", "mendable", health="WARNING")
+    code, rows = found(slime)
+    assert code == 1
+    assert rows["slime-checks/broken"]["text"] == "the check itself raised RuntimeError: no idea"
+    assert "slime_checks.py:" in rows["slime-checks/broken"]["advice"]
+    assert rows["slime-checks/wrong"]["text"] == "the check itself returned a str; expected a Finding"
+    assert rows["slime-checks/mendable"]["health"] == "warning"
+    assert rows["slime-checks/mendable"]["fixable"] is True
+
+
+def test_warnings_alone_do_not_fail(slime: Slime, add_checks: Install) -> None:
+    add_checks("mendable", health="WARNING")
+    ran = slime("doctor")
+    assert ran.code == 0
+    assert "-> touch flag (`slime doctor --fix` can)" in ran.out
+
+
+def test_a_check_that_hangs_is_left_behind(add_checks: Install) -> None:
+    add_checks("slow")
+    catalog = Catalog.discover(strict=False)
+    findings = {each.name: each.finding for each in examine(catalog, setup_of(catalog), patience_s=0.5)}
+    assert findings["slime-checks/slow"].text == "the check itself gave no answer in 0.5 s"
+
+
+@pytest.mark.parametrize(("answer", "code", "made"), [("y", 0, True), ("n", 1, False)])
+def test_mending_asks_first_and_looks_again(
+    slime: Slime, add_checks: Install, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, made: bool
+) -> None:
+    add_checks("mendable")
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda text: answer)
+    ran = slime("doctor", "--fix")
+    assert ran.code == code
+    assert Path("flag").exists() is made
+    assert ("made the flag" in ran.out) is made
+
+
+def test_json_says_what_was_mended(slime: Slime, add_checks: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_checks("mendable")
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda text: "y")
+    code, rows = found(slime, "--fix")
+    assert code == 0
+    assert rows["slime-checks/mendable"]["fixed"] == "made the flag"
+    assert rows["slime-checks/mendable"]["health"] == "ok"
+
+
+def test_nobody_to_ask_means_no_consent(add_checks: Install, tmp_path: Path) -> None:
+    add_checks("mendable")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from slime_core.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor", "--fix"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 130
+    assert not Path("flag").exists()
+
+
+def test_without_the_cores_entry_point_its_checks_are_needed_most(slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-core", {}, entry_points={}, version="0.0.1", requires=())
+    code, rows = found(slime)
+    assert code == 1
+    assert "another project of that name: 0.0.1" in rows["slime-core/core"]["text"]
+    assert "pip uninstall slime-core" in rows["slime-core/core"]["advice"]

@@ -1,0 +1,117 @@
+"""A run whose parts are functions and classes of the project: no package, no entry point."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slime_core.telemetry import MetricsLog
+
+Slime = Callable[..., Any]
+Project = Any
+
+PARTS = """
+from slime_core import Score, Settings
+from slime_core.roles import CorrectionOutput, Keep, LossOutput, Removal, Selection
+
+
+class Scale(Settings):
+    scale: float = 1.0
+
+
+def length(sample, ctx):
+    return Score(len(sample.response) / 10)
+
+
+async def rank(samples, ctx):
+    return [Score(float(position)) for position, _ in enumerate(samples)]
+
+
+def keep(group, ctx):
+    return Keep()
+
+
+def first(groups, ctx):
+    return [Removal(group.id, 0, "first") for group in groups]
+
+
+def newest(groups, want, ctx):
+    return Selection(take=range(len(groups))[:want])
+
+
+class Scaled:
+    def __init__(self, settings: Scale, setup):
+        self.scale = settings.scale
+
+    def __call__(self, groups, ctx):
+        return [[None if each is None else self.scale * each for each in row] for row in ctx.rewards]
+
+
+def centered(batch):
+    return (batch.rewards_S - batch.rewards_S.mean())[batch.sample_index_T]
+
+
+class Reinforce:
+    def __call__(self, batch):
+        return LossOutput(-batch.advantages_T * batch.log_probs_T, {"mine": batch.advantages_T})
+
+
+def as_it_is(batch):
+    return CorrectionOutput(batch.loss_mask_T, batch.loss_mask_T)
+
+
+class Log:
+    def __init__(self, settings, setup):
+        self.path = setup.run_dir / "mine.jsonl"
+
+    async def log(self, step, metrics):
+        with self.path.open("a") as file:
+            file.write(f"{step}\\\\n")
+
+    async def close(self): ...
+""".replace("\\\\", "\\")
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of the project are imported anew, and the import path is put back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "parts", raising=False)
+
+
+@pytest.mark.parametrize("place", ["./parts.py:", "parts.py:", "parts:", "parts."])
+def test_a_plan_takes_every_way_of_naming_it(project: Project, slime: Slime, place: str) -> None:
+    (project.root / "parts.py").write_text(PARTS)
+    ran = slime("plan", "run.toml", "--reward", f"{place}length", "--loss", f"{place}Reinforce", "--json")
+    assert ran.code == 0, ran.err
+    origins = {row["role"]: row["origin"] for row in ran.json()["choices"]}
+    assert origins["loss"].startswith(str(project.root / "parts.py"))
+
+
+def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Slime) -> None:
+    (project.root / "parts.py").write_text(PARTS)
+    parts = {
+        "reward": "length",
+        "group_reward": "rank",
+        "group_filter": "keep",
+        "sample_filter": "first",
+        "buffer_filter": "newest",
+        "reward_shaper": "Scaled",
+        "advantage": "centered",
+        "loss": "Reinforce",
+        "correction": "as_it_is",
+        "tracker": "Log",
+    }
+    tables: dict[str, Any] = {role: {"use": f"./parts.py:{name}"} for role, name in parts.items()}
+    tables["reward_shaper"]["./parts.py:Scaled"] = {"scale": 0.5}
+    project.write_run(num_rollout=1, **tables)
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    (row,) = MetricsLog.read(project.run / "metrics.jsonl")
+    assert "train/mine" in row.metrics
+    assert (project.run / "mine.jsonl").read_text() == "1\n"
+    samples = [json.loads(line) for line in (project.run / "samples" / "rollout_000000.jsonl").read_text().splitlines()]
+    for sample in samples:
+        assert sample["reward"] == pytest.approx(len(sample["response"]) / 10 + sample["index"])

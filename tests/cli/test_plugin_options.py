@@ -1,0 +1,169 @@
+"""Choosing plugins: flags, the run file's [plugins], the environment; kept by the run folder and on resume."""
+
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Project = Any
+Install = Callable[..., None]
+
+SOURCE = """
+import slime_core
+from slime_core import RewardSpec, Score, hookimpl
+
+SLIME_API = "1"
+
+
+async def reward(sample, ctx):
+    return Score(float(len(sample.response)))
+
+
+@hookimpl
+def slime_rewards():
+    yield RewardSpec.from_function("NAME", reward)
+
+
+@hookimpl
+def slime_run_start(event):
+    print("NAME watches", slime_core.__name__)
+"""
+
+
+@pytest.fixture
+def two(project: Project, install_plugin: Install, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project beside two installed plugins."""
+    monkeypatch.delenv("SLIME_PLUGINS", raising=False)
+    for name in ("one", "two"):
+        install_plugin(f"slime-my-{name}", {f"my_{name}.py": source(name)}, entry_points={f"my-{name}": f"my_{name}"})
+    return project
+
+
+def source(name: str) -> str:
+    return SOURCE.replace("NAME", name)
+
+
+def order(slime: Slime, *arguments: object) -> list[str]:
+    """The plugins that a plan has loaded, ours alone, in order."""
+    ran = slime("plan", "run.toml", "--json", *arguments)
+    assert ran.code == 0, ran.err
+    names = [each.partition(" ")[0] for each in ran.json()["plugins"]]
+    return [name for name in names if name.startswith(("slime-my", "./"))]
+
+
+def test_flags_add_to_the_run_file(two: Project, slime: Slime) -> None:
+    (two.root / "mine.py").write_text(source("mine"))
+    assert order(slime) == ["slime-my-one", "slime-my-two"]
+    assert order(slime, "--plugin", "my-two") == ["slime-my-two", "slime-my-one"]
+    assert order(slime, "--plugin", "slime.my.two") == ["slime-my-two", "slime-my-one"]
+    assert order(slime, "--no-plugin", "my-two", "--plugin", "./mine.py") == ["slime-my-one", "./mine.py"]
+    two.write_run(plugins={"without": ["my-one"], "require": ["slime-my-two"]})
+    assert order(slime) == ["slime-my-two"]
+    assert order(slime, "--plugin", "./mine.py") == ["slime-my-two", "./mine.py"]
+    two.write_run(plugins={"order": ["my-two"], "modules": ["mine.py"]})
+    assert order(slime, "--plugin", "my-one", "--reward", "mine.py/mine")[:2] == ["slime-my-one", "slime-my-two"]
+
+
+def test_a_plan_prints_order_and_what_is_left_out(two: Project, slime: Slime) -> None:
+    ran = slime("plan", "run.toml", "--plugin", "my-two", "--no-plugin", "my-one")
+    assert ran.code == 0, ran.err
+    assert "plugins, in order   slime-core" in ran.out
+    assert "slime-my-two 1.0" in ran.out
+    assert "left out            slime-my-one" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "plugins", "said"),
+    [
+        (["--plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--plugin or [plugins] require). Did you mean 'my-two'?"),
+        (["--no-plugin", "my-twoo"], {}, "no plugin 'my-twoo' (--no-plugin or [plugins] without). Did you mean"),
+        (["--plugin", "my-two", "--no-plugin", "my-two"], {}, "slime-my-two is both asked for"),
+        (["--no-plugin", "my-two"], {"require": ["my-two"]}, "slime-my-two is both asked for"),
+        (["--no-plugin", "./mine.py"], {}, "a module of the project is loaded only where it is asked for"),
+        (["--plugin", "./none.py"], {}, "no file ./none.py: looked for /"),
+        ([], {"requires": ["my-two"]}, "unknown key 'requires' in [plugins]. Did you mean 'require'?"),
+        ([], {"require": "my-two"}, "plugins.require = 'my-two': write a list of names, [\"NAME\"]"),
+        ([], {"only": ["my-twoo"]}, "no plugin 'my-twoo' (SLIME_PLUGINS or [plugins] only). Did you mean 'my-two'?"),
+    ],
+)
+def test_what_is_mistyped_or_contradicts_itself_is_refused(
+    two: Project, slime: Slime, flags: list[str], plugins: dict[str, Any], said: str
+) -> None:
+    two.write_run(plugins=plugins)
+    ran = slime("train", "run.toml", *flags)
+    assert ran.code == 2
+    assert said in ran.err
+    assert not two.run.exists()
+
+
+def test_a_table_that_is_none_is_refused(two: Project, slime: Slime) -> None:
+    two.write_run(plugins="my-two")
+    assert "write a table instead, [plugins] require = [" in slime("plan", "run.toml").err
+
+
+def test_a_run_keeps_its_plugins_and_resumes_with_them(
+    two: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (two.root / "mine.py").write_text(source("mine"))
+    two.write_run(num_rollout=1, reward={"use": "two"})
+    monkeypatch.setenv("SLIME_PLUGINS", "my-two,slime-my-one")
+    ran = slime("train", "run.toml", "--no-plugin", "my-one", "--plugin", "./mine.py")
+    assert ran.code == 2
+    assert "slime-my-one is both asked for" in ran.err
+    monkeypatch.setenv("SLIME_PLUGINS", "my-two")
+    ran = slime("train", "run.toml", "--plugin", "./mine.py")
+    assert ran.code == 0, ran.err
+    assert [line for line in ran.out.splitlines() if "watches" in line] == [
+        "two watches slime_core",
+        "mine watches slime_core",
+    ]
+    kept = tomllib.loads((two.run / "run.toml").read_text())["plugins"]
+    assert kept == {"modules": ["./mine.py"], "only": ["my-two"]}
+    monkeypatch.delenv("SLIME_PLUGINS")
+    ran = slime("resume", two.run, "--num-rollout", 2, "--no-progress")
+    assert ran.code == 0, ran.err
+    assert next(line for line in ran.out.splitlines() if "watches" in line) == "two watches slime_core"
+    assert "one watches" not in ran.out
+
+
+def test_a_run_continues_without_a_plugin_that_it_took_nothing_from(two: Project, slime: Slime) -> None:
+    two.write_run(num_rollout=1, reward={"use": "two"})
+    assert slime("train", "run.toml").code == 0
+    ran = slime("resume", two.run, "--num-rollout", 2, "--no-plugin", "my-one")
+    assert ran.code == 0, ran.err
+    assert "one watches" not in ran.out
+    assert tomllib.loads((two.run / "run.toml").read_text())["plugins"] == {"without": ["my-one"]}
+
+
+def test_a_resume_names_a_package_that_is_gone_or_changed(two: Project, slime: Slime, install_plugin: Install) -> None:
+    two.write_run(num_rollout=1, reward={"use": "two"})
+    assert slime("train", "run.toml").code == 0
+    site = two.root / "site"
+    shutil.move(site / "slime_my_two-1.0.dist-info", two.root / "away")
+    ran = slime("resume", two.run, "--num-rollout", 2)
+    assert ran.code == 2
+    assert "no reward 'two'." in ran.err
+    assert "slime-my-two 1.0 (reward/two) is not loaded now: pip install 'slime-my-two==1.0'" in ran.err
+    install_plugin("slime-my-two", {}, entry_points={"my-two": "my_two"}, version="2.0")
+    ran = slime("resume", two.run, "--num-rollout", 2)
+    assert ran.code == 2
+    assert "was made with other plugins" in ran.err
+    assert "slime-my-two 1.0 (reward/two) is 2.0 now: pip install 'slime-my-two==1.0'" in ran.err
+    assert "slime-my-one" not in ran.err
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "eval", "resume", "demo"])
+def test_every_command_that_loads_plugins_takes_the_flags(slime: Slime, command: str) -> None:
+    text = slime(command, "--help").out
+    assert "--plugin NAME" in text
+    assert "--no-plugin NAME" in text
+
+
+def test_a_demo_refuses_a_plugin_that_is_not_there(slime: Slime, tmp_path: Path) -> None:
+    ran = slime("demo", "--save", tmp_path / "demo", "--plugin", "no-such-plugin")
+    assert ran.code == 2
+    assert "no plugin 'no-such-plugin'" in ran.err

@@ -1,0 +1,154 @@
+"""`slime plugins check`: the kit without pytest, on what is installed, on a project folder, on a module."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Install = Callable[..., None]
+WATCHER = """
+from slime_core import hookimpl
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_run_end(event):
+    print("the run has ended")
+"""
+PYPROJECT = """
+[project]
+name = "slime-watcher"
+version = "0.3"
+readme = "README.md"
+dependencies = ["slime-core>=0.1,<0.2"]
+
+[project.entry-points."slime.plugins"]
+watcher = "slime_watcher.plugin"
+"""
+
+
+@pytest.fixture(autouse=True)
+def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kit starts processes of its own; they look where this one does."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+
+
+@pytest.fixture
+def watcher(install_plugin: Install) -> None:
+    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project folder that is not installed."""
+    package = tmp_path / "slime-watcher" / "src" / "slime_watcher"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "plugin.py").write_text(WATCHER)
+    (tmp_path / "slime-watcher" / "README.md").write_text("Watches.")
+    (tmp_path / "slime-watcher" / "pyproject.toml").write_text(PYPROJECT)
+    return tmp_path / "slime-watcher"
+
+
+def checks(report: dict[str, Any], plugin: str) -> dict[str, Any]:
+    (row,) = [each for each in report["plugins"] if each["plugin"] == plugin]
+    return {check["identity"]: check for subject in row["subjects"] for check in subject["checks"]}
+
+
+def test_a_good_plugin_passes_every_check(slime: Slime, watcher: None) -> None:
+    ran = slime("plugins", "check", "slime-watcher")
+    assert ran.code == 0, ran.out
+    assert "passed   PKG-002  the catalog loads it" in ran.out
+    assert "failed" not in ran.out
+
+
+def test_a_failed_check_has_number_reason_and_advice_and_exit_code_1(slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"other": "slime_watcher"})
+    ran = slime("plugins", "check", "slime-watcher")
+    assert ran.code == 1
+    lines = ran.out.splitlines()
+    found = next(number for number, line in enumerate(lines) if "failed   PKG-001" in line)
+    assert "['other']; expected ['watcher']" in lines[found + 1]
+    assert lines[found + 2].strip().startswith("-> ")
+
+
+def test_json_names_every_check_with_its_status(slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"other": "slime_watcher"})
+    ran = slime("plugins", "check", "slime-watcher", "--json")
+    report = ran.json()
+    assert ran.code == 1
+    assert (report["schema_version"], report["passed"]) == (1, False)
+    found = checks(report, "slime-watcher")
+    assert found["PKG-001"]["status"] == "failed"
+    assert found["PKG-001"]["advice"]
+    assert found["PKG-002"] == {
+        "identity": "PKG-002",
+        "since": "1",
+        "status": "passed",
+        "detail": "",
+        "advice": found["PKG-002"]["advice"],
+    }
+
+
+def test_without_a_name_every_plugin_but_the_core_is_checked(slime: Slime, watcher: None) -> None:
+    report = slime("plugins", "check", "--json", "--no-plugin", "slime-reward-math").json()
+    names = [each["plugin"] for each in report["plugins"]]
+    assert "slime-watcher" in names
+    assert not {"slime-core", "slime-reward-math"} & set(names)
+
+
+def test_a_project_folder_is_judged_as_if_it_were_installed(slime: Slime, folder: Path) -> None:
+    before = list(sys.path), os.environ["PYTHONPATH"]
+    ran = slime("plugins", "check", folder, "--json")
+    assert ran.code == 0, ran.out
+    (row,) = ran.json()["plugins"]
+    assert (row["plugin"], row["version"]) == ("slime-watcher", "0.3")
+    assert checks(ran.json(), "slime-watcher")["PKG-003"]["status"] == "passed"  # imported by a process of its own
+    assert (sys.path, os.environ["PYTHONPATH"]) == before
+
+
+def test_a_project_folder_with_a_fault(slime: Slime, folder: Path) -> None:
+    text = (folder / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(text.replace(">=0.1,<0.2", ""))
+    assert checks(slime("plugins", "check", folder, "--json").json(), "slime-watcher")["PKG-004"]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "has no pyproject.toml"),
+        ("[project", "is not TOML"),
+        ("[project]", "has no [project] table with a name"),
+        ('[project]\nname = "slime-watcher"', 'write [project.entry-points."slime.plugins"]'),
+        (PYPROJECT.replace("slime_watcher.plugin", "elsewhere"), "holds elsewhere, which its entry points name"),
+    ],
+)
+def test_a_folder_that_is_no_plugin_is_an_error(slime: Slime, folder: Path, text: str | None, said: str) -> None:
+    if text is None:
+        (folder / "pyproject.toml").unlink()
+    else:
+        (folder / "pyproject.toml").write_text(text)
+    ran = slime("plugins", "check", folder)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_module_that_cannot_be_loaded_fails(slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("1/0")
+    ran = slime("plugins", "check", "./mine.py")
+    assert ran.code == 1
+    assert "ZeroDivisionError" in ran.out
+    report = slime("plugins", "check", "./mine.py", "--json").json()
+    assert "ZeroDivisionError" in report["plugins"][0]["error"]
+
+
+def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:
+    ran = slime("plugins", "check", "slime-wotcher")
+    assert ran.code == 2
+    assert "Did you mean 'slime-watcher'?" in ran.err

@@ -1,0 +1,118 @@
+"""`slime plugins list`: what is installed, in which order, and what it offers."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Install = Callable[..., None]
+WATCHER = """
+from slime_core.hookspecs import hookimpl
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_run_end(event):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def watcher(install_plugin: Install) -> None:
+    install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
+
+
+def rows(slime: Slime, *options: str) -> dict[str, Any]:
+    ran = slime("plugins", "list", "--json", *options)
+    assert ran.code == 0, ran.err
+    assert ran.json()["schema_version"] == 1
+    return {row["plugin"]: row for row in ran.json()["plugins"]}
+
+
+def test_what_was_never_loaded_is_listed_without_being_imported(slime: Slime, watcher: None) -> None:
+    row = rows(slime)["slime-watcher"]
+    assert (row["state"], row["choices"], row["hooks"]) == ("unknown", None, None)
+    assert "slime_watcher" not in sys.modules
+    assert "not loaded yet: " in slime("plugins", "list").out
+
+
+def test_asking_for_a_role_loads_and_remembers(slime: Slime, watcher: None) -> None:
+    offered = rows(slime, "--role", "reward")
+    (math,) = [each for each in offered["slime-reward-math"]["choices"] if each["choice"] == "slime-reward-math/math"]
+    assert offered["slime-reward-math"]["version"] == "0.1.0"
+    assert "slime_reward_math" in math["origin"]
+    assert {each["role"] for row in offered.values() for each in row["choices"]} == {"reward"}
+    everything = rows(slime)
+    assert "slime-core/local" in {each["choice"] for each in everything["slime-core"]["choices"]}
+    assert [each["hook"] for each in everything["slime-watcher"]["hooks"]] == ["slime_run_end"]
+
+
+def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    slime("plugins", "list", "--role", "reward")
+    lines = slime("plugins", "list").out.splitlines()
+    assert lines[0] == " 1  slime-core 0.1.0  API 1"
+    found = next(number for number, line in enumerate(lines) if "slime-watcher 1.0  API 1" in line)
+    assert lines[found + 1].split() == ["hooks", "slime_run_end"]
+    assert any(line.split()[:2] == ["group_filter", "nonzero_std_with_fallback"] for line in lines)
+
+
+def test_a_narrow_terminal_is_not_overrun(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, slime("plugins", "list").out.splitlines()[:10])) <= 60
+
+
+def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Install) -> None:
+    install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
+    shown = slime("plugins", "list", "--role", "loss")
+    assert shown.code == 0
+    assert "slime-bad 1.0  broken" in shown.out
+    assert "import: ZeroDivisionError" in shown.out
+    row = rows(slime)["slime-bad"]
+    assert (row["state"], row["phase"]) == ("broken", "import")
+
+
+def test_another_api_is_shown_as_refused(slime: Slime, install_plugin: Install) -> None:
+    source = WATCHER.replace('SLIME_API = "1"', 'SLIME_API = "0"')
+    install_plugin("slime-old", {"slime_old.py": source}, entry_points={"old": "slime_old"})
+    row = rows(slime, "--role", "loss")["slime-old"]
+    assert (row["state"], row["api"]) == ("refused", "0")
+    assert "pip install --upgrade slime-old" in row["detail"]
+
+
+def test_requirements_are_lines_for_pip(slime: Slime, install_plugin: Install, watcher: None) -> None:
+    install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
+    slime("plugins", "list", "--role", "loss")
+    lines = slime("plugins", "list", "--requirements").out.splitlines()
+    assert "slime-watcher==1.0" in lines
+    assert not [line for line in lines if line.startswith("slime-bad")]
+
+
+def test_options_choose_what_is_listed_and_in_which_order(
+    slime: Slime, watcher: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(WATCHER)
+    given = ("--plugin", "watcher", "--plugin", "./mine.py", "--no-plugin", "slime-reward-math")
+    found = rows(slime, "--role", "loss", *given)
+    assert (found["slime-core"]["order"], found["slime-watcher"]["order"]) == (1, 2)
+    assert (found["slime-reward-math"]["order"], found["slime-reward-math"]["state"]) == (0, "excluded")
+    assert found["./mine.py"]["hooks"][0]["hook"] == "slime_run_end"
+
+
+def test_a_plugin_that_is_not_installed_is_an_error(slime: Slime) -> None:
+    ran = slime("plugins", "list", "--no-plugin", "slime-reward-mth")
+    assert ran.code == 2
+    assert "Did you mean 'slime-reward-math'?" in ran.err
+
+
+def test_a_role_that_does_not_exist_is_an_error(slime: Slime) -> None:
+    assert slime("plugins", "list", "--role", "rewrad").code == 2

@@ -1,0 +1,114 @@
+"""Settings of choices: typed sections, errors that help, JSON Schema."""
+
+from typing import Literal
+
+import jsonschema
+import pytest
+from pydantic import Field, SecretStr
+
+from slime_core import RewardSpec, Settings
+from slime_core.config import read_settings, settings_schema, show_settings
+from slime_core.errors import ConfigError
+from slime_core.sample import Json
+
+
+class Retry(Settings):
+    attempts: int = Field(3, ge=1, description="Calls before giving up.")
+    backoff_s: float = 1.0
+
+
+class Endpoint(Settings):
+    url: str
+    retry: Retry = Retry()
+
+
+class Judge(Settings):
+    """A judge behind one or several endpoints."""
+
+    endpoint: Endpoint
+    others: list[Endpoint] = Field([])
+    by_task: dict[str, Retry] = Field({})
+    fallback: Retry | None = None
+    mode: Literal["strict", "lenient"] = "strict"
+    key: SecretStr | None = None
+
+
+SPEC = RewardSpec("judge", lambda settings, setup: None, Judge, summary="Asks a judge.")  # type: ignore[arg-type,return-value]
+PLAIN = RewardSpec("plain", lambda settings, setup: None)  # type: ignore[arg-type,return-value]
+GOOD: dict[str, Json] = {"endpoint": {"url": "http://localhost"}}
+
+
+def refused(**changes: Json) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_settings("reward", "judge", SPEC, {**GOOD, **changes})
+    return str(caught.value)
+
+
+def test_a_section_becomes_typed_settings() -> None:
+    settings = read_settings("reward", "judge", SPEC, {**GOOD, "others": [{"url": "b", "retry": {"attempts": 5}}]})
+    assert isinstance(settings, Judge)
+    assert (settings.endpoint.url, settings.others[0].retry.attempts) == ("http://localhost", 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mood": 1}, "unknown setting reward.judge.mood. Did you mean 'mode'? [reward.judge] has: endpoint, others"),
+        (
+            {"endpoint": {"url": "a", "rety": {}}},
+            "reward.judge.endpoint.rety. Did you mean 'retry'? [reward.judge.endpoint] has: url, retry.",
+        ),
+        (
+            {"endpoint": {"url": "a", "retry": {"atempts": 2}}},
+            "Did you mean 'attempts'? [reward.judge.endpoint.retry] has: attempts, backoff_s.",
+        ),
+        (
+            {"others": [{"url": "a"}, {"url": "b", "retri": {}}]},
+            "unknown setting reward.judge.others.1.retri. Did you mean 'retry'?",
+        ),
+        ({"by_task": {"sums": {"backof_s": 2}}}, "reward.judge.by_task.sums.backof_s. Did you mean 'backoff_s'?"),
+        ({"fallback": {"attempt": 2}}, "unknown setting reward.judge.fallback.attempt. Did you mean 'attempts'?"),
+        ({"fallback": {"attempts": 0}}, "reward.judge.fallback.attempts = 0: input should be greater than or equal"),
+        ({"endpoint": {}}, "reward.judge.endpoint.url is required: set it in the run file"),
+        ({"mode": "strickt"}, "reward.judge.mode = 'strickt': input should be 'strict' or 'lenient'"),
+    ],
+)
+def test_what_does_not_fit_is_named_where_it_is(changes: dict[str, Json], said: str) -> None:
+    assert said in refused(**changes)
+
+
+def test_every_problem_is_in_one_message() -> None:
+    assert len(refused(mood=1, mode=2, fallback={"attempts": 0}).splitlines()) == 3
+
+
+def test_a_choice_without_settings_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting reward\.plain\.x\. \[reward\.plain\] has: none\."):
+        read_settings("reward", "plain", PLAIN, {"x": 1})
+
+
+def test_the_schema_is_a_json_schema_that_takes_what_is_taken() -> None:
+    schema = settings_schema(SPEC)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert (schema["title"], schema["description"]) == ("[reward.judge]", "Asks a judge.")
+    validate = jsonschema.Draft202012Validator(schema)
+    assert validate.is_valid(GOOD)
+    assert not validate.is_valid({**GOOD, "mood": 1})
+    assert not validate.is_valid({"endpoint": {"url": "a", "retry": {"attempts": 0}}})
+
+
+def test_the_schema_of_a_choice_without_settings_takes_nothing() -> None:
+    schema = settings_schema(PLAIN)
+    assert "description" not in schema
+    assert jsonschema.Draft202012Validator(schema).is_valid({})
+    assert not jsonschema.Draft202012Validator(schema).is_valid({"x": 1})
+
+
+def test_settings_are_shown_with_the_words_of_the_run_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_SECRET", "tok-90211f")
+    monkeypatch.setenv("JUDGE_URL", "http://10.1.2.3:9/v1")
+    given: dict[str, Json] = {"endpoint": {"url": "$env:JUDGE_URL"}, "key": "$env:JUDGE_SECRET"}
+    shown = show_settings(read_settings("reward", "judge", SPEC, given))
+    assert (shown["endpoint"], shown["key"]) == (
+        {"url": "$env:JUDGE_URL", "retry": {"attempts": 3, "backoff_s": 1.0}},
+        "$env:JUDGE_SECRET",
+    )

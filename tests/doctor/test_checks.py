@@ -1,0 +1,198 @@
+"""The core's checks, each on a situation that it is there for."""
+
+import fcntl
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.doctor.environment import cpus, local_extra, python_version, shared_memory
+from slime_core.doctor.folders import cache_folder, leftovers, room
+from slime_core.doctor.packages import core_distribution, duplicates
+from slime_core.doctor.plugins import plugin_api, plugins
+from slime_core.roles import Health
+
+Install = Callable[..., None]
+GOOD = 'SLIME_API = "1"\n'
+
+
+def test_this_python_is_one_that_is_tested() -> None:
+    assert python_version().health is Health.OK
+
+
+def test_the_core_that_is_installed_is_this_one() -> None:
+    finding = core_distribution()
+    assert finding.health is Health.OK, finding.text
+
+
+def test_the_other_project_called_slime_core_is_told_apart(install_plugin: Install) -> None:
+    install_plugin("slime-core", {}, entry_points={}, version="0.0.1", requires=())
+    finding = core_distribution()
+    assert finding.health is Health.ERROR
+    assert "another project of that name: 0.0.1 in " in finding.text
+    assert finding.advice.startswith("pip uninstall slime-core, then")
+
+
+def test_old_metadata_of_a_moved_version_is_named(install_plugin: Install) -> None:
+    install_plugin("slime-core", {}, entry_points={"builtin": "slime_core.builtin"}, version="0.0.9", requires=())
+    finding = core_distribution()
+    assert finding.health is Health.WARNING
+    assert "its metadata says 0.0.9" in finding.text
+
+
+def test_a_plugin_that_is_installed_twice_is_named_with_both_places(install_plugin: Install, tmp_path: Path) -> None:
+    for version in ("1.0", "1.1"):
+        install_plugin("slime-twice", {"twice.py": GOOD}, entry_points={"twice": "twice"}, version=version)
+    finding = duplicates()
+    assert finding.health is Health.WARNING
+    for version in ("1.0", "1.1"):
+        assert f"{version} in {tmp_path / 'site' / f'slime_twice-{version}.dist-info'}" in finding.text
+    assert finding.advice.startswith("pip uninstall slime-twice")
+    assert finding.fix is None
+
+
+def test_stale_egg_info_beside_an_installation_is_removed_on_request(install_plugin: Install, tmp_path: Path) -> None:
+    install_plugin("slime-twice", {"twice.py": GOOD}, entry_points={"twice": "twice"})
+    stale = tmp_path / "site" / "slime_twice.egg-info"
+    stale.mkdir()
+    (stale / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: slime-twice\nVersion: 0.9\n")
+    (stale / "entry_points.txt").write_text("[slime.plugins]\ntwice = twice\n")
+    finding = duplicates()
+    assert finding.fix is not None
+    assert str(stale) in finding.fix()
+    assert not stale.exists()
+    assert duplicates().health is Health.OK
+
+
+def test_a_folder_that_is_on_the_path_twice_is_no_duplicate(
+    install_plugin: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plugin("slime-once", {"once.py": GOOD}, entry_points={"once": "once"})
+    monkeypatch.syspath_prepend(f"{tmp_path / 'site'}/../site")
+    assert duplicates().health is Health.OK
+
+
+def test_a_broken_plugin_is_an_error_with_its_reason(install_plugin: Install) -> None:
+    assert plugins().health is Health.OK
+    install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
+    finding = plugins()
+    assert finding.health is Health.ERROR
+    assert "ZeroDivisionError" in finding.text
+    assert "pip uninstall slime-bad" in finding.advice
+    assert plugin_api().health is Health.OK
+
+
+def test_another_plugin_api_is_an_error_with_the_line_to_type(install_plugin: Install) -> None:
+    install_plugin("slime-old", {"slime_old.py": 'SLIME_API = "0"'}, entry_points={"old": "slime_old"})
+    finding = plugin_api()
+    assert finding.health is Health.ERROR
+    assert "pip install --upgrade slime-old" in finding.text
+    assert plugins().health is Health.OK
+
+
+def test_the_local_extra_is_complete_here() -> None:
+    finding = local_extra()
+    assert finding.health is Health.OK, finding.text
+    assert "torch 2." in finding.text
+
+
+def test_missing_and_old_parts_of_the_extra_are_named(install_plugin: Install) -> None:
+    needs = ("slime-nowhere>=2.0; extra == 'local'", "slime-aged>=1.10; extra == 'local'", "else>=9; extra == 'docs'")
+    install_plugin("slime-core", {}, entry_points={}, requires=needs)
+    install_plugin("slime-aged", {}, entry_points={}, version="1.9+cpu")
+    finding = local_extra()
+    assert finding.health is Health.WARNING
+    assert finding.text == "not installed: slime-nowhere>=2.0; too old: slime-aged>=1.10"
+    assert finding.advice.endswith("pip install 'slime-nowhere>=2.0' 'slime-aged>=1.10'")
+
+
+@pytest.mark.parametrize("version", ["1.10", "1.10.0+cpu", "1.10rc1", "2"])
+def test_versions_that_are_enough(install_plugin: Install, version: str) -> None:
+    install_plugin("slime-core", {}, entry_points={}, requires=("slime-aged>=1.10.0; extra == 'local'",))
+    install_plugin("slime-aged", {}, entry_points={}, version=version)
+    assert local_extra().health is Health.OK
+
+
+@pytest.mark.parametrize(
+    ("quota", "health"),
+    [("max 100000", Health.OK), ("10000000 100000", Health.OK), ("50000 100000", Health.WARNING), ("?", Health.OK)],
+)
+def test_a_smaller_share_of_the_cores_is_named(tmp_path: Path, quota: str, health: Health) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text(f"{quota}\n")
+    finding = cpus(file)
+    assert finding.health is health
+    assert ("allows 0.5" in finding.text) == (health is Health.WARNING)
+
+
+def test_without_control_groups_cores_are_counted(tmp_path: Path) -> None:
+    assert re.match(r"\d+ cores?$", cpus(tmp_path / "none").text)
+
+
+def test_a_small_shared_memory_is_named(tiny_disk: Path) -> None:
+    finding = shared_memory(tiny_disk)
+    assert finding.health is Health.WARNING
+    assert "2 MiB of 2 MiB free" in finding.text
+    assert "--shm-size" in finding.advice
+
+
+def test_a_system_without_shared_memory_is_none_of_our_business(tmp_path: Path) -> None:
+    assert shared_memory(tmp_path / "none").health is Health.OK
+
+
+def test_little_room_is_named(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny_disk)
+    finding = room()
+    assert finding.health is Health.WARNING
+    assert finding.text == f"0.0 GiB free in {tiny_disk}"
+
+
+def test_a_read_only_folder_is_named(read_only_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(read_only_folder)
+    assert "read-only" in room().text
+
+
+def test_what_a_killed_run_left_is_removed_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert leftovers().health is Health.OK
+    scratch = tmp_path / "runs" / "first" / "scratch"
+    scratch.mkdir(parents=True)
+    (scratch / "weights").write_bytes(bytes(2**20))
+    (scratch.parent / "lock").write_text("process 1")
+    finding = leftovers()
+    assert finding.health is Health.WARNING
+    assert "1.0 MiB in runs/first/scratch" in finding.text
+    assert finding.fix is not None
+    assert finding.fix() == "removed runs/first/scratch"
+    assert not scratch.exists()
+    assert leftovers().health is Health.OK
+
+
+def test_what_a_running_run_holds_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scratch = tmp_path / "runs" / "first" / "scratch"
+    scratch.mkdir(parents=True)
+    (scratch / "weights").write_bytes(b"1")
+    with (scratch.parent / "lock").open("wb") as lock:
+        before = leftovers()  # nothing holds it yet
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert leftovers().health is Health.OK
+        assert before.fix is not None
+        with pytest.raises(BlockingIOError):
+            before.fix()
+    assert scratch.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, read_only_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "can be made" in cache_folder().text
+    (tmp_path / "slime-core").mkdir()
+    assert "can be written" in cache_folder().text
+    monkeypatch.setenv("XDG_CACHE_HOME", str(read_only_folder))
+    assert cache_folder().health is Health.WARNING
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    assert cache_folder().health is Health.WARNING

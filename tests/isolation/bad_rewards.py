@@ -1,0 +1,231 @@
+"""Rewards that misbehave, each in its own way; copied into a project and run from there."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from slime_core import Score, Unscored
+from slime_core.roles import LIGHT_FIELDS, Isolation, RewardContext, RewardSpec
+from slime_core.sample import Sample
+from slime_core.score import Verdict
+
+CALLS = 0
+
+
+def offer(function: Callable[..., object], **limits: object) -> RewardSpec:
+    return RewardSpec(
+        function.__name__, lambda settings, setup: function, **{"max_concurrency": 1, "timeout_s": 20.0} | limits
+    )
+
+
+def length(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(float(len(sample.response)), {"seed": float(ctx.seed)})
+
+
+def sleeps(sample: Sample, ctx: RewardContext) -> Verdict:
+    time.sleep(600)
+
+
+def spins(sample: Sample, ctx: RewardContext) -> Verdict:
+    while True:
+        pass
+
+
+def spins_in_c(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(float(9**9**9))
+
+
+def swallows(sample: Sample, ctx: RewardContext) -> Verdict:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        with suppress(BaseException):
+            time.sleep(600)
+
+
+def exits(sample: Sample, ctx: RewardContext) -> Verdict:
+    print("about to exit")
+    os._exit(7)
+
+
+def says_exit(sample: Sample, ctx: RewardContext) -> Verdict:
+    sys.exit("enough")
+
+
+def segfaults(sample: Sample, ctx: RewardContext) -> Verdict:
+    import ctypes
+
+    ctypes.string_at(0)
+
+
+def kills_itself(sample: Sample, ctx: RewardContext) -> Verdict:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def eats_memory(sample: Sample, ctx: RewardContext) -> Verdict:
+    eaten = [bytearray(16 << 20) for _ in range(1000)]
+    return Score(float(len(eaten)))
+
+
+def child_eats_memory(sample: Sample, ctx: RewardContext) -> Verdict:
+    eat = "eaten = b'x' * (150 << 20); import time; time.sleep(600)"
+    children = [subprocess.Popen([sys.executable, "-S", "-c", eat]) for _ in range(2)]
+    children[0].wait()
+
+
+def forks_without_end(sample: Sample, ctx: RewardContext) -> Verdict:
+    while True:
+        os.fork()
+
+
+def shell_bomb(sample: Sample, ctx: RewardContext) -> Verdict:
+    subprocess.run(["sh", "-c", "for i in $(seq 100); do sleep 600 & done; wait"], check=False)
+
+
+def forks_and_both_return(sample: Sample, ctx: RewardContext) -> Verdict:
+    os.fork()
+    return Score(1.0)
+
+
+def leaves_a_grandchild(sample: Sample, ctx: RewardContext) -> Verdict:
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    Path(str(sample.metadata["pid_file"])).write_text(str(child.pid))
+    time.sleep(600)
+
+
+def prints(sample: Sample, ctx: RewardContext) -> Verdict:
+    os.write(1, b"\x00\x00\x00\x02{}" * 10_000)
+    os.write(2, b"garbage on stderr\n")
+    return Score(2.0)
+
+
+def prints_and_fails(sample: Sample, ctx: RewardContext) -> Verdict:
+    print("the last words")
+    raise ValueError("no such thing")
+
+
+def writes_to_every_descriptor(sample: Sample, ctx: RewardContext) -> Verdict:
+    for descriptor in range(3, 32):
+        with suppress(OSError):
+            os.write(descriptor, b"\x00\x00\x00\x02{}")
+    return Score(1.0)
+
+
+def closes_every_descriptor(sample: Sample, ctx: RewardContext) -> Verdict:
+    os.closerange(0, 64)
+    return Score(1.0)
+
+
+def answers_at_length(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Unscored("x" * (2 << 20))
+
+
+def changes_its_sample(sample: Sample, ctx: RewardContext) -> Verdict:
+    sample.response = "changed"
+    sample.metadata["changed"] = True
+    return Score(1.0)
+
+
+def leaks_threads(sample: Sample, ctx: RewardContext) -> Verdict:
+    for _ in range(20):
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    return Score(float(threading.active_count()))
+
+
+def sets_an_alarm(sample: Sample, ctx: RewardContext) -> Verdict:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(1)
+    return Score(1.0)
+
+
+def needs_the_main_thread(sample: Sample, ctx: RewardContext) -> Verdict:
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        time.sleep(600)
+    except TimeoutError:
+        return Score(3.0)
+
+
+def reads_tokens(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(float(sample.prompt_length))
+
+
+def returns_none(sample: Sample, ctx: RewardContext) -> Verdict:
+    return None
+
+
+async def awaits(sample: Sample, ctx: RewardContext) -> Verdict:
+    await asyncio.sleep(0.001)
+    return Score(5.0)
+
+
+async def blocks_the_loop(sample: Sample, ctx: RewardContext) -> Verdict:
+    time.sleep(0.6)  # noqa: ASYNC251 — what it is here for
+    return Score(6.0)
+
+
+def dies_at_one(sample: Sample, ctx: RewardContext) -> Verdict:
+    if len(sample.response) == 1:
+        os.abort()
+    return Score(float(len(sample.response)))
+
+
+def counts(sample: Sample, ctx: RewardContext) -> Verdict:
+    global CALLS
+    CALLS += 1
+    return Score(float(CALLS))
+
+
+def blocking_io(sample: Sample, ctx: RewardContext) -> Verdict:
+    time.sleep(0.01)
+    sample.response = "changed"
+    return Score(float(threading.current_thread() is not threading.main_thread()))
+
+
+SHORT = {"timeout_s": 0.4}
+for function in (
+    length,
+    exits,
+    says_exit,
+    segfaults,
+    kills_itself,
+    forks_without_end,
+    shell_bomb,
+    forks_and_both_return,
+    prints,
+    prints_and_fails,
+    writes_to_every_descriptor,
+    closes_every_descriptor,
+    answers_at_length,
+    changes_its_sample,
+    leaks_threads,
+    sets_an_alarm,
+    needs_the_main_thread,
+    returns_none,
+    counts,
+    dies_at_one,
+):
+    globals()[f"{function.__name__}_spec"] = offer(function)
+for function in (sleeps, spins, spins_in_c, swallows, leaves_a_grandchild):
+    globals()[f"{function.__name__}_spec"] = offer(function, **SHORT)
+eats_memory_spec = offer(eats_memory, memory_mb=128)
+child_eats_memory_spec = offer(child_eats_memory, memory_mb=256)
+reads_tokens_spec = offer(reads_tokens)
+reads_tokens_declared = offer(reads_tokens, fields=(*LIGHT_FIELDS, "tokens"))
+awaits_spec = offer(awaits, isolation=Isolation.PROCESS)
+blocks_the_loop_spec = offer(blocks_the_loop)
+many_spec = offer(length, max_concurrency=2)
+thread_spec = offer(blocking_io, isolation=Isolation.THREAD, fields=("response",))
+thread_sleeps_spec = offer(sleeps, isolation=Isolation.THREAD, **SHORT)
+loop_spec = offer(length, isolation=Isolation.LOOP)

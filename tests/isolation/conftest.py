@@ -1,0 +1,66 @@
+"""Rewards of a project, protected as a run protects them, and whatever processes they leave."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from slime_core.catalog import Catalog
+from slime_core.isolation import Protection
+from slime_core.roles import PluginSet, Reward, RewardContext, Setup
+from slime_core.sample import Sample
+from slime_core.score import Verdict
+from slime_core.stats import PluginStats
+from slime_core.testing import make_sample
+
+CONTEXT = RewardContext(rollout_id=3, evaluation=False, seed=7)
+T = TypeVar("T")
+
+
+class Bench:
+    """A project folder with a file of rewards, and their protection."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.stats = PluginStats()
+        self.protection = Protection(plugins=PluginSet(only=(), root=root), seed=1, stats=self.stats)
+
+    def reward(self, name: str, file: str = "rewards.py") -> Reward:
+        """`file:name`, protected."""
+        return self.choice("reward", f"./{file}:{name}")  # type: ignore[return-value]
+
+    def choice(self, role: str, reference: str, **settings: object) -> object:
+        """Any choice, protected."""
+        registered = Catalog.discover(PluginSet(only=(), root=self.root)).find(role, reference)
+        validated = registered.spec.settings.model_validate(settings)
+        setup = Setup(make=self.choice, seed=1)
+        name = reference.rpartition(":")[2]
+        return self.protection.protect(
+            registered, validated, lambda: registered.spec.factory(validated, setup), name=name
+        )
+
+    def ask(self, name: str, *, file: str = "rewards.py", sample: Sample | None = None) -> Verdict:
+        """One verdict of `file:name`, in a loop of its own."""
+        return run(self.reward(name, file)(sample or make_sample(), CONTEXT))
+
+
+def run(call: Awaitable[T]) -> T:
+    async def main() -> T:
+        return await call
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Closed at the end; no descriptor and no process may be left."""
+    shutil.copyfile(Path(__file__).with_name("bad_rewards.py"), tmp_path / "rewards.py")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    made = Bench(tmp_path)
+    yield made
+    made.protection.close()
+    made.protection.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

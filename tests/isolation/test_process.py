@@ -1,0 +1,235 @@
+"""Rewards in worker processes: whatever one does costs that call only."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import PluginError
+from slime_core.score import Score, Unscored, Verdict
+from slime_core.testing import make_sample
+from tests.isolation.conftest import CONTEXT, Bench, run
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def unscored(verdict: Verdict) -> Unscored:
+    assert isinstance(verdict, Unscored), verdict
+    return verdict
+
+
+def test_a_plain_def_is_scored_in_a_process_of_its_own(bench: Bench) -> None:
+    reward = bench.reward("length_spec")
+    assert run(reward(make_sample("four"), CONTEXT)) == Score(4.0, {"seed": 7.0})
+    assert bench.stats.take()["plugin/reward/length_spec/errors"] == 0.0
+
+
+@pytest.mark.parametrize("way", ["sleeps", "spins", "spins_in_c", "swallows"])
+def test_one_that_never_answers_is_killed_and_may_be_asked_again(bench: Bench, way: str) -> None:
+    verdict = unscored(bench.ask(f"{way}_spec"))
+    assert (verdict.reason, verdict.retryable) == ("timeout", True)
+    assert "no answer in 0.4 s" in verdict.detail
+    assert bench.stats.take()[f"plugin/reward/{way}_spec/timeouts"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("way", "reason", "said"),
+    [
+        ("exits", "died", "exit code 7\nit printed:\nabout to exit"),
+        ("says_exit", "SystemExit", "enough"),
+        ("segfaults", "died", "SIGSEGV"),
+        ("kills_itself", "memory", "SIGKILL, perhaps for want of memory"),
+        ("eats_memory", "memory", "more memory than its spec allows"),
+        ("child_eats_memory", "memory", "MiB of 256"),
+        ("forks_without_end", "processes", ""),
+        ("shell_bomb", "processes", "more than 64 processes"),
+        ("prints_and_fails", "ValueError", "it printed:\nthe last words"),
+        ("answers_at_length", "output", "1048576 are taken"),
+        ("reads_tokens", "contract", "fields=(*LIGHT_FIELDS, 'tokens')"),
+        ("returns_none", "contract", "expected Score, Unscored or NotApplicable, got NoneType"),
+    ],
+)
+def test_what_it_does_costs_that_call_only(bench: Bench, way: str, reason: str, said: str) -> None:
+    verdict = unscored(bench.ask(f"{way}_spec"))
+    assert verdict.reason == reason, verdict
+    assert said in verdict.detail
+    assert not verdict.retryable
+    assert bench.stats.take()[f"plugin/reward/{way}_spec/errors"] == 1.0
+
+
+def test_a_dead_worker_is_replaced(bench: Bench) -> None:
+    reward = bench.reward("dies_at_one_spec")
+    verdicts = [run(reward(make_sample("x" * size), CONTEXT)) for size in (0, 1, 2)]
+    assert (verdicts[0], verdicts[2]) == (Score(0.0), Score(2.0))
+    assert unscored(verdicts[1]).reason == "died"
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        ("prints", 2.0),
+        ("forks_and_both_return", 1.0),
+        ("needs_the_main_thread", 3.0),
+        ("sets_an_alarm", 1.0),
+        ("awaits", 5.0),
+    ],
+)
+def test_what_does_no_harm_is_scored(bench: Bench, way: str, value: float) -> None:
+    reward = bench.reward(f"{way}_spec")
+    assert [run(reward(make_sample(), CONTEXT)) for _ in range(3)] == [Score(value)] * 3
+
+
+def test_a_declared_field_is_there(bench: Bench) -> None:
+    assert bench.ask("reads_tokens_declared") == Score(5.0)
+
+
+@pytest.mark.parametrize("way", ["writes_to_every_descriptor", "closes_every_descriptor"])
+def test_meddling_with_the_connection_fails_the_call_and_not_the_next_one(bench: Bench, way: str) -> None:
+    reward = bench.reward(f"{way}_spec")
+    verdicts = [run(reward(make_sample(), CONTEXT)) for _ in range(2)]
+    assert {unscored(verdict).reason for verdict in verdicts} <= {"died", "contract", "memory"}
+
+
+def test_the_runs_own_sample_stays_as_it_was(bench: Bench) -> None:
+    sample = make_sample()
+    before = sample.to_dict()
+    assert bench.ask("changes_its_sample_spec", sample=sample) == Score(1.0)
+    assert sample.to_dict() == before
+
+
+def test_leaked_threads_stay_in_the_worker(bench: Bench) -> None:
+    assert isinstance(bench.ask("leaks_threads_spec"), Score)
+
+
+def test_a_worker_is_kept_from_call_to_call_and_from_loop_to_loop(bench: Bench) -> None:
+    reward = bench.reward("counts_spec")
+    assert [run(reward(make_sample(), CONTEXT)) for _ in range(3)] == [Score(1.0), Score(2.0), Score(3.0)]
+
+
+def test_an_idle_worker_that_died_is_replaced_without_a_word(bench: Bench) -> None:
+    reward = bench.reward("counts_spec")
+    run(reward(make_sample(), CONTEXT))
+    (worker,) = children()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not is_running(worker))
+    assert run(reward(make_sample(), CONTEXT)) == Score(1.0)
+
+
+def test_calls_at_once_are_shared_among_workers(bench: Bench) -> None:
+    reward = bench.reward("many_spec")
+
+    async def together() -> list[Verdict]:
+        return await asyncio.gather(*(reward(make_sample("x" * size), CONTEXT) for size in range(50)))
+
+    assert run(together()) == [Score(float(size), {"seed": 7.0}) for size in range(50)]
+    assert len(children()) == 2
+
+
+def test_cancelling_a_call_ends_its_worker(bench: Bench) -> None:
+    reward = bench.reward("spins_spec")
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(reward(make_sample(), CONTEXT))
+        await asyncio.to_thread(wait_until, lambda: bool(children()))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(cancel())
+    wait_until(lambda: not any(map(is_running, children())))
+
+
+def test_a_grandchild_dies_with_its_worker_even_in_a_session_of_its_own(bench: Bench, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    sample = make_sample(metadata={"pid_file": str(pid_file)})
+    assert unscored(bench.ask("leaves_a_grandchild_spec", sample=sample)).reason == "timeout"
+    wait_until(lambda: not is_running(int(pid_file.read_text())))
+
+
+def test_closing_in_the_middle_of_a_call_ends_the_call(bench: Bench) -> None:
+    reward = bench.reward("sleeps_spec")
+
+    async def close() -> Verdict:
+        task = asyncio.ensure_future(reward(make_sample(), CONTEXT))
+        await asyncio.to_thread(wait_until, lambda: bool(children()))
+        await bench.protection.start()
+        bench.protection.close()
+        return await task
+
+    assert unscored(run(close())).reason in ("killed", "timeout", "closed")
+    assert unscored(run(reward(make_sample(), CONTEXT))).reason == "closed"
+    assert not children()
+
+
+def test_a_module_that_a_worker_cannot_import_ends_the_run_with_what_it_printed(bench: Bench) -> None:
+    """It can be imported in the driver and not in a worker, where a package or a device may be missing."""
+    text = (
+        "import os\nprint('looking for the model')\n"
+        f"assert os.getpid() == {os.getpid()}, 'no model here'\n"
+        "def grade(sample, ctx): ...\n"
+        "from slime_core import RewardSpec\ngrade_spec = RewardSpec.from_function('grade', grade)\n"
+    )
+    (bench.root / "heavy.py").write_text(text)
+    bench.reward("grade_spec", file="heavy.py")
+    for _ in range(2):
+        with pytest.raises(PluginError) as caught:
+            run(bench.protection.start())
+        for said in ("reward ./heavy.py:grade_spec", "no model here", "looking for the model"):
+            assert said in str(caught.value)
+
+
+DRIVER = """
+import asyncio, pathlib, sys
+sys.path.insert(0, sys.argv[2])
+from tests.isolation.conftest import Bench, CONTEXT
+from slime_core.testing import make_sample
+bench = Bench(pathlib.Path(sys.argv[1]))
+reward = bench.reward("spins_in_c_long")
+async def main():
+    task = asyncio.ensure_future(reward(make_sample(), CONTEXT))
+    await asyncio.sleep(1.0)
+    print("calling", flush=True)
+    await task
+asyncio.run(main())
+"""
+
+
+def test_workers_die_with_a_driver_that_is_killed_even_inside_c_code(bench: Bench) -> None:
+    with (bench.root / "rewards.py").open("a") as file:
+        file.write("spins_in_c_long = offer(spins_in_c, timeout_s=600.0)\n")
+    tests = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", DRIVER, str(bench.root), tests]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "calling\n"
+        workers = children(driver.pid)
+        assert workers
+        driver.kill()
+    wait_until(lambda: not any(map(is_running, workers)))
+
+
+def children(of: int | None = None) -> list[int]:
+    """Running children of a process."""
+    pid = of or os.getpid()
+    found = [each for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()]
+    return [int(each) for each in found if is_running(int(each))]

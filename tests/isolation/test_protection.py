@@ -1,0 +1,219 @@
+"""Protection: each reward goes where its spec says, and looks the same to everybody else."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from slime_core.catalog import Registered
+from slime_core.errors import PluginError
+from slime_core.isolation import OnLoop, Protection, isolation_of
+from slime_core.roles import (
+    GroupReward,
+    GroupRewardSpec,
+    Isolation,
+    PluginSet,
+    RewardContext,
+    RewardSpec,
+    Settings,
+)
+from slime_core.sample import Sample
+from slime_core.score import Score, Unscored
+from slime_core.stats import PluginStats
+from slime_core.testing import make_sample
+from tests.isolation.conftest import CONTEXT, Bench, run
+
+
+async def awaited(sample: Sample, ctx: RewardContext) -> Score:
+    await asyncio.sleep(float(sample.response))
+    return Score(1.0)
+
+
+def plain(sample: Sample, ctx: RewardContext) -> Score:
+    return Score(1.0)
+
+
+class Judge:
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Score:
+        return Score(1.0)
+
+
+@pytest.mark.parametrize(
+    ("made", "isolation", "expected"),
+    [
+        (awaited, None, Isolation.LOOP),
+        (Judge(), None, Isolation.LOOP),
+        (plain, None, Isolation.PROCESS),
+        (plain, Isolation.THREAD, Isolation.THREAD),
+        (awaited, Isolation.PROCESS, Isolation.PROCESS),
+        (None, Isolation.PROCESS, Isolation.PROCESS),
+    ],
+)
+def test_where_a_reward_runs(made: object, isolation: Isolation | None, expected: Isolation) -> None:
+    assert isolation_of(RewardSpec("r", lambda: made, isolation=isolation), made) is expected
+
+
+@pytest.mark.parametrize(
+    ("made", "isolation", "said"),
+    [
+        (plain, Isolation.LOOP, "reward 'r' is a plain `def`, and its spec says isolation=Isolation.LOOP"),
+        (awaited, Isolation.THREAD, "reward 'r' is an `async def`, and its spec says isolation=Isolation.THREAD"),
+        (3, None, "the factory returned 3, which cannot be called"),
+    ],
+)
+def test_what_does_not_fit_is_refused(made: object, isolation: Isolation | None, said: str) -> None:
+    with pytest.raises(PluginError, match=said):
+        isolation_of(RewardSpec("r", lambda: made, isolation=isolation), made)
+
+
+def on_loop(stats: PluginStats, **limits: object) -> OnLoop[Sample, RewardContext, Score]:
+    spec = RewardSpec("waits", lambda settings, setup: awaited, **limits)  # type: ignore[arg-type]
+    protection = Protection(plugins=PluginSet(), seed=1, stats=stats)
+    registered = Registered(spec, "p/waits", "p", "p", "1")
+    return protection.protect(registered, Settings(), lambda: awaited, name="waits")  # type: ignore[return-value]
+
+
+def test_on_the_loop_a_call_has_a_time_limit() -> None:
+    stats = PluginStats()
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.01 s"):
+        run(on_loop(stats, timeout_s=0.01)(make_sample("60"), CONTEXT))
+    assert stats.take()["plugin/reward/waits/timeouts"] == 1.0
+
+
+def test_on_the_loop_an_error_passes_through_and_is_counted() -> None:
+    stats = PluginStats()
+    with pytest.raises(ValueError, match="could not convert"):
+        run(on_loop(stats)(make_sample("no number"), CONTEXT))
+    assert stats.take()["plugin/reward/waits/errors"] == 1.0
+
+
+def test_on_the_loop_calls_at_once_are_limited_and_waiting_is_not_charged() -> None:
+    """Six calls of 0.2 s, two at once: the last two wait 0.4 s, and have 0.35 s for themselves."""
+    reward = on_loop(PluginStats(), max_concurrency=2, timeout_s=0.35)
+
+    async def six() -> float:
+        began = time.monotonic()
+        await asyncio.gather(*(reward(make_sample("0.2"), CONTEXT) for _ in range(6)))
+        return time.monotonic() - began
+
+    assert run(six()) > 0.5
+
+
+def test_a_place_is_not_lost_when_a_waiting_call_is_cancelled() -> None:
+    reward = on_loop(PluginStats(), max_concurrency=1)
+
+    async def cancel_the_waiting_one() -> Score:
+        first = asyncio.create_task(reward(make_sample("0.05"), CONTEXT))
+        second = asyncio.create_task(reward(make_sample("60"), CONTEXT))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await first
+        return await reward(make_sample("0"), CONTEXT)
+
+    assert run(cancel_the_waiting_one()) == Score(1.0)
+
+
+def test_in_a_thread_a_reward_gets_a_copy_of_the_fields_that_it_names(bench: Bench) -> None:
+    sample = make_sample("as it was")
+    reward = bench.reward("thread_spec")
+
+    async def together() -> list[object]:
+        return list(await asyncio.gather(*(reward(sample, CONTEXT) for _ in range(10))))
+
+    assert run(together()) == [Score(1.0)] * 10
+    assert sample.response == "as it was"
+
+
+def test_a_thread_that_hangs_is_left_behind(bench: Bench) -> None:
+    reward = bench.reward("thread_sleeps_spec")
+    verdicts = [run(reward(make_sample(), CONTEXT)) for _ in range(2)]
+    assert {(each.reason, each.retryable) for each in verdicts if isinstance(each, Unscored)} == {("timeout", True)}
+    assert [thread.name for thread in threading.enumerate() if "thread_sleeps" in thread.name] == [
+        f"reward ./rewards.py:thread_sleeps_spec {number}" for number in (0, 1)
+    ]
+
+
+def test_a_plain_def_that_is_to_run_on_the_loop_is_refused(bench: Bench) -> None:
+    with pytest.raises(PluginError, match="reward 'length' is a plain `def`"):
+        bench.reward("loop_spec")
+
+
+GROUP = """
+from slime_core import Score, Settings, Unscored
+from slime_core.roles import GroupRewardSpec
+from pydantic import SecretStr
+
+class Key(Settings):
+    key: SecretStr
+    floor: float = 0.5
+
+class Longest:
+    def __init__(self, settings, setup):
+        self.settings = settings
+    def __call__(self, samples, ctx):
+        if self.settings.key.get_secret_value() != "open sesame":
+            return [Unscored("locked") for sample in samples]
+        longest = max(sample.response_length for sample in samples)
+        return [Score(1.0 if sample.response_length == longest else self.settings.floor) for sample in samples]
+
+longest = GroupRewardSpec("longest", Longest, Key)
+
+def too_few(samples, ctx):
+    return [Score(1.0)]
+
+def length(sample, ctx):
+    return Score(float(len(sample.response)))
+
+class Half:
+    def __init__(self, settings, setup):
+        self.inner = setup.make("reward", "./group.py:length")
+    async def __call__(self, sample, ctx):
+        return Score((await self.inner(sample, ctx)).value / 2)
+
+class HalfElsewhere(Half):
+    pass
+
+from slime_core import RewardSpec
+from slime_core.roles import Isolation
+elsewhere = RewardSpec("elsewhere", HalfElsewhere, isolation=Isolation.PROCESS)
+"""
+
+
+@pytest.fixture
+def group_file(bench: Bench) -> Path:
+    path = bench.root / "group.py"
+    path.write_text(GROUP)
+    return path
+
+
+def test_a_group_reward_in_a_process_scores_in_order_and_gets_its_settings(
+    bench: Bench, group_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUP_KEY", "open sesame")
+    settings = {"key": "$env:GROUP_KEY", "floor": 0.25}
+    reward = bench.choice("group_reward", "./group.py:longest", **settings)
+    assert isinstance(reward, GroupReward)
+    samples = [make_sample("x" * size, index=size) for size in (2, 3, 1)]
+    assert run(reward(samples, CONTEXT)) == [Score(0.25), Score(1.0), Score(0.25)]
+
+
+def test_a_group_reward_that_fails_leaves_every_sample_of_the_group_unscored(bench: Bench, group_file: Path) -> None:
+    reward = bench.choice("group_reward", "./group.py:too_few")
+    verdicts = run(reward([make_sample(), make_sample()], CONTEXT))  # type: ignore[operator]
+    assert [verdict.reason for verdict in verdicts] == ["contract", "contract"]
+
+
+@pytest.mark.parametrize("name", ["Half", "elsewhere"])
+def test_a_wrapped_reward_may_be_awaited_wherever_the_wrapper_runs(bench: Bench, group_file: Path, name: str) -> None:
+    assert bench.ask(name, file="group.py", sample=make_sample("four")) == Score(2.0)
+
+
+def test_a_spec_that_says_process_is_built_in_workers_only(bench: Bench) -> None:
+    def build() -> object:
+        raise AssertionError("called in the driver")
+
+    spec = GroupRewardSpec("heavy", build, isolation=Isolation.PROCESS)  # type: ignore[arg-type]
+    registered = Registered(spec, "p/heavy", "p", "p", "1")
+    assert callable(bench.protection.protect(registered, Settings(), build, name="heavy"))

@@ -1,0 +1,192 @@
+"""Group rewards: asked once all samples of a group are finished, summed with the others, and failing as one."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from slime_core.errors import RolloutError
+from slime_core.isolation import OnLoop
+from slime_core.roles import GenerateContext, GroupReward, RewardContext, SamplingParams
+from slime_core.rollout import EvalSet, GroupRewardUse, RewardOnError, SingleTurn, evaluate
+from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
+from slime_core.stats import CallStats
+
+Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+
+
+def group_use(reward: GroupReward, name: str = "g", weight: float = 1.0, timeout_s: float = 5.0) -> GroupRewardUse:
+    calls = CallStats("group_reward", name, "tests")
+    return GroupRewardUse(name, "tests", weight, OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+
+
+async def by_place(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+    return [Score(float(place), {"size": float(len(samples))}) for place in range(len(samples))]
+
+
+async def hang(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+    await asyncio.Event().wait()
+    raise AssertionError("not reached")
+
+
+async def crash(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+    raise ZeroDivisionError("division by zero")
+
+
+async def too_few(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+    return [Score(1.0)]
+
+
+async def partly(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+    return [Unscored("a tie"), *[Score(1.0)] * (len(samples) - 2), NotApplicable()]
+
+
+async def constant(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Score(10.0)
+
+
+class FanOut:
+    """Two samples of each rollout."""
+
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        [made] = await SingleTurn()(sample, ctx)
+        return [made, replace(made)]
+
+
+def collect(bench: "Bench", want: int = 1) -> tuple[list[list[float]], dict[str, float]]:  # noqa: F821
+    result = asyncio.run(bench.scheduler.collect(0, want))
+    return [group.rewards for group in result.kept], dict(result.metrics)
+
+
+def test_it_is_summed_by_weight_with_the_rewards(make_bench: Make, use: Make) -> None:
+    bench = make_bench(rewards=[use(constant)], group_rewards=[group_use(by_place, weight=0.5)], n=3)
+    rewards, metrics = collect(bench, want=2)
+    assert rewards == [[10.0, 10.5, 11.0]] * 2
+    assert metrics["rollout/reward/r"] == 10.0
+    assert metrics["rollout/group_reward/g"] == 1.0
+    assert metrics["rollout/group_reward/g/size"] == 3.0
+
+
+def test_it_is_enough_alone_and_weight_zero_only_measures(make_bench: Make) -> None:
+    alone = make_bench(rewards=[], group_rewards=[group_use(by_place), group_use(crash, "measure", 0.0)], n=2)
+    rewards, metrics = collect(alone)
+    assert rewards == [[0.0, 1.0]]
+    assert "rollout/group_reward/measure" not in metrics
+    assert not any(name.startswith("rollout/errors") for name in metrics)
+
+
+def test_it_sees_every_sample_that_a_rollout_fanned_out_into(make_bench: Make) -> None:
+    seen: list[list[int | None]] = []
+
+    async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+        assert all(sample.status is Status.COMPLETED for sample in samples)
+        seen.append([sample.rollout_id for sample in samples])
+        return [Score(float(place)) for place in range(len(samples))]
+
+    rewards, _ = collect(make_bench(rewards=[], group_rewards=[group_use(look)], generator=FanOut(), n=2))
+    assert seen == [[0, 0, 1, 1]]
+    assert rewards == [[0.0, 1.0, 2.0, 3.0]]
+
+
+def test_its_seed_is_the_groups_own(make_bench: Make) -> None:
+    seeds: list[int] = []
+
+    async def look(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+        seeds.append(ctx.seed)
+        return [Score(0.0)] * len(samples)
+
+    for _ in range(2):
+        collect(make_bench(rewards=[], group_rewards=[group_use(look)]), want=2)
+    assert seeds[:2] == seeds[2:]
+    assert len(set(seeds)) == 2
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (group_use(hang, timeout_s=0.01), "g_timeout"),
+        (group_use(crash), "g_ZeroDivisionError"),
+        (group_use(too_few), "g_contract"),
+    ],
+    ids=["hangs", "raises", "answers too little"],
+)
+def test_its_failure_is_every_samples(make_bench: Make, use: Make, reward: GroupRewardUse, reason: str) -> None:
+    bench = make_bench(rewards=[use(constant)], group_rewards=[reward], reward_on_error=RewardOnError.MASK)
+
+    async def run() -> None:
+        with pytest.raises(RolloutError, match="2 waves"):
+            await bench.scheduler.collect(0, 1)
+
+    bench.scheduler.policy = replace(bench.scheduler.policy, max_filter_waves=2)
+    asyncio.run(run())
+    dropped = bench.events[-1]
+    assert set(dropped.dropped.values()) == {"unscored"}
+    [*samples] = bench.events[-2].samples
+    assert [(sample.reward, sample.status, sample.remove_sample) for sample in samples] == [
+        (None, Status.FAILED, True)
+    ] * 2
+
+
+def test_its_failure_ends_the_run_if_the_policy_says_so(make_bench: Make) -> None:
+    bench = make_bench(rewards=[], group_rewards=[group_use(crash)], reward_on_error=RewardOnError.RAISE)
+    with pytest.raises(RolloutError, match=r"sample 0 of group 0 failed \(g_ZeroDivisionError\): division by zero"):
+        asyncio.run(bench.scheduler.collect(0, 1))
+
+
+def test_one_verdict_of_many_may_fail(make_bench: Make, use: Make) -> None:
+    bench = make_bench(rewards=[use(constant)], group_rewards=[group_use(partly)], n=4)
+    rewards, metrics = collect(bench)
+    assert rewards == [[11.0, 11.0, 10.0]]
+    assert metrics["rollout/errors/g_a_tie"] == 1.0
+    assert metrics["rollout/group_reward/g/not_applicable"] == 1.0
+
+
+def test_a_retryable_verdict_is_asked_for_again(make_bench: Make) -> None:
+    calls = 0
+
+    async def busy(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+        nonlocal calls
+        calls += 1
+        first = Unscored("busy", retryable=True) if calls == 1 else Score(1.0)
+        return [first, *[Score(0.0)] * (len(samples) - 1)]
+
+    rewards, _ = collect(make_bench(rewards=[], group_rewards=[group_use(busy)]))
+    assert rewards == [[1.0, 0.0]]
+    assert calls == 2
+
+
+def test_samples_that_failed_are_not_shown_to_it(make_bench: Make) -> None:
+    async def first_fails(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        if sample.index == 0:
+            raise OSError("no tool")
+        return await SingleTurn()(sample, ctx)
+
+    rewards, metrics = collect(make_bench(rewards=[], group_rewards=[group_use(by_place)], generator=first_fails, n=3))
+    assert rewards == [[0.0, 1.0]]
+    assert metrics["rollout/errors/generator_OSError"] == 1.0
+
+
+def test_a_generators_own_score_stands_beside_it(make_bench: Make) -> None:
+    async def scores_the_first(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        [made] = await SingleTurn()(sample, ctx)
+        made.reward = 7.0 if sample.index == 0 else None
+        return [made]
+
+    bench = make_bench(rewards=[], group_rewards=[group_use(by_place)], generator=scores_the_first, n=3)
+    assert collect(bench)[0] == [[7.0, 1.0, 2.0]]
+
+
+def test_it_scores_evaluations_too(make_bench: Make) -> None:
+    groups = [
+        Group(
+            GroupId("eval:x", 0, row, row),
+            [Sample(group_index=row, index=index, prompt=str(row)) for index in range(2)],
+        )
+        for row in range(3)
+    ]
+    bench = make_bench(rewards=[], group_rewards=[group_use(by_place)])
+    result = asyncio.run(evaluate(bench.scheduler, [EvalSet("x", groups, SamplingParams(4))], rollout_id=0))
+    assert result.metrics["eval/x"] == 0.5
+    assert result.metrics["eval/x-pass@2"] == 1.0

@@ -1,0 +1,521 @@
+"""A plugin that fills every role and implements every hook; each leaves a note of what it was given and did.
+
+conftest.py installs it for runs of their own; the tests read the notes.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from slime_core import Score, hookimpl
+from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
+from slime_core.local.settings import LocalEngineSettings, LocalTrainerSettings
+from slime_core.roles import (
+    LOSS_MASK,
+    Advantage,
+    AdvantageInput,
+    AdvantageSpec,
+    BatchTransformSpec,
+    BufferContext,
+    BufferFilter,
+    BufferFilterSpec,
+    BufferSetup,
+    BufferSpec,
+    CheckSpec,
+    Correction,
+    CorrectionInput,
+    CorrectionOutput,
+    CorrectionSpec,
+    DataSourceSetup,
+    DataSourceSpec,
+    Decision,
+    Draw,
+    Drop,
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    FilterContext,
+    Finding,
+    GenerateContext,
+    GeneratorSpec,
+    Grain,
+    GroupFilterSpec,
+    GroupRewardSpec,
+    Health,
+    Keep,
+    Launcher,
+    LauncherSetup,
+    LauncherSpec,
+    Loss,
+    LossInput,
+    LossOutput,
+    LossSpec,
+    RankSetup,
+    Removal,
+    Reward,
+    RewardContext,
+    RewardShaperSpec,
+    RewardSpec,
+    SampleFilterSpec,
+    Selection,
+    Settings,
+    Setup,
+    ShapeContext,
+    StepResult,
+    TrackerSetup,
+    TrackerSpec,
+    TrainBatch,
+    TrainerRank,
+    TrainerSpec,
+    Transport,
+    WorkerGroup,
+    WorkerGroupSpec,
+)
+from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.score import Verdict
+
+if TYPE_CHECKING:
+    import torch
+
+SLIME_API = "1"
+NOTES = Path("notes.jsonl")
+FAIL = Path("fail")
+"""While this file exists, the reward fails."""
+
+
+def note(kind: str, **about: object) -> None:
+    """Append a line; short enough to be whole, whichever process writes it."""
+    with NOTES.open("a") as file:
+        file.write(json.dumps({"kind": kind, "pid": os.getpid(), **about}) + "\n")
+
+
+class Sums:
+    """Data source: the n-th group asks for n+1."""
+
+    def __init__(self, settings: Settings, setup: DataSourceSetup) -> None:
+        self._size, self._drawn, self._back = setup.n_samples_per_prompt, 0, list[Group]()
+
+    async def draw(self, count: int) -> list[Group]:
+        taken, self._back = self._back[:count], self._back[count:]
+        note("data_source", count=count, first=self._drawn)
+        return taken + [self._next() for _ in range(count - len(taken))]
+
+    def _next(self) -> Group:
+        number = self._drawn
+        self._drawn += 1
+        samples = [
+            Sample(
+                group_index=number,
+                index=index,
+                rollout_id=number * self._size + index,
+                prompt=f"What is {number}+1?",
+                label=str(number + 1),
+                source="sums",
+            )
+            for index in range(self._size)
+        ]
+        return Group(GroupId("sums", 0, number, number), samples)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        self._back.extend(groups)
+
+    def state_dict(self) -> dict[str, Json]:
+        return {"drawn": self._drawn}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        self._drawn = cast(int, state["drawn"])
+
+    def __len__(self) -> int:
+        return 1000
+
+
+class Twice:
+    """Generator: every rollout fans out into two samples."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        prompt = ctx.tokenizer.encode(str(sample.prompt))
+        made = []
+        for turn in range(2):
+            output = await ctx.generate(prompt, ctx.sampling)
+            one = replace(sample, tokens=prompt, weight_versions=[], metadata={"turn": turn}, status=Status.COMPLETED)
+            one.append_response_tokens(
+                tokens=output.tokens,
+                log_probs=output.log_probs,
+                text=ctx.tokenizer.decode(output.tokens),
+                weight_version=str(output.weight_version),
+            )
+            made.append(one)
+        return made
+
+
+class Digits:
+    """Reward: the share of digits."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        if _fails():
+            raise OSError("the judge is gone")
+        return Score(sum(letter.isdigit() for letter in sample.response) / 8, {"letters": float(len(sample.response))})
+
+
+def _fails() -> bool:
+    return FAIL.exists()
+
+
+class Ranked:
+    """Group reward: how many of the group's samples are earlier."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
+        note("group_reward", turns=[sample.metadata["turn"] for sample in samples], evaluation=ctx.evaluation)
+        return [Score(float(place)) for place in range(len(samples))]
+
+
+class NotThird:
+    """Group filter: drops every third group."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        return Drop("third") if group.id.draw % 3 == 2 else Keep()
+
+
+class Without:
+    """Sample filter: takes one position out of every group."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        self._position, self._reason = position, reason
+
+    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
+        note("sample_filter", of=self._position, removed=[_removed(group) for group in groups])
+        return [Removal(group.id, self._position, self._reason) for group in groups]
+
+
+def _removed(group: Group) -> list[int]:
+    return [position for position, sample in enumerate(group.samples) if sample.remove_sample]
+
+
+class Stack:
+    """Buffer: what its filter takes, with half the weight."""
+
+    def __init__(self, settings: Settings, setup: BufferSetup) -> None:
+        self._filter, self._groups = setup.buffer_filter, list[Group]()
+
+    def add(self, groups: Sequence[Group]) -> None:
+        self._groups += groups
+
+    def sample(self, want: int, ctx: BufferContext) -> Draw:
+        chosen = self._filter.select(self._groups, want, ctx)
+        taken = [self._groups[position] for position in chosen.take]
+        self._groups = [group for group in self._groups if group not in taken]
+        note("buffer", draws=[group.id.draw for group in taken], removed=[_removed(group) for group in taken])
+        return Draw(taken, [0.5] * len(taken))
+
+    def update(self, scores: Mapping[GroupId, float]) -> None:
+        note("buffer_update", scores={str(group_id): score for group_id, score in scores.items()})
+
+    def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
+        gone, self._groups = self._groups, []
+        return {group.id: "crowded" for group in gone}
+
+    def state_dict(self) -> dict[str, Json]:
+        return {"groups": [group.to_dict() for group in self._groups]}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        self._groups = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["groups"])]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+
+class Newest:
+    """Buffer filter: the newest groups first."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        newest = sorted(range(len(groups)), key=lambda place: groups[place].id.draw, reverse=True)
+        note("buffer_filter", held=len(groups), want=want, rollout_id=ctx.rollout_id)
+        return Selection(take=newest[:want])
+
+
+class Double:
+    """Reward shaper: twice as much."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
+        note("double", rewards=ctx.rewards)
+        return [[None if each is None else 2 * each for each in row] for row in ctx.rewards]
+
+
+class PlusOne:
+    """Reward shaper: one more."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
+        note("plus_one", rewards=ctx.rewards)
+        return [[None if each is None else each + 1 for each in row] for row in ctx.rewards]
+
+
+class Places:
+    """Batch transform: the turn of a sample, and the place of a token in its response."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+        return {"turn": cast(int, sample.metadata["turn"]), "place": list(range(sample.response_length))}
+
+
+class NotFirst:
+    """Batch transform: takes the first token of every response out of the loss."""
+
+    def __init__(self, settings: Settings, setup: Setup) -> None: ...
+
+    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+        return {LOSS_MASK: [0.0, *[1.0] * (sample.response_length - 1)] if sample.response_length else []}
+
+
+class Plain:
+    """Advantage: the reward itself, as it came."""
+
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
+        note(
+            "advantage",
+            rewards=batch.rewards_S.tolist(),
+            turns=batch.columns_S["turn"].tolist(),
+            places=batch.columns_T["place"].tolist(),
+            mask=batch.loss_mask_T.tolist(),
+            samples=batch.sample_index_T.tolist(),
+        )
+        return batch.rewards_S[batch.sample_index_T]
+
+
+class Reinforce:
+    """Loss: without a ratio."""
+
+    def __call__(self, batch: LossInput) -> LossOutput:
+        note(
+            "loss",
+            difference=float((batch.log_probs_T - batch.old_log_probs_T).abs().max()),
+            turns=batch.columns_S["turn"].tolist(),
+            places=batch.columns_T["place"].tolist(),
+            samples=batch.sample_index_T.tolist(),
+            mask=batch.loss_mask_T.tolist(),
+        )
+        loss_T = -batch.advantages_T * batch.log_probs_T
+        return LossOutput(loss_T, {"own_loss": loss_T})
+
+
+class Half:
+    """Correction: half of every loss."""
+
+    def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
+        note("correction", grad=batch.log_probs_T.requires_grad, tokens=len(batch.log_probs_T))
+        half_T = 0.5 * batch.loss_mask_T
+        return CorrectionOutput(half_T, batch.loss_mask_T, {"halved": 2 * half_T})
+
+
+class Rows:
+    """Tracker: notes its rows."""
+
+    def __init__(self, settings: Settings, setup: TrackerSetup) -> None: ...
+
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        note("tracker", step=step, names=sorted(metrics))
+
+    async def close(self) -> None:
+        note("tracker_closed")
+
+
+class Offline:
+    """Tracker: never reaches its server."""
+
+    def __init__(self, settings: Settings, setup: TrackerSetup) -> None: ...
+
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        raise ConnectionError("no route to the dashboard")
+
+    async def close(self) -> None:
+        raise ConnectionError("no route to the dashboard")
+
+
+def _look() -> Finding:
+    return Finding(Health.WARNING, "looked around", advice="nothing to type")
+
+
+@hookimpl
+def slime_data_sources() -> Iterable[DataSourceSpec]:
+    yield DataSourceSpec("sums", Sums, reads_prompt_data=False)
+
+
+@hookimpl
+def slime_generators() -> Iterable[GeneratorSpec]:
+    yield GeneratorSpec("twice", Twice, max_concurrency=3)
+
+
+@hookimpl
+def slime_rewards() -> Iterable[RewardSpec]:
+    yield RewardSpec("digits", Digits)
+    yield RewardSpec("wrapped", _wrapped)
+
+
+def _wrapped(settings: Settings, setup: Setup) -> Reward:
+    return cast(Reward, setup.make("reward", "digits"))
+
+
+@hookimpl
+def slime_group_rewards() -> Iterable[GroupRewardSpec]:
+    yield GroupRewardSpec("ranked", Ranked)
+
+
+@hookimpl
+def slime_group_filters() -> Iterable[GroupFilterSpec]:
+    yield GroupFilterSpec("not_third", NotThird)
+
+
+@hookimpl
+def slime_sample_filters() -> Iterable[SampleFilterSpec]:
+    yield SampleFilterSpec("without_first", lambda settings, setup: Without(0, "first"))
+    yield SampleFilterSpec("without_second", lambda settings, setup: Without(1, "second"))
+
+
+@hookimpl
+def slime_buffers() -> Iterable[BufferSpec]:
+    yield BufferSpec("stack", Stack, uses_buffer_filter=True)
+
+
+@hookimpl
+def slime_buffer_filters() -> Iterable[BufferFilterSpec]:
+    yield BufferFilterSpec("newest", cast(type[BufferFilter], Newest))
+
+
+@hookimpl
+def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
+    yield RewardShaperSpec("double", Double)
+    yield RewardShaperSpec("plus_one", PlusOne)
+
+
+@hookimpl
+def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
+    yield BatchTransformSpec("places", Places, columns={"turn": Grain.SAMPLE, "place": Grain.TOKEN})
+    yield BatchTransformSpec("not_first", NotFirst, columns={LOSS_MASK: Grain.TOKEN})
+
+
+@hookimpl
+def slime_advantages() -> Iterable[AdvantageSpec]:
+    yield AdvantageSpec("plain", lambda settings, setup: cast(Advantage, Plain()))
+
+
+@hookimpl
+def slime_losses() -> Iterable[LossSpec]:
+    yield LossSpec("reinforce", lambda settings, setup: cast(Loss, Reinforce()))
+
+
+@hookimpl
+def slime_corrections() -> Iterable[CorrectionSpec]:
+    yield CorrectionSpec("half", lambda settings, setup: cast(Correction, Half()))
+
+
+@hookimpl
+def slime_engines() -> Iterable[EngineSpec]:
+    yield EngineSpec("noting", _engine, LocalEngineSettings, transports=(Transport.SHARED_BUFFER,))
+
+
+def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
+    from slime_core.local.engine import LocalEngine
+
+    class Noting(LocalEngine):
+        async def start(self) -> None:
+            note("engine", model=str(setup.hf_checkpoint))
+            await super().start()
+
+    return Noting(settings, setup)
+
+
+@hookimpl
+def slime_trainers() -> Iterable[TrainerSpec]:
+    yield TrainerSpec("noting", _rank, LocalTrainerSettings, transports=(Transport.SHARED_BUFFER,))
+
+
+def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
+    from slime_core.local.rank import LocalRank
+
+    class Noting(LocalRank):
+        def train_step(self, batch: TrainBatch) -> StepResult:
+            about = {
+                "step_tokens": batch.step_tokens,
+                "step_samples": batch.step_samples,
+                "tokens": len(batch.tokens_T),
+            }
+            note("trainer", rollout_id=batch.rollout_id, weights=list(batch.weights_S), **about)
+            return super().train_step(batch)
+
+    return Noting(rank, world_size, setup)
+
+
+@hookimpl
+def slime_launchers() -> Iterable[LauncherSpec]:
+    yield LauncherSpec("noting", _launcher)
+
+
+def _launcher(settings: Settings, setup: LauncherSetup) -> Launcher:
+    from slime_core.local.launcher import LocalLauncher
+
+    class Noting(LocalLauncher):
+        async def start(self, spec: WorkerGroupSpec) -> WorkerGroup:  # type: ignore[override]
+            note("launcher", group=spec.name, size=spec.size)
+            return await super().start(spec)
+
+    return Noting(setup)
+
+
+@hookimpl
+def slime_trackers() -> Iterable[TrackerSpec]:
+    yield TrackerSpec("rows", Rows)
+    yield TrackerSpec("offline", Offline)
+
+
+@hookimpl
+def slime_checks() -> Iterable[CheckSpec]:
+    yield CheckSpec("looks", lambda settings, setup: _look)
+
+
+PLAIN = (
+    "rollout_id",
+    "version",
+    "step",
+    "num_rollout",
+    "evaluation",
+    "weight_version",
+    "rank",
+    "weights",
+    "world_size",
+)
+SIZED = ("samples", "kept", "dropped", "metrics")
+
+
+def _watch(hook: str) -> object:
+    def watch(event: object) -> None:
+        about = {name: getattr(event, name) for name in PLAIN if hasattr(event, name)}
+        about |= {f"{name}_count": len(getattr(event, name)) for name in SIZED if hasattr(event, name)}
+        about |= {name: type(getattr(event, name)).__name__ for name in ("model", "optimizer") if hasattr(event, name)}
+        if hasattr(event, "error"):
+            about["error"] = str(event.error)
+        if hasattr(event, "path"):
+            about["path"] = event.path.name
+        note(hook, **about)
+
+    return hookimpl(watch, specname=hook)
+
+
+for _hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values()):
+    globals()[f"watch_{_hook}"] = _watch(_hook)

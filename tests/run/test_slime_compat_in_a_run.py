@@ -1,0 +1,76 @@
+"""Every function that slime takes by a path, unchanged, in one real run of the local backend, and after a stop."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.sample import Json
+
+Ran = Any
+Project = Any
+WRITTEN_FOR_SLIME = Path(__file__).parents[2] / "plugins" / "slime-compat" / "tests" / "written_for_slime.py"
+MODULE = "written_for_slime."
+
+
+@pytest.fixture
+def everything(project: Project, monkeypatch: pytest.MonkeyPatch) -> dict[str, Json]:
+    """A run file that names a function of slime's for each of its flags."""
+    shutil.copy(WRITTEN_FOR_SLIME, project.root)
+    monkeypatch.syspath_prepend(project.root)
+    return {
+        "prompt_data": None,
+        "input_key": None,
+        "label_key": None,
+        "apply_chat_template": None,
+        "data_source": {"use": "source", "source": {"path": f"{MODULE}Counting"}},
+        "generator": {"use": "generate", "generate": {"path": f"{MODULE}custom_generate"}},
+        "reward": {"use": "rm", "rm": {"path": f"{MODULE}rm_that_reads_args", "args": {"right": 2.0}}},
+        "group_reward": {"use": "group_rm", "group_rm": {"path": f"{MODULE}group_rm"}},
+        "group_filter": {"use": "dynamic_filter", "dynamic_filter": {"path": f"{MODULE}dynamic_filter"}},
+        "sample_filter": {"use": "rollout_filter", "rollout_filter": {"path": f"{MODULE}rollout_filter"}},
+        "buffer_filter": {"use": "buffer_filter", "buffer_filter": {"path": "./written_for_slime.py:pop_first"}},
+        "reward_shaper": {"use": "post_process", "post_process": {"path": f"{MODULE}post_process"}},
+    }
+
+
+def test_functions_for_all_of_slimes_flags_run_together_and_resume(
+    project: Project, everything: dict[str, Json], slime: Callable[..., Ran]
+) -> None:
+    ran = slime("train", project.write_run(**everything), "--no-progress")
+    assert ran.code == 0, ran.err
+    first, second = metrics(project.run)
+    for row in (first, second):
+        assert row["rollout/reward/rm"] == 0.0  # an untrained model is never right, and `wrong` defaults to 0
+        assert row["rollout/group_reward/group_rm"] > 0  # the longest of each group
+        assert row["rollout/sample_filter/remove_sample"] >= 4
+        assert row["rollout/shaped_reward"] == pytest.approx(0.0, abs=1e-6)  # its mean is subtracted
+        assert 0 < row["rollout/raw_reward"] < 1
+    samples = [json.loads(line) for line in (project.run / "samples" / "rollout_000000.jsonl").read_text().splitlines()]
+    assert {sample["prompt"] for sample in samples} == {sample["label"] for sample in samples}
+    assert all(sample["response_length"] > 0 for sample in samples)
+
+    ran = slime("resume", project.run, "--num-rollout", "3", "--no-progress")
+    assert ran.code == 0, ran.err
+    ledger = [json.loads(line) for line in (project.run / "ledger.jsonl").read_text().splitlines()]
+    drawn = [entry["id"] for entry in ledger if entry["state"] == "drawn"]
+    assert len(drawn) == len(set(drawn)), "the source went on where its file in the checkpoint said"
+
+
+def test_a_path_that_slime_would_miss_for_a_whole_rollout_stops_the_run_before_it(
+    project: Project, everything: dict[str, Json], slime: Callable[..., Ran]
+) -> None:
+    everything["reward_shaper"] = {"use": "post_process", "post_process": {"path": f"{MODULE}post_proces"}}
+    ran = slime("train", project.write_run(**everything), "--no-progress")
+    assert ran.code != 0
+    assert "has no 'post_proces'. Did you mean 'post_process'" in ran.err
+    assert not (project.run / "checkpoints").exists() or not list((project.run / "checkpoints").iterdir())
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    """The metrics of each rollout."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row["metrics"] for row in rows]

@@ -1,0 +1,68 @@
+"""What a scaffolded package is called, and which names are refused."""
+
+import keyword
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.errors import ConfigError, UnknownName
+from slime_core.hookspecs import PROVIDER_OF_ROLE
+from slime_core.roles import RewardSpec
+from slime_core.scaffold import KINDS, Names
+
+
+def test_every_role_and_both_kinds_of_hooks_can_be_scaffolded() -> None:
+    assert {kind.key for kind in KINDS.values()} <= {*PROVIDER_OF_ROLE, "run_hooks", "rank_hooks"}
+
+
+@pytest.mark.parametrize("kind", ["data-source", "data_source"])
+def test_a_role_is_known_in_both_spellings(kind: str) -> None:
+    names = Names.parse(kind, "best-of")
+    assert names.dist == "slime-data-source-best-of"
+    assert names.module == "slime_data_source_best_of"
+    assert names.entry_point == "data-source-best-of"
+
+
+def test_an_unknown_role_is_told_the_nearest_and_all() -> None:
+    with pytest.raises(UnknownName, match=r"no role 'rewrad'\. Did you mean 'reward'\? Roles: .*rank-hooks"):
+        Names.parse("rewrad", "mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("KeyWords", "key-words"),
+        ("key_words", "key-words"),
+        ("-key", "key"),
+        ("key--words", "key-words"),
+        ("key words", "key-words"),
+        ("key.words", "key-words"),
+        ("../key", "key"),
+        ("clé", "cl"),
+        ("", "my-own"),
+        ("日本", "my-own"),
+        ("k" * 41, "k" * 40),
+        ("key\n", "key"),
+    ],
+)
+def test_a_bad_name_is_refused_with_a_good_one(name: str, offered: str) -> None:
+    with pytest.raises(ConfigError, match=f"such as '{offered}'"):
+        Names.parse("reward", name)
+    assert Names.parse("reward", offered).name == offered
+
+
+@pytest.mark.parametrize("name", ["slime-reward-math", "reward-math"])
+def test_a_name_that_repeats_the_role_is_told_the_short_one(name: str) -> None:
+    with pytest.raises(ConfigError, match="type: slime plugins new reward math"):
+        Names.parse("reward", name)
+
+
+@given(st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,2}", fullmatch=True), st.sampled_from(list(KINDS)))
+def test_a_good_name_makes_a_module_and_a_choice(name: str, kind: str) -> None:
+    if name.startswith((f"{kind}-", "slime-")):
+        return
+    names = Names.parse(kind, name)
+    assert names.module.isidentifier()
+    assert not keyword.iskeyword(names.module)
+    assert RewardSpec(name, factory=print).name == name

@@ -1,0 +1,63 @@
+"""`slime plugins new`: what it writes, what it says, what it refuses."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_writes_a_package_and_says_what_to_type_next(slime: Slime, tmp_path: Path) -> None:
+    ran = slime("plugins", "new", "reward", "keywords")
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "slime-reward-keywords" / "slime_reward_keywords" / "plugin.py").is_file()
+    assert ran.out.splitlines() == [
+        "wrote slime-reward-keywords: share of the label's words that the response holds",
+        "",
+        "next:",
+        "",
+        "  cd slime-reward-keywords",
+        "  pip install -e '.[test]'",
+        "  pytest",
+    ]
+
+
+def test_it_writes_into_another_folder_which_is_made(slime: Slime, tmp_path: Path) -> None:
+    ran = slime("plugins", "new", "buffer-filter", "fresh", "--into", "my plugins/here", "--license", "mit")
+    assert ran.code == 0, ran.err
+    assert "cd 'my plugins/here/slime-buffer-filter-fresh'" in ran.out
+    assert "MIT License" in (tmp_path / "my plugins/here/slime-buffer-filter-fresh/LICENSE").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rewards", "mine"), "no role 'rewards'. Did you mean 'reward'?"),
+        (("reward", "Mine"), "such as 'mine'"),
+        (("reward", "math"), "slime-reward-math 0.1.0 is installed already"),
+    ],
+)
+def test_bad_input_writes_nothing(slime: Slime, tmp_path: Path, arguments: tuple[str, str], said: str) -> None:
+    ran = slime("plugins", "new", *arguments)
+    assert ran.code == 2
+    assert said in " ".join(ran.err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_time_needs_force(slime: Slime) -> None:
+    assert slime("plugins", "new", "reward", "mine").code == 0
+    assert "--force to write over it" in slime("plugins", "new", "reward", "mine").err
+    assert slime("plugins", "new", "reward", "mine", "--force").code == 0
+
+
+def test_the_help_lists_every_role(slime: Slime) -> None:
+    text = " ".join(slime("plugins", "new", "--help").out.split())
+    assert "data-source" in text
+    assert "rank-hooks" in text

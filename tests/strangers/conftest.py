@@ -1,0 +1,82 @@
+"""A clean room: the wheels of this checkout, installed into a virtual environment outside of it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = tuple(path.parent for path in sorted(ROOT.glob("plugins/*/pyproject.toml")))
+TOOLS = ("hatchling>=1.27", "hypothesis>=6.130", "pytest>=8.4")
+"""What authors have besides slime-core; hatchling, so that no build needs an environment of its own."""
+
+
+def of_this_checkout(wheels: Path) -> str:
+    """The core as it is here."""
+    (wheel,) = wheels.glob("slime_core-*.whl")
+    return str(wheel)
+
+
+CORES: Sequence[Callable[[Path], str]] = [of_this_checkout]
+"""The cores that plugins are tested against, as pip requirements. There is one; from the second release on, the
+oldest one that the plugins' bounds admit is the other."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A folder with a virtual environment, where nothing of this checkout can be imported."""
+
+    folder: Path
+
+    def run(self, program: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """A program of the environment, by name; its failure is the caller's to judge."""
+        command = [str(self.folder / "venv" / "bin" / program), *map(str, arguments)]
+        environment = _environment() | {"XDG_CACHE_HOME": str(self.folder / "cache")}
+        return subprocess.run(
+            command, cwd=cwd or self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def pytest(self, folder: Path) -> str:
+        """The tests of a package, which pass; returns what pytest says."""
+        done = self.run("python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def install(self, *requirements: object, offline: bool = False) -> None:
+        """Install into the environment; `offline` builds with what is there and asks no index."""
+        options = ["--no-deps", "--no-index", "--no-build-isolation"] if offline else []
+        pip = [sys.executable, "-m", "pip", "--python", str(self.folder / "venv/bin/python"), "install", "--quiet"]
+        _checked([*pip, *options, *map(str, requirements)], cwd=self.folder)
+
+
+@pytest.fixture(scope="session", params=CORES, ids=lambda core: core.__name__)
+def room(request: pytest.FixtureRequest) -> Iterator[Room]:
+    """One clean room for all tests of a session, with a core and every plugin of this checkout."""
+    with tempfile.TemporaryDirectory(prefix="strangers-") as name:
+        folder = Path(name).resolve()
+        assert not folder.is_relative_to(ROOT), f"{folder} lies in this checkout: set TMPDIR to a folder outside of it"
+        wheels = folder / "wheels"
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        _checked([*pip, "--wheel-dir", str(wheels), str(ROOT), *map(str, PLUGINS)], cwd=folder)
+        _checked([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
+        made = Room(folder)
+        plugins = [wheel for wheel in sorted(wheels.glob("*.whl")) if not wheel.name.startswith("slime_core-")]
+        made.install(request.param(wheels), *plugins, *TOOLS)
+        yield made
+
+
+def _environment() -> dict[str, str]:
+    """A stranger's: nothing that leads back to this checkout or to the environment of this process."""
+    ours = ("COVERAGE_", "HYPOTHESIS_", "PYTEST_", "PYTHON", "SLIME_", "VIRTUAL_ENV")
+    theirs = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return theirs | {"SLIME_PLUGINS_STRICT": "1"}  # as their CI file has it
+
+
+def _checked(command: Sequence[str], *, cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, env=_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

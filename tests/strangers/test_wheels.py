@@ -1,0 +1,56 @@
+"""As strangers do it: wheels in a clean environment, a new plugin of every kind, its tests, its place in the list."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slime_core.scaffold import KINDS
+from tests.strangers.conftest import PLUGINS, Room
+
+pytestmark = pytest.mark.slow
+
+NEED_TORCH = {"advantage", "correction", "loss", "trainer"}
+"""Kinds whose tests say that they need torch where there is none, as here."""
+
+
+@pytest.fixture(scope="module")
+def scaffolds(room: Room) -> dict[str, Path]:
+    """A new plugin of every kind, written by the command and installed."""
+    packages = {}
+    for kind in KINDS:
+        done = room.run("slime", "plugins", "new", kind, "mine", "--into", "new")
+        assert done.returncode == 0, done.stderr
+        packages[kind] = room.folder / "new" / f"slime-{kind}-mine"
+    room.install(*packages.values(), offline=True)
+    return packages
+
+
+def test_the_room_has_no_torch_and_sees_nothing_of_this_checkout(room: Room) -> None:
+    code = "import importlib.util as u, slime_core; print(u.find_spec('torch'), slime_core.__file__)"
+    torch, home = room.run("python", "-c", code).stdout.split()
+    assert torch == "None"
+    assert Path(home).is_relative_to(room.folder)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_new_plugin_is_green_at_its_first_pytest(room: Room, scaffolds: dict[str, Path], kind: str) -> None:
+    said = room.pytest(scaffolds[kind])
+    assert " passed" in said
+    assert ("torch" in said) == (kind in NEED_TORCH), said
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
+def test_our_plugins_pass_their_tests_as_anybodys(room: Room, plugin: Path) -> None:
+    folder = room.folder / "ours" / plugin.name
+    shutil.copytree(plugin / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    assert " passed" in room.pytest(folder)
+
+
+def test_every_new_plugin_is_listed(room: Room, scaffolds: dict[str, Path]) -> None:
+    room.run("slime", "plugins", "list", "--role", "reward")  # loads what is not known yet
+    done = room.run("slime", "plugins", "list", "--json")
+    assert done.returncode == 0, done.stderr
+    loaded = {each["plugin"] for each in json.loads(done.stdout)["plugins"] if each["state"] == "loaded"}
+    assert {package.name for package in scaffolds.values()} - loaded == set()

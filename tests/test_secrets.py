@@ -1,0 +1,177 @@
+"""What is read from the environment is replaced wherever text leaves the process."""
+
+import io
+import json
+import logging
+import multiprocessing
+import subprocess
+import sys
+import textwrap
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, SecretStr, ValidationError
+
+from slime_core import Settings
+from slime_core.roles import Choice
+from slime_core.secrets import REDACTOR, Redactor, read_variable, redacted_output
+
+VALUE = "tok-5f1c'e\"9 b/7"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", VALUE)
+
+
+class Nested(Settings):
+    token: SecretStr
+
+
+class Judge(Settings):
+    key: str
+    masked: SecretStr | None = None
+    headers: dict[str, str] = Field({})
+    nested: Nested | None = None
+    limit: int = 3
+
+
+def judge() -> Judge:
+    return Judge.model_validate(
+        {
+            "key": "$env:JUDGE_KEY",
+            "masked": "$env:JUDGE_KEY",
+            "headers": {"auth": "$env:JUDGE_KEY"},
+            "nested": {"token": "$env:JUDGE_KEY"},
+        }
+    )
+
+
+def test_settings_get_the_value_at_every_depth() -> None:
+    made = judge()
+    assert made.masked is not None
+    assert made.nested is not None
+    assert [made.key, made.headers["auth"], made.masked.get_secret_value()] == [VALUE] * 3
+    assert made.nested.token.get_secret_value() == VALUE
+
+
+def test_no_form_of_settings_shows_the_value() -> None:
+    choice = Choice("reward", "judge", "slime-judge", judge())
+    for text in (repr(choice), str(choice.settings), f"{choice.settings!r}", str(choice)):
+        assert "tok-5f1c" not in text
+        assert "$env:JUDGE_KEY" in text
+
+
+def test_a_copy_in_another_process_hides_the_value_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    made = judge()
+    ours.send(made)
+    there = Redactor()
+    monkeypatch.setattr("slime_core.roles._spec.REDACTOR", there)
+    assert theirs.recv() == made
+    assert there.redact(f"denied: {VALUE}") == "denied: $env:JUDGE_KEY"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"key": "$env:NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set: export it"),
+        ({"key": "$env:EMPTY_KEY"}, "the environment variable EMPTY_KEY is empty: export it"),
+        ({"key": "$env:"}, r"no name follows \$env:; write \$env:NAME"),
+        ({"key": "x", "masked": "literal-9"}, r'read from the environment, write masked = "\$env:MASKED"'),
+    ],
+)
+def test_what_cannot_be_read_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, object], expected: str
+) -> None:
+    monkeypatch.setenv("EMPTY_KEY", "")
+    with pytest.raises(ValidationError, match=expected) as caught:
+        Judge.model_validate(values)
+    assert "literal-9" not in str(caught.value)
+
+
+def test_an_error_about_the_value_does_not_show_it() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Judge.model_validate({"key": "x", "limit": "$env:JUDGE_KEY"})
+    assert "tok-5f1c" not in str(caught.value)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=4))
+def test_quoted_and_encoded_forms_are_replaced(value: str) -> None:
+    redactor = Redactor()
+    redactor.add(value, "$env:X")
+    for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1], urllib.parse.quote_plus(value)):
+        assert redactor.redact(f"\n{form}\n") == "\n$env:X\n"
+
+
+def test_a_url_with_the_value_is_replaced() -> None:
+    read_variable("$env:JUDGE_KEY")
+    assert REDACTOR.redact("GET /score?key=tok-5f1c%27e%229%20b%2F7") == "GET /score?key=$env:JUDGE_KEY"
+
+
+def test_the_longer_of_two_secrets_is_replaced_first() -> None:
+    redactor = Redactor()
+    redactor.add("abcd", "$env:SHORT")
+    redactor.add("abcdefgh", "$env:LONG")
+    assert redactor.redact("abcd abcdefgh") == "$env:SHORT $env:LONG"
+
+
+def test_a_short_value_is_replaced_as_a_whole_only() -> None:
+    redactor = Redactor()
+    redactor.add("a", "$env:X")
+    assert redactor.redact("a man a plan") == "a man a plan"
+    assert redactor.redact_data({"key": "a", "other": "ab"}) == {"key": "$env:X", "other": "ab"}
+
+
+def test_numbers_that_were_read_are_replaced_and_truth_values_are_not() -> None:
+    redactor = Redactor()
+    redactor.add("8080", "$env:PORT")
+    redactor.add("True", "$env:FLAG")
+    assert redactor.redact_data([8080, 80, True, None, 0.5]) == ["$env:PORT", 80, True, None, 0.5]
+
+
+def test_output_and_logs_are_redacted_and_given_back_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+    read_variable("$env:JUDGE_KEY")
+    stream, log = io.StringIO(), logging.getLogger("slime_core.test_secrets")
+    handler = logging.StreamHandler(stream)
+    log.addHandler(handler)
+    before = sys.stdout
+    try:
+        with redacted_output():
+            print("key", VALUE)
+            print("key", VALUE, file=sys.stderr)
+            log.warning("denied: %s", VALUE)
+            try:
+                raise RuntimeError(f"denied: {VALUE}")
+            except RuntimeError:
+                log.exception("failed")
+    finally:
+        log.removeHandler(handler)
+    out, err = capsys.readouterr()
+    for text in (out, err, stream.getvalue()):
+        assert "tok-5f1c" not in text
+        assert "$env:JUDGE_KEY" in text
+    assert "RuntimeError: denied: $env:JUDGE_KEY" in stream.getvalue()
+    assert sys.stdout is before
+
+
+def test_a_cores_own_key_is_not_read_from_the_environment() -> None:
+    from slime_core.config import RunArgs
+
+    with pytest.raises(ValidationError, match="only settings of plugins are read from the environment"):
+        RunArgs.model_validate({"hf_checkpoint": "$env:JUDGE_KEY", "save": Path("runs/x")})
+
+
+def test_what_python_says_about_an_uncaught_error_is_redacted() -> None:
+    code = """
+        from slime_core.secrets import read_variable, redact_output
+        redact_output()
+        raise RuntimeError("denied: " + read_variable("$env:JUDGE_KEY"))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "RuntimeError: denied: $env:JUDGE_KEY" in ran.stderr
+    assert "tok-5f1c" not in ran.stderr

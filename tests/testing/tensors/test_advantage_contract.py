@@ -1,0 +1,93 @@
+"""The advantage contract against estimators that are bad in one way each."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
+from slime_core.testing import CheckStatus
+from slime_core.testing.tensors.advantage import AdvantageContract
+
+Function = Callable[[AdvantageInput], torch.Tensor]
+
+
+def centered(batch: AdvantageInput) -> torch.Tensor:
+    count_G = torch.zeros(int(batch.group_index_S.max()) + 1).index_add_(
+        0, batch.group_index_S, torch.ones_like(batch.rewards_S)
+    )
+    sum_G = torch.zeros_like(count_G).index_add_(0, batch.group_index_S, batch.rewards_S)
+    return (batch.rewards_S - (sum_G / count_G)[batch.group_index_S])[batch.sample_index_T]
+
+
+async def awaited(batch: AdvantageInput) -> torch.Tensor:
+    return centered(batch)
+
+
+def by_position(batch: AdvantageInput) -> torch.Tensor:
+    group = torch.arange(len(batch.rewards_S)) // 3
+    return centered(AdvantageInput(batch.rewards_S, group, batch.sample_index_T, batch.loss_mask_T))
+
+
+def whitened(batch: AdvantageInput) -> torch.Tensor:
+    given = centered(batch)
+    return given / (given.std() + 1e-6)
+
+
+def divides_by_the_deviation(batch: AdvantageInput) -> torch.Tensor:
+    given = torch.zeros_like(batch.rewards_S)
+    for group in batch.group_index_S.unique():
+        mine = batch.group_index_S == group
+        given[mine] = (batch.rewards_S[mine] - batch.rewards_S[mine].mean()) / batch.rewards_S[mine].std()
+    return given[batch.sample_index_T]
+
+
+def in_place(batch: AdvantageInput) -> torch.Tensor:
+    given = centered(batch)
+    batch.rewards_S.sub_(batch.rewards_S.mean())
+    return given
+
+
+def counting() -> Function:
+    calls = itertools.count(1)
+    return lambda batch: centered(batch) * next(calls)
+
+
+BAD: dict[str, Callable[[], object]] = {
+    "ADV-001": lambda: awaited,
+    "ADV-002": lambda: lambda batch: centered(batch)[:-1],
+    "ADV-003": lambda: by_position,
+    "ADV-004": lambda: whitened,
+    "ADV-005": lambda: divides_by_the_deviation,
+    "ADV-006": lambda: in_place,
+    "ADV-007": counting,
+    "ADV-008": lambda: lambda batch: -centered(batch),
+}
+
+
+def contract_of(make: Callable[[], object]) -> type[AdvantageContract]:
+    def factory(settings: object, setup: object) -> Advantage:
+        return make()  # type: ignore[return-value]
+
+    class Subject(AdvantageContract):
+        choice = AdvantageSpec("subject", factory)
+
+    return Subject
+
+
+def failing(contract: type[AdvantageContract]) -> set[str]:
+    return {result.identity for result in contract.report() if result.status is CheckStatus.FAILED}
+
+
+def test_a_good_estimator_keeps_the_contract() -> None:
+    assert {result.status for result in contract_of(lambda: centered).report()} == {CheckStatus.PASSED}
+
+
+def test_there_is_a_mutant_for_every_check() -> None:
+    assert BAD.keys() == AdvantageContract.checks().keys()
+
+
+@pytest.mark.parametrize("identity", BAD)
+def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
+    assert failing(contract_of(BAD[identity])) == {identity}

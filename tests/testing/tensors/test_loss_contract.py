@@ -1,0 +1,107 @@
+"""The loss contract against losses that are bad in one way each."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from slime_core.roles import Loss, LossInput, LossOutput, LossSpec
+from slime_core.testing import CheckStatus
+from slime_core.testing.tensors.loss import LossContract
+
+Function = Callable[[LossInput], LossOutput]
+
+
+def clipped(batch: LossInput) -> LossOutput:
+    ratio_T = (batch.log_probs_T - batch.old_log_probs_T).clamp(-20, 20).exp()
+    plain_T, held_T = -ratio_T * batch.advantages_T, -ratio_T.clamp(0.8, 1.2) * batch.advantages_T
+    return LossOutput(torch.maximum(plain_T, held_T), {"ratio": ratio_T})
+
+
+async def awaited(batch: LossInput) -> LossOutput:
+    return clipped(batch)
+
+
+def reduced(batch: LossInput) -> LossOutput:
+    return LossOutput(clipped(batch).loss_T.mean())
+
+
+def detached(batch: LossInput) -> LossOutput:
+    return LossOutput(clipped(batch).loss_T.detach() + 0 * batch.log_probs_T)
+
+
+def normalised_over_the_batch(batch: LossInput) -> LossOutput:
+    given = clipped(batch)
+    return LossOutput(given.loss_T / (batch.advantages_T.abs().mean() + 1e-6), given.metrics_T)
+
+
+def with_entropy(batch: LossInput) -> LossOutput:
+    given = clipped(batch)
+    return LossOutput(given.loss_T + 0.1 * batch.log_probs_T, given.metrics_T)
+
+
+def with_a_scalar_metric(batch: LossInput) -> LossOutput:
+    given = clipped(batch)
+    return LossOutput(given.loss_T, {"loss": given.loss_T.mean()})
+
+
+def in_place(batch: LossInput) -> LossOutput:
+    given = clipped(batch)
+    batch.loss_mask_T.mul_(0.5)
+    return given
+
+
+def upside_down(batch: LossInput) -> LossOutput:
+    given = clipped(batch)
+    return LossOutput(-given.loss_T, given.metrics_T)
+
+
+def unbounded(batch: LossInput) -> LossOutput:
+    ratio_T = (5 * (batch.log_probs_T - batch.old_log_probs_T)).exp()
+    return LossOutput(-ratio_T * batch.advantages_T)
+
+
+BAD: dict[str, Callable[..., object]] = {
+    "LOS-001": awaited,
+    "LOS-002": reduced,
+    "LOS-003": detached,
+    "LOS-004": normalised_over_the_batch,
+    "LOS-005": with_entropy,
+    "LOS-006": with_a_scalar_metric,
+    "LOS-007": in_place,
+    "LOS-008": upside_down,
+    "LOS-009": unbounded,
+}
+
+
+def contract_of(function: Callable[..., object], *, zero: bool = True) -> type[LossContract]:
+    def factory(settings: object, setup: object) -> Loss:
+        return function  # type: ignore[return-value]
+
+    class Subject(LossContract):
+        choice = LossSpec("subject", factory, zero_without_advantage=zero)
+
+    return Subject
+
+
+def failing(contract: type[LossContract]) -> set[str]:
+    return {result.identity for result in contract.report() if result.status is CheckStatus.FAILED}
+
+
+def test_a_good_loss_keeps_the_contract() -> None:
+    assert {result.status for result in contract_of(clipped).report()} == {CheckStatus.PASSED}
+
+
+def test_there_is_a_mutant_for_every_check() -> None:
+    assert BAD.keys() == LossContract.checks().keys()
+
+
+@pytest.mark.parametrize("identity", BAD)
+def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
+    assert failing(contract_of(BAD[identity])) == {identity}
+
+
+def test_a_loss_that_does_not_promise_zero_is_not_held_to_it() -> None:
+    results = {result.identity: result for result in contract_of(with_entropy, zero=False).report()}
+    assert results["LOS-005"].status is CheckStatus.SKIPPED
+    assert "zero_without_advantage = False" in results["LOS-005"].detail

@@ -1,0 +1,483 @@
+"""Every check of the engine contract against an engine that breaks it alone, and one that keeps them all."""
+
+import asyncio
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slime_core import Settings
+from slime_core.errors import ModelError, WorkerError
+from slime_core.roles import (
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    FinishReason,
+    GenerateOutput,
+    GenerateRequest,
+    Transport,
+    WeightChannel,
+    WorkerGroup,
+    WorkerGroupSpec,
+)
+from slime_core.testing import CheckStatus, EngineContract
+from slime_core.testing._held import Held, held
+
+EOS = 2
+ROOM = 300
+LEFT_OPEN: list[socket.socket] = []
+LEFT_RUNNING: list[subprocess.Popen[bytes]] = []
+
+
+class NoLauncher:
+    async def start(self, spec: WorkerGroupSpec) -> WorkerGroup:
+        raise WorkerError("nothing to start")
+
+    async def close(self) -> None:
+        pass
+
+
+class Toy:
+    """Draws letters from the text that was published, the prompt and the seed; the likeliest one is "a"."""
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self.setup = setup
+        self.sockets: tuple[socket.socket, ...] = ()
+        self.weights = ""
+        self.version = -1
+        self.aborts = 0
+        self.under_way = 0
+
+    async def start(self) -> None:
+        self.sockets = socket.socketpair()
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        self.weights, self.version = channel.path.read_text(), version
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        if len(request.prompt) > ROOM:
+            raise ModelError(f"a prompt of {len(request.prompt)} tokens; at most {ROOM}")
+        self.under_way += 1
+        try:
+            return await self.draw(request)
+        finally:
+            self.under_way -= 1
+
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        seed = None if request.sampling.temperature == 0 else request.seed
+        drawn = random.Random(f"{list(request.prompt)} {seed}")
+        tokens: list[int] = []
+        finish, aborts = FinishReason.LENGTH, self.aborts
+        while len(tokens) < request.sampling.max_new_tokens:
+            await asyncio.sleep(0.001 if request.sampling.max_new_tokens == Mine.busy_tokens else 0)
+            if not self.sockets:
+                raise WorkerError("the engine is closed")
+            if self.aborts > aborts:
+                finish = FinishReason.ABORT
+                break
+            tokens.append(drawn.choice((EOS, *range(10, 30))))
+            if tokens[-1] in request.sampling.stop_token_ids | {EOS}:
+                finish = FinishReason.STOP
+                break
+        return GenerateOutput(tokens, [-1.0 - len(self.weights)] * len(tokens), finish, self.version)
+
+    async def abort(self) -> None:
+        self.aborts += 1
+
+    async def close(self) -> None:
+        for each in self.sockets:
+            each.close()
+        self.sockets = ()
+
+
+class Mine(EngineContract):
+    too_long = 301
+    limit_s = 5.0
+
+    def make_setup(self, scratch: Path) -> EngineSetup:
+        return EngineSetup(
+            self.make,
+            1,
+            hf_checkpoint=scratch,
+            eos_token_ids=frozenset({EOS}),
+            launcher=NoLauncher(),
+            scratch=scratch,
+        )
+
+    def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
+        path = setup.scratch / f"{version}.txt"
+        path.write_text("x" * version)
+        return WeightChannel(Transport.SHARED_BUFFER, path, ())
+
+
+def spec_of(build: Callable[[EngineSetup], object], transports: tuple[Transport, ...] = tuple(Transport)) -> EngineSpec:
+    def factory(settings: Settings, setup: EngineSetup) -> Engine:
+        return build(setup)  # type: ignore[return-value]  # some of them are no engines
+
+    return EngineSpec("toy", factory, transports=transports)
+
+
+def contract_of(spec: EngineSpec) -> type[EngineContract]:
+    class Subject(Mine):
+        choice = spec
+
+    return Subject
+
+
+def failing(contract: type[EngineContract]) -> set[str]:
+    return {result.identity for result in contract.report() if result.status is CheckStatus.FAILED}
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+
+class PlainClose(Toy):
+    def close(self) -> None:  # type: ignore[override]
+        pass
+
+
+class NoAbort:
+    start, load_weights, generate, close = Toy.start, Toy.load_weights, Toy.generate, Toy.close
+
+    def __init__(self, setup: EngineSetup) -> None:
+        self.sockets = ()
+
+
+def starts_in_the_factory(setup: EngineSetup) -> Toy:
+    engine = Toy(setup)
+    engine.sockets = socket.socketpair()
+    LEFT_OPEN.extend(engine.sockets)
+    return engine
+
+
+class OneLogProbShort(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        sound = output.finish is FinishReason.ABORT or len(output.tokens) == 1
+        return output if sound else replace(output, log_probs=output.log_probs[1:])
+
+
+class TextForFinish(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        if len(output.tokens) == 16:
+            return replace(output, finish="length")  # type: ignore[arg-type]
+        return output
+
+
+class LogOfZero(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        wrong = [float("-inf")] * len(output.tokens)
+        return replace(output, log_probs=wrong) if request.sampling.top_k > 0 else output
+
+
+class ProbabilitiesWhenGreedy(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        greedy = request.sampling.temperature == 0
+        return replace(output, log_probs=[-each / 4 for each in output.log_probs]) if greedy else output
+
+
+class StopTokenOnTop(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        if output.finish is not FinishReason.LENGTH:
+            return output
+        return replace(output, tokens=[*output.tokens, EOS], log_probs=[*output.log_probs, -1.0])
+
+
+class LengthTooEarly(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        short = request.sampling.max_new_tokens == 7
+        return replace(output, tokens=output.tokens[:3], finish=FinishReason.LENGTH) if short else output
+
+
+class NoStops(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().draw(replace(request, sampling=replace(request.sampling, stop_token_ids=frozenset())))
+
+
+class StopTokenLeftOut(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        if not output.tokens or output.tokens[-1] not in request.sampling.stop_token_ids:
+            return output
+        return replace(output, tokens=output.tokens[:-1], log_probs=output.log_probs[:-1])
+
+
+class CountsCalls(Toy):
+    calls = 0
+
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        self.calls += 1
+        return await super().draw(replace(request, seed=request.seed + self.calls))
+
+
+class NoSeed(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().draw(replace(request, seed=1))
+
+
+class NeverGreedy(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().draw(replace(request, sampling=replace(request.sampling, temperature=1.0)))
+
+
+class SharesState(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        self.request = request
+        await asyncio.sleep(0)
+        return await super().draw(self.request)
+
+
+class NameOnly(Toy):
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        self.version = version
+
+
+class WeightsOnly(Toy):
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        await super().load_weights(channel, 0)
+
+
+class DropsWhatRuns(Toy):
+    loads = 0
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        self.loads += 1
+        await super().load_weights(channel, version)
+
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        loads = self.loads
+        output = await super().draw(request)
+        if self.loads > loads:
+            raise WorkerError("new weights came")
+        return output
+
+
+class AbortsNothing(Toy):
+    async def abort(self) -> None:
+        pass
+
+
+class AbortRaises(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        if output.finish is FinishReason.ABORT:
+            raise WorkerError("aborted")
+        return output
+
+
+class AbortsForGood(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        return replace(output, finish=FinishReason.ABORT) if self.aborts else output
+
+
+class GoesOn(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        try:
+            return await super().draw(request)
+        except asyncio.CancelledError:
+            self.task = asyncio.create_task(asyncio.sleep(30))
+            raise
+
+
+class SwallowsCancellation(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        try:
+            return await super().draw(request)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3)  # longer than the contract waits
+            raise
+
+
+class KeepsSockets(Toy):
+    async def close(self) -> None:
+        LEFT_OPEN.extend(self.sockets)
+        self.sockets = ()
+
+
+class KeepsAProcess(Toy):
+    async def start(self) -> None:
+        await super().start()
+        LEFT_RUNNING.append(sleeper())
+
+
+class KeepsATask(Toy):
+    async def start(self) -> None:
+        await super().start()
+        self.heart = asyncio.create_task(asyncio.sleep(600))
+
+
+class ClosesOnce(Toy):
+    async def close(self) -> None:
+        if not self.sockets:
+            raise WorkerError("closed already")
+        await super().close()
+
+
+class MustBeStarted(Toy):
+    async def close(self) -> None:
+        if self.version == -1 and not self.sockets:
+            raise WorkerError("not started")
+        await super().close()
+
+
+class WaitsForGood(Toy):
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        if not self.sockets:
+            await asyncio.sleep(600)
+        return await super().generate(request)
+
+
+class CancelsItsCallers(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        try:
+            return await super().draw(request)
+        except WorkerError:
+            raise asyncio.CancelledError from None
+
+
+class SaysKeyError(Toy):
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        if not self.sockets:
+            raise KeyError("worker")
+        return await super().generate(request)
+
+
+class TooLongWithoutAWord(Toy):
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        if len(request.prompt) > ROOM:
+            raise ModelError("the input is too long")
+        return await super().generate(request)
+
+
+class CutsThePrompt(Toy):
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().generate(replace(request, prompt=request.prompt[:ROOM]))
+
+
+class FailsAllForOne(Toy):
+    failed = False
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        if len(request.prompt) > ROOM:
+            self.failed = True
+        output = await super().generate(request)
+        if self.failed:
+            raise WorkerError("a request of the batch was too long")
+        return output
+
+
+MUTANTS: dict[str, tuple[EngineSpec, ...]] = {
+    "ENG-001": (spec_of(PlainClose), spec_of(NoAbort), spec_of(starts_in_the_factory)),
+    "ENG-002": (spec_of(Toy, ()), spec_of(Toy, ("shared-buffer",))),  # type: ignore[arg-type]
+    "ENG-003": (spec_of(OneLogProbShort), spec_of(TextForFinish)),
+    "ENG-004": (spec_of(LogOfZero), spec_of(ProbabilitiesWhenGreedy)),
+    "ENG-005": (spec_of(StopTokenOnTop), spec_of(LengthTooEarly)),
+    "ENG-006": (spec_of(NoStops), spec_of(StopTokenLeftOut)),
+    "ENG-007": (spec_of(CountsCalls),),
+    "ENG-008": (spec_of(NoSeed),),
+    "ENG-009": (spec_of(NeverGreedy),),
+    "ENG-010": (spec_of(SharesState),),
+    "ENG-011": (spec_of(NameOnly), spec_of(WeightsOnly)),
+    "ENG-012": (spec_of(DropsWhatRuns),),
+    "ENG-013": (spec_of(AbortsNothing), spec_of(AbortRaises), spec_of(AbortsForGood)),
+    "ENG-014": (spec_of(GoesOn), spec_of(SwallowsCancellation)),
+    "ENG-015": tuple(map(spec_of, (KeepsSockets, KeepsAProcess, KeepsATask, ClosesOnce, MustBeStarted))),
+    "ENG-016": (spec_of(WaitsForGood), spec_of(CancelsItsCallers), spec_of(SaysKeyError)),
+    "ENG-017": (spec_of(TooLongWithoutAWord), spec_of(CutsThePrompt), spec_of(FailsAllForOne)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _tidy() -> Iterator[None]:
+    yield
+    while LEFT_OPEN:
+        LEFT_OPEN.pop().close()
+    while LEFT_RUNNING:
+        with LEFT_RUNNING.pop() as process:
+            process.kill()
+
+
+class TestToy(Mine):
+    choice = spec_of(Toy)
+
+
+def test_every_check_has_a_mutant() -> None:
+    assert list(EngineContract.checks()) == list(MUTANTS)
+
+
+@pytest.mark.parametrize(
+    ("identity", "number"), [(identity, number) for identity in MUTANTS for number in range(len(MUTANTS[identity]))]
+)
+def test_a_mutant_fails_its_check_alone(identity: str, number: int) -> None:
+    assert failing(contract_of(MUTANTS[identity][number])) == {identity}
+
+
+def test_an_engine_that_varies_is_not_compared_with_itself() -> None:
+    class Varying(Mine):
+        choice = spec_of(CountsCalls)
+        deterministic = False
+        too_long = None
+
+    results = {result.identity: result for result in Varying.report()}
+    assert failing(Varying) == set()
+    assert results["ENG-007"].detail == "the contract says deterministic = False"
+    assert results["ENG-017"].detail == "the contract says too_long = None: there is no limit"
+
+
+def test_what_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
+    class Forgets(Toy):
+        async def generate(self, request: GenerateRequest) -> GenerateOutput:
+            self.under_way += 1
+            output = await self.draw(request)
+            self.under_way -= 1
+            return output
+
+    class Told(Mine):
+        choice = spec_of(Forgets)
+        too_long = None
+
+        def running(self, engine: Engine) -> int | None:
+            assert isinstance(engine, Toy)
+            return engine.under_way
+
+    assert failing(Told) == {"ENG-014"}
+
+
+def test_without_an_author_only_the_spec_is_judged() -> None:
+    class Unattended(EngineContract):
+        choice = spec_of(Toy)
+        automatic = True
+
+    results = {result.identity: result for result in Unattended.report()}
+    assert results["ENG-002"].status is CheckStatus.PASSED
+    assert {result.status for result in results.values()} == {CheckStatus.PASSED, CheckStatus.SKIPPED}
+    assert "needs the author's `make_setup`" in results["ENG-001"].detail
+
+
+def test_a_descriptor_and_a_process_are_held_until_they_are_closed() -> None:
+    before = held()
+    one, other = socket.socketpair()
+    process = sleeper()
+    left = held() - before
+    assert {process.pid} <= left.processes
+    assert sum("socket" in file for file in left.files) == 2
+    assert f"process {process.pid}" in left.told()
+    one.close()
+    other.close()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not held() - before
+    assert Held().told() == "nothing"

@@ -1,0 +1,138 @@
+"""An engine that speaks to a server, as one for SGLang does, judged by the contract with a fake one behind it."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from slime_core import Settings
+from slime_core.errors import ModelError, WorkerError
+from slime_core.roles import (
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    FinishReason,
+    GenerateOutput,
+    GenerateRequest,
+    Transport,
+    WeightChannel,
+    WorkerGroup,
+    WorkerGroupSpec,
+)
+from slime_core.sample import Json
+from slime_core.testing import EngineContract
+from slime_core.testing.fake_engine import FakeEngine, Slow
+
+
+class HttpSettings(Settings):
+    url: str
+
+
+class HttpEngine:
+    """One connection for each request; aborts on the server what is cancelled here."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self.address = urlsplit(settings.url)
+        self.closed = False
+
+    async def start(self) -> None:
+        await self.post("/continue_generation", {})
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        await self.post("/pause_generation", {"mode": "in_place"})
+        body: Json = {"model_path": str(channel.path), "weight_version": str(version), "flush_cache": False}
+        await self.post("/update_weights_from_disk", body)
+        await self.post("/continue_generation", {})
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        sampling: Json = {
+            "max_new_tokens": request.sampling.max_new_tokens,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
+            "top_k": request.sampling.top_k,
+            "stop_token_ids": sorted(request.sampling.stop_token_ids),
+            "sampling_seed": request.seed,
+        }
+        rid = uuid.uuid4().hex
+        body: Json = {
+            "rid": rid,
+            "input_ids": list(request.prompt),
+            "sampling_params": sampling,
+            "return_logprob": True,
+        }
+        try:
+            answer = await self.post("/generate", body)
+        except asyncio.CancelledError:
+            await self.post("/abort_request", {"rid": rid})
+            raise
+        meta = answer["meta_info"]
+        log_probs, tokens = [[entry[part] for entry in meta["output_token_logprobs"]] for part in range(2)]
+        version = meta["weight_versions"][-1]["version"] if tokens else meta["weight_version"]
+        return GenerateOutput(tokens, log_probs, FinishReason(meta["finish_reason"]["type"]), int(version))
+
+    async def abort(self) -> None:
+        await self.post("/abort_request", {"abort_all": True})
+
+    async def close(self) -> None:
+        if not self.closed:
+            await self.abort()
+        self.closed = True
+
+    async def post(self, path: str, body: Json) -> dict:
+        if self.closed:
+            raise WorkerError(f"{self.address.netloc}: the engine is closed")
+        reader, writer = await asyncio.open_connection(self.address.hostname, self.address.port)
+        try:
+            payload = json.dumps(body).encode()
+            head = f"POST {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {len(payload)}\r\n\r\n"
+            writer.write(head.encode() + payload)
+            head, _, found = (await reader.read()).decode().partition("\r\n\r\n")
+        finally:
+            writer.close()
+            await writer.wait_closed()
+        answer = json.loads(found or "{}")
+        if " 200 " not in head.partition("\r\n")[0]:
+            raise ModelError(f"{path}: {answer}")
+        return answer
+
+
+class NoLauncher:
+    async def start(self, spec: WorkerGroupSpec) -> WorkerGroup:
+        raise WorkerError("servers are started by others")
+
+    async def close(self) -> None:
+        pass
+
+
+def build(settings: HttpSettings, setup: EngineSetup) -> Engine:
+    return HttpEngine(settings)
+
+
+class TestOverHttp(EngineContract):
+    choice = EngineSpec("http", build, HttpSettings, transports=tuple(Transport))
+    too_long = 5000
+    server: ClassVar[FakeEngine]
+    settings: ClassVar[Mapping[str, object]]
+
+    @pytest.fixture(autouse=True)
+    def _serve(self) -> Iterator[None]:
+        with FakeEngine(Slow(0.05)) as server:
+            type(self).server, type(self).settings = server, {"url": server.url}
+            yield
+
+    def make_setup(self, scratch: Path) -> EngineSetup:
+        return EngineSetup(
+            self.make, 1, hf_checkpoint=scratch, eos_token_ids=frozenset({0}), launcher=NoLauncher(), scratch=scratch
+        )
+
+    def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
+        (folder := setup.scratch / str(version)).mkdir()
+        return WeightChannel(Transport.SHARED_BUFFER, folder, ())
+
+    def running(self, engine: Engine) -> int:
+        return len(self.server.running)

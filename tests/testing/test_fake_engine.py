@@ -1,0 +1,690 @@
+"""The fake engine as clients meet it: over HTTP, well and badly behaved."""
+
+import asyncio
+import http.client
+import json
+import math
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from slime_core.sample import Json
+from slime_core.testing import CharTokenizer
+from slime_core.testing.fake_engine import (
+    AbortMidway,
+    Answer,
+    Behaviour,
+    Disconnect,
+    Ended,
+    FailThenOk,
+    FakeEngine,
+    Flaw,
+    Malformed,
+    Slow,
+    StaleVersion,
+    ToolCall,
+)
+
+Start = Callable[..., FakeEngine]
+LONG = {"max_new_tokens": 100, "ignore_eos": True}
+
+
+class Client:
+    """One connection, kept alive, without retries."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.connection = http.client.HTTPConnection(urlsplit(engine.url).netloc, timeout=30)
+
+    def send(self, method: str, path: str, body: Json = None) -> http.client.HTTPResponse:
+        payload = None if body is None else json.dumps(body)
+        self.connection.request(method, path, payload, {"content-type": "application/json"})
+        return self.connection.getresponse()
+
+    def post(self, path: str, body: Json) -> tuple[int, dict]:
+        response = self.send("POST", path, body)
+        return response.status, json.loads(response.read() or b"{}")
+
+    def generate(self, prompt: Json = (5, 6), sampling: Mapping[str, Json] | None = None, **more: Json) -> dict:
+        body = {"input_ids": prompt, "sampling_params": sampling or {}, "return_logprob": True, **more}
+        status, answer = self.post("/generate", body)
+        assert status == 200, answer
+        return answer
+
+    def events(self, path: str, body: dict[str, Json]) -> list[str]:
+        response = self.send("POST", path, {**body, "stream": True})
+        assert (response.status, response.headers.get_content_type()) == (200, "text/event-stream")
+        parts = response.read().decode().split("\n\n")
+        assert parts[-1] == ""
+        return [part.removeprefix("data: ") for part in parts[:-1]]
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[FakeEngine], Client]]:
+    clients: list[Client] = []
+
+    def make(engine: FakeEngine) -> Client:
+        clients.append(Client(engine))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.connection.close()
+
+
+Connect = Callable[[FakeEngine], Client]
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def eventually(met: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not met():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+def start_one(client: Client, engine: FakeEngine, pool: ThreadPoolExecutor, rid: str = "r1") -> Future[dict]:
+    """A long generation under way in the background."""
+    before = len(engine.running)
+    asked = pool.submit(client.generate, sampling=LONG, rid=rid)
+    eventually(lambda: len(engine.running) > before)
+    return asked
+
+
+def test_a_generation_has_the_shape_of_sglangs(fake_engine: Start, connect: Connect) -> None:
+    answer = connect(fake_engine()).generate([5, 6], {"max_new_tokens": 4, "ignore_eos": True}, rid="r1")
+    meta = answer["meta_info"]
+    assert (meta["id"], meta["prompt_tokens"], meta["completion_tokens"], meta["cached_tokens"]) == ("r1", 2, 4, 0)
+    assert meta["finish_reason"] == {"type": "length", "length": 4}
+    assert (meta["weight_version"], meta["num_retractions"]) == ("default", 0)
+    assert meta["weight_versions"] == [{"version": "default", "start": 0, "end": 4}]
+    assert (meta["output_token_logprobs_length"], meta["input_token_logprobs"]) == (4, [])
+    assert [entry[1:] for entry in meta["output_token_logprobs"]] == [[token, None] for token in answer["output_ids"]]
+    assert all(entry[0] < 0 for entry in meta["output_token_logprobs"])
+    assert CharTokenizer().decode(answer["output_ids"]) == answer["text"]
+
+
+def test_log_probs_come_when_asked_for(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    assert "output_token_logprobs" not in client.generate(return_logprob=False)["meta_info"]
+    answer = client.generate(return_text_in_logprobs=True, sampling={"ignore_eos": True, "max_new_tokens": 30})
+    told = "".join(entry[2] for entry in answer["meta_info"]["output_token_logprobs"])
+    assert told == answer["text"]
+
+
+def test_prompt_and_seed_decide_what_comes_out(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+
+    def ids(prompt: Json, **sampling: Json) -> list[int]:
+        return client.generate(prompt, {**LONG, **sampling})["output_ids"]
+
+    assert ids([5, 6], sampling_seed=1) == ids([5, 6], sampling_seed=1)
+    assert ids([5, 6], sampling_seed=1) != ids([5, 6], sampling_seed=2)
+    assert ids([5, 6], sampling_seed=1) != ids([5, 7], sampling_seed=1)
+    assert ids([5, 6], sampling_seed=1, temperature=0) == ids([5, 6], sampling_seed=2, temperature=0)
+    with FakeEngine() as another:
+        assert (
+            ids([5, 6], sampling_seed=1)
+            == connect(another).generate([5, 6], {**LONG, "sampling_seed": 1})["output_ids"]
+        )
+
+
+def test_other_weights_give_other_log_probs_to_the_same_tokens(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    before = client.generate()
+    client.post("/update_weight_version", {"new_version": "1"})
+    after = client.generate()
+    assert after["output_ids"] == before["output_ids"]
+    assert after["meta_info"]["output_token_logprobs"] != before["meta_info"]["output_token_logprobs"]
+
+
+def test_a_text_is_a_prompt_of_characters(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    of_ids = client.generate([104, 105])
+    _, of_text = client.post("/generate", {"text": "hi", "sampling_params": {}})
+    assert of_text["output_ids"] == of_ids["output_ids"]
+    assert of_text["meta_info"]["prompt_tokens"] == 2
+
+
+def test_a_batch_is_answered_in_order(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    prompts: Json = [[5, 6], [7, 8], [9]]
+    batch = client.generate(prompts, rid="b")
+    assert [each["output_ids"] for each in batch] == [client.generate(prompt)["output_ids"] for prompt in prompts]
+    assert [each["meta_info"]["id"] for each in batch] == ["b_0", "b_1", "b_2"]
+    own = client.generate(
+        [[5, 6], [5, 6]], rid=["x", "y"], sampling_params=[{"max_new_tokens": 1}, {"max_new_tokens": 0}]
+    )
+    assert [(each["meta_info"]["id"], len(each["output_ids"])) for each in own] == [("x", 1), ("y", 0)]
+
+
+def test_several_samples_lose_the_id_that_was_sent(fake_engine: Start, connect: Connect) -> None:
+    answers = connect(fake_engine()).generate([5, 6], {**LONG, "n": 3}, rid="r1")
+    assert len({tuple(each["output_ids"]) for each in answers}) == 3
+    assert "r1" not in [each["meta_info"]["id"] for each in answers]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "ids", "text", "finish"),
+    [
+        ({}, [97, 98, 99, 0], "abc", {"type": "stop", "matched": 0}),
+        ({"stop_token_ids": [98]}, [97, 98], "a", {"type": "stop", "matched": 98}),
+        ({"stop_token_ids": [98], "no_stop_trim": True}, [97, 98], "ab", {"type": "stop", "matched": 98}),
+        ({"stop": ["bc", "x"]}, [97, 98, 99], "a", {"type": "stop", "matched": "bc"}),
+        ({"max_new_tokens": 2}, [97, 98], "ab", {"type": "length", "length": 2}),
+        ({"ignore_eos": True}, [97, 98, 99, 0, 100], "abcd", {"type": "stop", "matched": 100}),
+        ({"min_new_tokens": 5}, [97, 98, 99, 0, 100], "abcd", {"type": "stop", "matched": 100}),
+        ({"max_new_tokens": 0}, [], "", {"type": "length", "length": 0}),
+    ],
+)
+def test_what_is_sampled_ends_as_asked(
+    fake_engine: Start, connect: Connect, sampling: dict[str, Json], ids: list[int], text: str, finish: dict[str, Json]
+) -> None:
+    answer = connect(fake_engine(Answer(tokens=(97, 98, 99, 0, 100)))).generate(sampling=sampling)
+    assert (answer["output_ids"], answer["text"], answer["meta_info"]["finish_reason"]) == (ids, text, finish)
+
+
+def test_given_log_probs_are_sent(fake_engine: Start, connect: Connect) -> None:
+    answer = connect(fake_engine(Answer((97, 0), (-0.5, -0.25)))).generate()
+    assert answer["meta_info"]["output_token_logprobs"] == [[-0.5, 97, None], [-0.25, 0, None]]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"input_ids": [5] * 2048}, "longer than the model's context length"),
+        ({"input_ids": [5], "sampling_params": {"max_tokens": 3}}, "sampling_params takes custom_params"),
+        ({"input_ids": [5], "sampling_params": {"max_new_tokens": "many"}}, "sampling_params.Sampling.max_new_tokens"),
+        ({"input_ids": [[5], []]}, "no empty prompt"),
+        ({"text": ""}, "no empty prompt"),
+        ({}, "text or input_ids"),
+        ({"text": "a", "input_ids": [5]}, "one of them"),
+        ({"input_ids": [[5], [6]], "rid": ["a"]}, "2 prompts with 2 sampling_params and 1 rids"),
+    ],
+)
+def test_what_sglang_refuses_is_refused(fake_engine: Start, connect: Connect, body: dict[str, Json], told: str) -> None:
+    engine = fake_engine(FailThenOk())
+    client = connect(engine)
+    status, answer = client.post("/generate", body)
+    assert status == 400
+    assert told in answer["error"]["message"]
+    assert engine.generations == ()
+
+
+def test_what_is_unknown_is_ignored_or_not_found(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    client.generate(bogus=1)
+    assert client.post("/begin_weight_update", {}) == (404, {"detail": "Not Found"})
+    assert client.post("/pause_generation", {"mode": "later"})[0] == 400
+    assert client.post("/flush_cache?timeout=soon", {})[0] == 400
+    response = client.send("POST", "/generate", "not an object")
+    assert (response.status, b"error" in response.read()) == (400, True)
+
+
+def test_a_stream_tells_all_there_is_so_far(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    body: dict[str, Json] = {"input_ids": [5, 6], "sampling_params": dict(LONG), "return_logprob": True, "rid": "r1"}
+    *events, end = client.events("/generate", body)
+    told = [json.loads(event) for event in events]
+    assert end == "[DONE]"
+    assert [len(each["output_ids"]) for each in told] == list(range(1, 101))
+    assert all(each["meta_info"]["finish_reason"] is None for each in told[:-1])
+    _, whole = client.post("/generate", body)
+    del whole["meta_info"]["cached_tokens"], told[-1]["meta_info"]["cached_tokens"]
+    assert told[-1] == whole
+
+
+def test_a_streamed_batch_says_which_item_an_event_is_of(fake_engine: Start, connect: Connect) -> None:
+    *events, _ = connect(fake_engine()).events("/generate", {"input_ids": [[5], [6]], "sampling_params": dict(LONG)})
+    assert [json.loads(event)["index"] for event in events] == [0] * 100 + [1] * 100
+
+
+def test_the_beginning_of_a_prompt_is_cached_until_a_flush(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+
+    def cached(prompt: Json) -> int:
+        return client.generate(prompt)["meta_info"]["cached_tokens"]
+
+    assert [cached([1, 2, 3]), cached([1, 2, 3]), cached([1, 2, 4, 5]), cached([9])] == [0, 2, 2, 0]
+    assert client.send("POST", "/flush_cache").read() == b"Cache flushed.\n"
+    assert cached([1, 2, 3]) == 0
+
+
+def test_behaviours_are_met_in_turn(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Answer((97, 0)), FailThenOk(status=503), Answer((98, 0)))
+    client = connect(engine)
+    body: Json = {"input_ids": [[5], [6]], "sampling_params": {}}
+    statuses = [client.post("/generate", body)[0] for _ in range(4)]
+    assert statuses == [200, 503, 200, 200]
+    assert [generation.tokens for generation in engine.generations[::2]] == [(97, 0), (), (98, 0), (98, 0)]
+    assert [generation.ended for generation in engine.generations[:3]] == [Ended.ANSWERED, Ended.ANSWERED, Ended.FAILED]
+
+
+def test_it_fails_some_times_and_then_no_more(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine(Answer(), FailThenOk(status=500, times=2)))
+    statuses = [client.post("/generate", {"input_ids": [5], "sampling_params": {}})[0] for _ in range(5)]
+    assert statuses == [200, 500, 500, 200, 200]
+
+
+def test_requests_and_generations_are_remembered(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine()
+    answer = connect(engine).generate([5, 6], {"sampling_seed": 3}, rid="r1")
+    (generation,) = engine.generations
+    assert (generation.rid, generation.path, generation.prompt) == ("r1", "/generate", (5, 6))
+    assert (generation.sampling.sampling_seed, generation.behaviour, generation.ended) == (3, Answer(), Ended.ANSWERED)
+    assert (list(generation.tokens), generation.weight_version) == (answer["output_ids"], "default")
+    (received,) = engine.received
+    assert (received.method, received.path, received.headers["content-type"]) == (
+        "POST",
+        "/generate",
+        "application/json",
+    )
+    assert isinstance(received.body, dict)
+    assert received.body["rid"] == "r1"
+
+
+def test_an_abort_returns_what_there_is(fake_engine: Start, connect: Connect, background: ThreadPoolExecutor) -> None:
+    engine = fake_engine(Slow(600.0))
+    asked = start_one(connect(engine), engine, background)
+    assert connect(engine).post("/abort_request", {"rid": "r1"}) == (200, {})
+    answer = asked.result()
+    reason: Json = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
+    assert answer["meta_info"]["finish_reason"] == reason
+    assert len(answer["output_ids"]) == len(answer["meta_info"]["output_token_logprobs"]) < 100
+    assert [generation.ended for generation in engine.generations] == [Ended.ABORTED]
+
+
+def test_an_abort_names_one_or_all(fake_engine: Start, connect: Connect, background: ThreadPoolExecutor) -> None:
+    engine = fake_engine(Slow(600.0))
+    asked = [start_one(connect(engine), engine, background, rid) for rid in ("a", "b", "c")]
+    client = connect(engine)
+    client.post("/abort_request", {"rid": "nobody"})
+    client.post("/abort_request", {"rid": "b", "abort_message": "enough"})
+    assert asked[1].result()["meta_info"]["finish_reason"]["message"] == "enough"
+    assert sorted(engine.running) == ["a", "c"]
+    client.post("/abort_request", {"abort_all": True})
+    assert {each.result()["meta_info"]["finish_reason"]["type"] for each in asked} == {"abort"}
+    assert engine.running == ()
+
+
+def test_a_client_that_hangs_up_is_seen_to(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Slow(600.0))
+    client = connect(engine)
+    client.connection.request("POST", "/generate", json.dumps({"input_ids": [5], "sampling_params": LONG}))
+    eventually(lambda: engine.running)
+    client.connection.close()
+    eventually(lambda: engine.generations)
+    assert (engine.generations[0].ended, engine.running) == (Ended.DISCONNECTED, ())
+
+
+def test_a_stream_that_is_left_is_seen_to(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Slow(600.0))
+    client = connect(engine)
+    sampling: Json = {**LONG, "max_new_tokens": 100_000}
+    response = client.send("POST", "/generate", {"input_ids": [5], "sampling_params": sampling, "stream": True})
+    assert response.fp.readline()
+    response.close()
+    client.connection.close()
+    eventually(lambda: engine.generations)
+    assert engine.generations[0].ended is Ended.DISCONNECTED
+
+
+@pytest.mark.parametrize("mode", ["in_place", "retract"])
+def test_a_paused_generation_goes_on_with_the_new_weights(
+    fake_engine: Start, connect: Connect, tmp_path: Path, mode: str
+) -> None:
+    engine = fake_engine(Slow(2.0))
+    client = connect(engine)
+    body: Json = {"input_ids": [5], "sampling_params": dict(LONG), "stream": True}
+    stream = connect(engine).send("POST", "/generate", body)
+    assert stream.readline()  # a token is there
+    assert client.post("/pause_generation", {"mode": mode})[1]["status"] == "ok"
+    assert engine.paused
+    update: dict[str, Json] = {"model_path": str(tmp_path), "weight_version": "7"}
+    flushed = client.post("/update_weights_from_disk", update)
+    assert flushed[0] == (400 if mode == "in_place" else 200)
+    if mode == "in_place":
+        assert "the cache was not flushed" in flushed[1]["message"]
+        assert client.post("/update_weights_from_disk", {**update, "flush_cache": False})[0] == 200
+    client.post("/continue_generation", {})
+    meta = json.loads(stream.read().split(b"data: ")[-2])["meta_info"]
+    first, second = meta["weight_versions"]
+    assert (first["version"], second["version"], second["end"]) == ("default", "7", 100)
+    assert first["end"] == second["start"]
+    assert (meta["weight_version"], meta["num_retractions"]) == ("7", int(mode == "retract"))
+
+
+def test_a_pause_may_abort_and_holds_what_comes(
+    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor
+) -> None:
+    engine = fake_engine(Slow(600.0), Answer())
+    running = start_one(connect(engine), engine, background)
+    client = connect(engine)
+    client.post("/pause_generation", {})
+    assert running.result()["meta_info"]["finish_reason"]["type"] == "abort"
+    held = start_one(connect(engine), engine, background, "held")
+    client.post("/update_weight_version", {"new_version": "2", "abort_all_requests": False})
+    assert not held.done()
+    client.post("/continue_generation", {})
+    assert held.result()["meta_info"]["weight_versions"] == [{"version": "2", "start": 0, "end": 100}]
+
+
+def test_an_update_waits_for_what_runs_or_aborts_it(
+    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    engine = fake_engine(Slow(0.5), Slow(600.0))
+    client = connect(engine)
+    first = start_one(connect(engine), engine, background)
+    update: dict[str, Json] = {"model_path": str(tmp_path), "weight_version": "1"}
+    assert client.post("/update_weights_from_disk", update)[0] == 200
+    assert engine.running == ()
+    assert first.result()["meta_info"]["weight_version"] == "default"
+    second = start_one(connect(engine), engine, background)
+    status, answer = client.post(
+        "/update_weights_from_disk", {**update, "weight_version": "2", "abort_all_requests": True}
+    )
+    assert (status, answer["success"], engine.weight_version) == (200, True, "2")
+    assert second.result()["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+def test_weights_that_are_not_there_are_refused(fake_engine: Start, connect: Connect, tmp_path: Path) -> None:
+    engine = fake_engine()
+    body: Json = {"model_path": str(tmp_path / "none"), "weight_version": "1"}
+    status, answer = connect(engine).post("/update_weights_from_disk", body)
+    assert (status, answer["success"], engine.weight_version) == (400, False, "default")
+    assert "no directory" in answer["message"]
+
+
+def test_the_cache_is_not_flushed_under_a_generation(
+    fake_engine: Start, connect: Connect, background: ThreadPoolExecutor
+) -> None:
+    engine = fake_engine(Slow(600.0))
+    asked = start_one(connect(engine), engine, background)
+    client = connect(engine)
+    response = client.send("POST", "/flush_cache")
+    assert (response.status, response.read()) == (400, b"Flush cache failed.\n")
+    flushed = background.submit(connect(engine).send, "GET", "/flush_cache?timeout=60")
+    eventually(lambda: engine.received[-1].query == {"timeout": "60"})
+    client.post("/abort_request", {"abort_all": True})
+    assert flushed.result().status == 200
+    assert asked.result()["meta_info"]["finish_reason"]["type"] == "abort"
+
+
+@pytest.mark.parametrize("path", ["/health", "/health_generate", "/ready"])
+def test_it_is_in_good_health(fake_engine: Start, connect: Connect, path: str) -> None:
+    response = connect(fake_engine()).send("GET", path)
+    assert (response.status, response.read()) == (200, b"")
+
+
+def test_it_tells_about_itself(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine(context_length=512))
+    client.post("/update_weight_version", {"new_version": "12"})
+    for path in ("/model_info", "/get_model_info"):
+        assert json.loads(client.send("GET", path).read())["weight_version"] == "12"
+    for path in ("/server_info", "/get_server_info"):
+        told = json.loads(client.send("GET", path).read())
+        assert (told["version"], told["context_length"]) == ("0.5.23", 512)
+    (card,) = json.loads(client.send("GET", "/v1/models").read())["data"]
+    assert (card["object"], card["max_model_len"]) == ("model", 512)
+
+
+def test_an_engine_that_aborts_by_itself(fake_engine: Start, connect: Connect) -> None:
+    answer = connect(fake_engine(AbortMidway(after_tokens=3))).generate()
+    assert answer["meta_info"]["finish_reason"]["type"] == "abort"
+    assert len(answer["output_ids"]) == answer["meta_info"]["completion_tokens"] == 3
+
+
+def test_a_stale_version_is_told(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(StaleVersion("3"))
+    client = connect(engine)
+    client.post("/update_weight_version", {"new_version": "4"})
+    meta = client.generate(sampling=LONG)["meta_info"]
+    assert (meta["weight_version"], engine.weight_version) == ("3", "4")
+    assert meta["weight_versions"] == [{"version": "3", "start": 0, "end": 100}]
+
+
+def test_log_probs_can_be_too_few_or_no_numbers(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine(*map(Malformed, (Flaw.SHORT_LOG_PROBS, Flaw.NAN_LOG_PROB, Flaw.NULL_LOG_PROB))))
+    short, nan, null = (client.generate(sampling=LONG) for _ in range(3))
+    assert (len(short["output_ids"]), len(short["meta_info"]["output_token_logprobs"])) == (100, 99)
+    assert math.isnan(nan["meta_info"]["output_token_logprobs"][-1][0])
+    assert null["meta_info"]["output_token_logprobs"][-1][0] is None
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+def test_a_body_can_be_broken_or_cut_off(fake_engine: Start, connect: Connect, path: str) -> None:
+    client = connect(fake_engine(Malformed(Flaw.BROKEN_JSON), Malformed(Flaw.TRUNCATED)))
+    body: Json = {"input_ids": [5], "messages": [{"role": "user", "content": "hi"}]}
+    response = client.send("POST", path, body)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(response.read())
+    with pytest.raises(http.client.IncompleteRead):
+        client.send("POST", path, body).read()
+
+
+def test_a_stream_can_be_broken_or_end_too_early(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Malformed(Flaw.BROKEN_JSON), Malformed(Flaw.TRUNCATED))
+    client = connect(engine)
+    body: dict[str, Json] = {"input_ids": [5], "sampling_params": dict(LONG)}
+    *_, last, end = client.events("/generate", body)
+    assert end == "[DONE]"
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(last)
+    events = [json.loads(event) for event in client.events("/generate", body)]
+    assert len(events) == 50
+    assert events[-1]["meta_info"]["finish_reason"] is None
+
+
+def test_a_connection_can_be_dropped(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Disconnect(), Disconnect(after_tokens=3), Disconnect(after_tokens=3), Answer())
+    client = connect(engine)
+    body: dict[str, Json] = {"input_ids": [5], "sampling_params": dict(LONG)}
+    with pytest.raises(ConnectionError):
+        client.post("/generate", body)
+    response = connect(engine).send("POST", "/generate", {**body, "stream": True})
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        response.read()
+    assert caught.value.partial.count(b"data: ") == 3
+    with pytest.raises(ConnectionError):
+        connect(engine).post("/generate", body)
+    assert len(connect(engine).generate(sampling=LONG)["output_ids"]) == 100
+    assert [each.ended for each in engine.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
+
+
+MESSAGES: Json = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]
+
+
+def test_a_chat_is_completed(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Answer((52, 0)))
+    status, answer = connect(engine).post("/v1/chat/completions", {"messages": MESSAGES, "logprobs": True})
+    assert (status, answer["object"], answer["metadata"]) == (200, "chat.completion", {"weight_version": "default"})
+    (choice,) = answer["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("4", "stop")
+    assert [each["token"] for each in choice["logprobs"]["content"]] == ["4", "\0"]
+    (generation,) = engine.generations
+    assert CharTokenizer().decode(generation.prompt) == "system: s\nuser: 2 + 2?\nassistant: "
+    prompt = len(generation.prompt)
+    assert answer["usage"] == {"prompt_tokens": prompt, "completion_tokens": 2, "total_tokens": prompt + 2}
+
+
+def test_a_chats_parameters_are_heeded(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine()
+    body: dict[str, Json] = {"messages": MESSAGES, "ignore_eos": True, "seed": 5, "temperature": 0.5}
+    client = connect(engine)
+    for name in ("max_tokens", "max_completion_tokens"):
+        _, answer = client.post("/v1/chat/completions", {**body, name: 7})
+        assert answer["choices"][0]["finish_reason"] == "length"
+        assert answer["usage"]["completion_tokens"] == 7
+    assert (engine.generations[0].sampling.sampling_seed, engine.generations[0].sampling.temperature) == (5, 0.5)
+
+
+def test_a_chat_is_streamed(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine(Answer((97, 98, 0))))
+    body: dict[str, Json] = {"messages": MESSAGES, "stream_options": {"include_usage": True}}
+    *events, end = client.events("/v1/chat/completions", body)
+    told = [json.loads(event) for event in events]
+    assert end == "[DONE]"
+    assert {each["object"] for each in told} == {"chat.completion.chunk"}
+    deltas = [choice["delta"] for each in told for choice in each["choices"]]
+    assert deltas == [{"role": "assistant", "content": ""}, *({"content": text} for text in ("a", "b", "")), {}]
+    assert [choice["finish_reason"] for each in told for choice in each["choices"]] == [None] * 4 + ["stop"]
+    assert told[-1]["usage"]["completion_tokens"] == 3
+
+
+def test_a_tool_is_called(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine(ToolCall("add", {"a": 2, "b": 2})))
+    _, answer = client.post("/v1/chat/completions", {"messages": MESSAGES, "tools": []})
+    (choice,) = answer["choices"]
+    (call,) = choice["message"]["tool_calls"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+    assert (call["type"], call["function"]["name"], json.loads(call["function"]["arguments"])) == (
+        "function",
+        "add",
+        {"a": 2, "b": 2},
+    )
+    *events, _ = client.events("/v1/chat/completions", {"messages": MESSAGES})
+    deltas = [json.loads(event)["choices"][0]["delta"] for event in events]
+    pieces = [delta["tool_calls"][0]["function"] for delta in deltas if "tool_calls" in delta]
+    assert pieces[0]["name"] == "add"
+    assert json.loads("".join(piece["arguments"] for piece in pieces)) == {"a": 2, "b": 2}
+    text = client.generate(sampling={"max_new_tokens": 200})["text"]
+    assert text == '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call>'
+
+
+def test_a_tool_call_that_is_cut_short_is_none(fake_engine: Start, connect: Connect) -> None:
+    _, answer = connect(fake_engine(ToolCall("add"))).post(
+        "/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 5}
+    )
+    (choice,) = answer["choices"]
+    assert (choice["message"]["content"], choice["message"]["tool_calls"]) == ("<tool", None)
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "BadRequestError"), (500, "InternalServerError")])
+def test_a_chats_errors_are_openais(fake_engine: Start, connect: Connect, status: int, kind: str) -> None:
+    client = connect(fake_engine(FailThenOk(status=status)))
+    found, answer = client.post("/v1/chat/completions", {"messages": MESSAGES})
+    assert (found, answer["object"], answer["type"], answer["code"]) == (status, "error", kind, status)
+    assert client.post("/v1/chat/completions", {"messages": []})[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Answer((-1,)), "code points"),
+        (lambda: Answer((5, 6), (-0.5,)), "2 tokens with 1 log-probs"),
+        (lambda: Slow(-1.0), "0 or more"),
+        (lambda: Slow(math.nan), "0 or more"),
+        (lambda: FailThenOk(status=200), "status of 400 to 599"),
+        (lambda: FailThenOk(times=0), "times of at least 1"),
+    ],
+)
+def test_a_script_that_makes_no_sense_is_refused(make: Callable[[], Behaviour], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        make()
+
+
+def test_it_is_used_from_an_event_loop_that_its_client_blocks(connect: Connect) -> None:
+    async def use() -> tuple[int, int]:
+        async with FakeEngine() as engine:
+            client = connect(engine)
+            return len(client.generate(sampling=LONG)["output_ids"]), len(engine.generations)
+
+    assert asyncio.run(use()) == (100, 1)
+
+
+def test_hundreds_at_once_are_answered(fake_engine: Start) -> None:
+    engine = fake_engine(Slow(0.2))
+
+    async def ask(number: int) -> list[int]:
+        reader, writer = await asyncio.open_connection(*urlsplit(engine.url).netloc.split(":"))
+        body = json.dumps({"input_ids": [number], "sampling_params": LONG}).encode()
+        head = f"POST /generate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = (await reader.read()).partition(b"\r\n\r\n")[2]
+        writer.close()
+        return json.loads(answer)["output_ids"]
+
+    async def all_of_them() -> list[list[int]]:
+        return await asyncio.gather(*(ask(number) for number in range(200)))
+
+    assert {len(ids) for ids in asyncio.run(all_of_them())} == {100}
+    assert len(engine.generations) == 200
+
+
+def test_a_body_may_come_in_chunks(fake_engine: Start, connect: Connect) -> None:
+    client = connect(fake_engine())
+    parts = (b'{"input_ids": [5, 6],', b' "sampling_params": {"max_new_tokens": 0}}')
+    client.connection.request("POST", "/generate", iter(parts), encode_chunked=True)
+    assert json.loads(client.connection.getresponse().read())["meta_info"]["prompt_tokens"] == 2
+
+
+def test_a_client_may_ask_before_it_sends_its_body_and_end_it_with_trailers(fake_engine: Start) -> None:
+    address = urlsplit(fake_engine().url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(b"POST /generate HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b'10;x=y\r\n{"input_ids": [5\r\n2\r\n]}\r\n0\r\nchecksum: 1\r\n\r\n')
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SM\r\n\r\n", b"\r\n\r\n"])
+def test_another_protocol_is_hung_up_on(fake_engine: Start, connect: Connect, sent: bytes) -> None:
+    engine = fake_engine()
+    address = urlsplit(engine.url)
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.sendall(sent)
+        with suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+    assert engine.received == ()
+    connect(engine).generate()
+
+
+def test_it_stops_at_once_and_leaves_nothing(connect: Connect, background: ThreadPoolExecutor) -> None:
+    before = threading.active_count()
+    with FakeEngine(Slow(600.0)) as engine:
+        client = connect(engine)
+        asked = start_one(client, engine, background)
+        running = threading.active_count()
+    with pytest.raises(ConnectionError):
+        asked.result()
+    assert threading.active_count() == running - 1 >= before
+    with pytest.raises(ConnectionError):
+        connect(engine).send("GET", "/health")
+
+
+def test_an_engine_that_was_never_started_has_no_address() -> None:
+    with pytest.raises(RuntimeError, match="with FakeEngine"):
+        _ = FakeEngine().url
+
+
+def test_it_imports_nothing_heavy() -> None:
+    code = "import slime_core.testing.fake_engine, sys; print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"numpy", "torch", "transformers", "ray", "pytest"} & set(printed.split())
+
+
+def test_the_openai_sdk_understands_it(fake_engine: Start) -> None:
+    openai = pytest.importorskip("openai", reason="the openai SDK is not installed")
+    engine = fake_engine(FailThenOk(status=500), Answer((52, 0)), ToolCall("add", {"a": 2}))
+    with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=2) as client:
+        completion = client.chat.completions.create(model="fake", messages=MESSAGES)
+        assert completion.choices[0].message.content == "4"
+        with client.chat.completions.stream(model="fake", messages=MESSAGES) as stream:
+            (call,) = stream.get_final_completion().choices[0].message.tool_calls
+        assert (call.function.name, json.loads(call.function.arguments)) == ("add", {"a": 2})
+        assert [model.id for model in client.models.list()] == ["fake"]
+    assert [generation.ended for generation in engine.generations] == [Ended.FAILED, Ended.ANSWERED, Ended.ANSWERED]

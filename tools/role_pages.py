@@ -1,0 +1,241 @@
+"""The reference pages of roles and hooks, written from the sources: exact signatures, every field, dates and promises.
+
+A page a role under docs/reference/roles/, the table of all in roles.md, every hook and its event in hooks.md.
+
+    .venv/bin/python tools/role_pages.py            exit 1 with the names of the pages that differ
+    .venv/bin/python tools/role_pages.py --write    write them
+"""
+
+import argparse
+import dataclasses
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import griffe
+
+from slime_core.hookspecs import (
+    HOOK_OF_EVENT,
+    HOOK_OF_RANK_EVENT,
+    PROVIDER_OF_ROLE,
+    ProviderHookSpecs,
+    RankHookSpecs,
+    RunHookSpecs,
+)
+from slime_core.roles import SPECS, Spec
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+KINDS = {
+    "I/O, in the driver, `async def`": (
+        "data_source",
+        "generator",
+        "reward",
+        "group_reward",
+        "engine",
+        "launcher",
+        "tracker",
+    ),
+    "decision, in the driver, a plain function": (
+        "group_filter",
+        "sample_filter",
+        "buffer",
+        "buffer_filter",
+        "reward_shaper",
+        "batch_transform",
+    ),
+    "tensors, in the trainer's ranks, a plain function": ("advantage", "loss", "correction", "trainer"),
+    "`slime doctor`": ("check",),
+}
+KIND_OF_ROLE = {role: kind for kind, roles in KINDS.items() for role in roles}
+_STARS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
+CORE = griffe.load("slime_core", search_paths=[ROOT], allow_inspection=False)
+
+
+def main() -> int:
+    """Check or write the pages, and return the exit status."""
+    parser = argparse.ArgumentParser(description="the reference pages of roles and hooks")
+    parser.add_argument("--write", action="store_true", help="write them")
+    write = parser.parse_args().write
+    stale = []
+    for path, text in pages().items():
+        if not path.exists() or path.read_text("utf-8") != text:
+            stale.append(str(path.relative_to(ROOT)))
+            if write:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+    if stale and not write:
+        print(f"not as the sources say: {', '.join(stale)}\nRun `make reference`.")
+    return 1 if stale and not write else 0
+
+
+def pages() -> dict[Path, str]:
+    """Every page by its path."""
+    made = {REFERENCE / "roles" / f"{role}.md": role_page(spec) for role, spec in SPECS.items()}
+    made[REFERENCE / "roles.md"] = roles_page()
+    made[REFERENCE / "hooks.md"] = hooks_page()
+    return made
+
+
+def roles_page() -> str:
+    """All roles in a table."""
+    rows = [
+        f"| [{role}](roles/{role}.md) | `{PROVIDER_OF_ROLE[role]}` | {KIND_OF_ROLE[role]} | {_several(spec)} "
+        f"| {spec.added} | {spec.stability.value} |"
+        for role, spec in SPECS.items()
+    ]
+    return "\n".join(
+        [
+            "# Roles",
+            "",
+            "What a plugin can be, in the order in which a sample meets them. Every role is a protocol and the frozen",
+            "spec that offers it; a run file's table of the same name selects. *Stable* and *provisional*: see",
+            "[What may change](../compatibility.md).",
+            "",
+            "| role | hook | kind | several at once | added | promise |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _several(spec: type[Spec[object]]) -> str:
+    return ("all that are installed" if not spec.selectable else "yes") if spec.many else "no"
+
+
+def role_page(spec: type[Spec[object]]) -> str:
+    """One role: its module's classes, with the spec's inherited fields."""
+    role = spec.role
+    module = CORE[f"roles.{role}"]
+    lines = [f"# {role.replace('_', ' ').capitalize()}", "", *_prose(module), *_facts(spec)]
+    hook = PROVIDER_OF_ROLE[role]
+    lines += [
+        f"## `{hook}() -> Iterable[{spec.__name__}]`",
+        "",
+        str(CORE[f"hookspecs.ProviderHookSpecs.{hook}"].docstring.value),
+        "",
+    ]
+    lines += [f"## `{_constructor(spec)}`", "", *_prose(module[spec.__name__]), *_fields(spec)]
+    for name, member in module.members.items():
+        if isinstance(member, griffe.Class) and name != spec.__name__ and not name.startswith("_"):
+            lines += _class(member)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _facts(spec: type[Spec[object]]) -> Iterator[str]:
+    role = spec.role
+    yield from ("| | |", "|---|---|", f"| kind | {KIND_OF_ROLE[role]} |")
+    if spec.selectable:
+        flag = f"--{role.replace('_', '-')}"
+        yield f'| selected by | `[{role}] use = "NAME"`, or `{flag} NAME`; settings in `[{role}.NAME]` |'
+    yield f"| several at once | {_several(spec)} |"
+    yield f"| added in | {spec.added} |"
+    yield f"| promise | {spec.stability.value} |"
+    yield from ("| its contract | [checks](../checks.md) |", "")
+
+
+def _constructor(spec: type[Spec[object]]) -> str:
+    parameters = []
+    for parameter in inspect.signature(spec).parameters.values():
+        default = parameter.default
+        if default is parameter.empty:
+            parameters.append(parameter.name)
+        elif isinstance(default, type):
+            parameters.append(f"{parameter.name}={default.__name__}")
+        elif callable(default) or "factory" in repr(default):
+            parameters.append(f"{parameter.name}=...")
+        else:
+            parameters.append(f"{parameter.name}={default!r}")
+    return f"{spec.__name__}({', '.join(parameters)})"
+
+
+def _fields(spec: type[Spec[object]]) -> Iterator[str]:
+    """The fields of a spec, in the order of its constructor, wherever they are declared."""
+    bases = [base for base in spec.__mro__ if base.__module__.startswith("slime_core.roles")]
+    rows = {
+        name: row
+        for base in reversed(bases)
+        for name, row in _attribute_rows(CORE[base.__module__.removeprefix("slime_core.")][base.__name__])
+    }
+    yield from ("| field | |", "|---|---|", *(rows[field.name] for field in dataclasses.fields(spec)), "")
+
+
+def _class(member: griffe.Class) -> Iterator[str]:
+    yield from (f"## `{member.name}`", "", *_prose(member))
+    rows = [row for _, row in _attribute_rows(member)]
+    if rows:
+        yield from ("| field | |", "|---|---|", *rows, "")
+    for method in member.functions.values():
+        if method.name in ("__call__", "__len__") or not method.name.startswith("_"):
+            yield from (f"### `{signature(member.name, method)}`", "", *_prose(method))
+
+
+def _attribute_rows(member: griffe.Class) -> Iterator[tuple[str, str]]:
+    """The documented attributes that a class itself declares: name and table row."""
+    for name, attribute in member.members.items():
+        if isinstance(attribute, griffe.Attribute) and attribute.docstring is not None:
+            kind = f": {attribute.annotation}" if attribute.annotation else f" = {attribute.value}"
+            shown = f"{name}{kind}".replace("|", "\\|").replace('"', "")
+            told = " ".join(attribute.docstring.value.split()).replace("|", "\\|")
+            yield name, f"| `{shown}` | {told} |"
+
+
+def signature(owner: str, method: griffe.Function) -> str:
+    """A method as it is called: `async Reward.__call__(sample: Sample, ctx: RewardContext) -> Verdict`."""
+    parameters = []
+    for each in method.parameters:
+        if each.name in ("self", "cls"):
+            continue
+        star = _STARS.get(each.kind, "") if each.kind else ""
+        default = f" = {each.default}" if each.default is not None and not star else ""
+        parameters.append(f"{star}{each.name}{f': {each.annotation}' if each.annotation else ''}{default}")
+    before = "async " if "async" in method.labels else ""
+    after = f" -> {method.returns}" if method.returns else ""
+    return f"{before}{owner}.{method.name}({', '.join(parameters)}){after}".replace('"', "")
+
+
+def _prose(documented: griffe.Object) -> Iterator[str]:
+    """A docstring as Markdown: its indented example is a code block, `Raises:` a list."""
+    text = documented.docstring.value if documented.docstring else ""
+    head, marker, example = text.partition("\n\nExample:\n\n")
+    head, raises, errors = head.partition("\n\nRaises:\n")
+    yield from (head.strip(), "")
+    if raises:
+        yield from (f"Raises {' '.join(errors.split())}", "")
+    if marker:
+        yield from ("```python", *inspect.cleandoc(example).splitlines(), "```", "")
+
+
+def hooks_page() -> str:
+    """Every hook with its exact signature, and the event that it is told."""
+    lines = ["# Hooks", "", *_prose(CORE["hookspecs"])]
+    groups = (("Run hooks", RunHookSpecs, HOOK_OF_EVENT), ("Rank hooks", RankHookSpecs, HOOK_OF_RANK_EVENT))
+    for title, specs, hooks in groups:
+        lines += [f"## {title}", "", str(inspect.getdoc(specs)), ""]
+        for event, hook in hooks.items():
+            lines += _hook(specs, hook)
+            lines += _event(CORE[f"events.{event.__name__}"])
+    lines += ["## Provider hooks", "", str(inspect.getdoc(ProviderHookSpecs)), ""]
+    for role, hook in PROVIDER_OF_ROLE.items():
+        lines += _hook(ProviderHookSpecs, hook)
+        lines += [f"See [{role}](roles/{role}.md).", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _hook(specs: type, name: str) -> Iterator[str]:
+    function = getattr(specs, name)
+    parsed = CORE[f"hookspecs.{specs.__name__}.{name}"]
+    shown = signature("", parsed).replace(" .", " ").lstrip(".")
+    yield from (f"### `{shown}`", "", f"{inspect.getdoc(function)}", "")
+    yield from (f"Added in {function.added}; {function.stability.value}.", "")
+
+
+def _event(member: griffe.Class) -> Iterator[str]:
+    yield from (f"`{member.name}`: {' '.join(str(member.docstring.value if member.docstring else '').split())}", "")
+    yield from ("| field | |", "|---|---|", *(row for _, row in _attribute_rows(member)), "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
