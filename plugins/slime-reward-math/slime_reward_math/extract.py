@@ -7,6 +7,7 @@ Example:
 Time is linear in the response's length: it is searched from its end, and only boxes are read.
 """
 
+import re
 from dataclasses import dataclass
 
 END_OF_THOUGHT = "</think>"
@@ -19,6 +20,7 @@ MAX_BOXES = 20
 TAIL = 2_000
 """Characters at the end that are searched for a phrase like `the final answer is`."""
 _JOINTS = ("\\text", "\\quad", "\\qquad", "\\mathrm", "and", "or", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ", "&")
+_MARK = re.compile(r"(?i)\banswer(?: is)?(?:\*\*)?\s?[:：](?:\*\*)?[ \t]*\n?([^\n]{1,2000})")
 _PHRASES = ("final answer is", "final answer:", "the answer is", "answer is", "answer:")
 
 
@@ -124,6 +126,19 @@ def _escaped(text: str, place: int) -> bool:
     while count < place and text[place - 1 - count] == "\\":
         count += 1
     return count % 2 == 1
+
+
+def last_marked(response: str) -> Extracted:
+    """What stands on the line of the last `Answer:` after the last `</think>`; near the end, so that time is bounded."""
+    start = thought_ends(response)
+    if start is None:
+        return Extracted(None, "thinking did not end")
+    tail = response[max(start, len(response) - MAX_ANSWER) :]
+    found = [match for match in _MARK.finditer(tail) if match[1].strip("*_ \t$:")]
+    if not found:
+        return Extracted(None, "no answer line")
+    line = found[-1][1].strip().strip("*_").strip()
+    return Extracted(line.removesuffix(".") or None, "the last answer line")
 
 
 def _phrase(response: str, start: int) -> Extracted:

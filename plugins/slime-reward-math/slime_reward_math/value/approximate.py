@@ -10,7 +10,7 @@ from fractions import Fraction
 from slime_reward_math.tree import Num, Tree, symbols
 from slime_reward_math.value.evaluate import Evaluation
 from slime_reward_math.value.field import Beyond, Imprecise, TooBig, Undefined
-from slime_reward_math.value.fields import field
+from slime_reward_math.value.fields import EXACT, NeedsBalls, field
 
 
 def approximate(tree: Tree, bits: int = 128) -> float | None:
@@ -19,14 +19,18 @@ def approximate(tree: Tree, bits: int = 128) -> float | None:
         return _float(tree.value)
     if symbols(tree):
         return None
-    try:
-        with field(bits) as numbers:
-            value = Evaluation(numbers, {}).value(tree)
-            if isinstance(value, Fraction):
-                return _float(value)
-            return numbers.approximate(value) if numbers.is_real(value) else None
-    except (Undefined, Imprecise, TooBig, Beyond):
-        return None
+    for precision in (EXACT, bits):
+        try:
+            with field(precision) as numbers:
+                value = Evaluation(numbers, {}).value(tree)
+                if isinstance(value, Fraction):
+                    return _float(value)
+                return numbers.approximate(value) if numbers.is_real(value) else None
+        except NeedsBalls:
+            continue
+        except (Undefined, Imprecise, TooBig, Beyond):
+            return None
+    return None
 
 
 def exactly(tree: Tree) -> Fraction | None:
@@ -36,9 +40,9 @@ def exactly(tree: Tree) -> Fraction | None:
     if symbols(tree):
         return None
     try:
-        with field(64) as numbers:
+        with field(EXACT) as numbers:
             value = Evaluation(numbers, {}).value(tree)
-    except (Undefined, Imprecise, TooBig, Beyond):
+    except (NeedsBalls, Undefined, Imprecise, TooBig, Beyond):
         return None
     return value if isinstance(value, Fraction) else None
 

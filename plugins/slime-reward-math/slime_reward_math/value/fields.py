@@ -1,16 +1,78 @@
-"""Which Field there is: python-flint's balls where it is installed, else decimals of two precisions."""
+"""Which Field there is: fractions alone at precision 0, python-flint's balls where it is installed, else decimals."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from functools import cache
+from typing import NoReturn
 
-from slime_reward_math.value.field import Field
+from slime_reward_math.value.field import Ball, Field, Order
+
+EXACT = 0
+"""The precision at which there are fractions alone."""
+
+
+class NeedsBalls(Exception):
+    """Fractions do not suffice."""
+
+
+class Fractions:
+    """No field at all: whatever is irrational asks for a real one. Most answers never do, and so never import it."""
+
+    def ball(self, value: Fraction) -> NoReturn:
+        raise NeedsBalls
+
+    def constant(self, name: str) -> NoReturn:
+        raise NeedsBalls
+
+    def divide(self, above: Ball, below: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def power(self, base: Ball, exponent: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def integer_power(self, base: Ball, exponent: int) -> NoReturn:
+        raise NeedsBalls
+
+    def function(self, name: str, argument: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def floor(self, argument: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def sign(self, argument: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def is_real(self, argument: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def approximate(self, argument: Ball) -> NoReturn:
+        raise NeedsBalls
+
+    def order(self, left: Ball, right: Ball) -> NoReturn:
+        raise NeedsBalls
+
+
+_FRACTIONS: Field = Fractions()
+
+
+@contextmanager
+def _fractions() -> Iterator[Field]:
+    yield _FRACTIONS
 
 
 def field(bits: int) -> AbstractContextManager[Field]:
-    """The field at a precision in bits; python-flint is imported on first use, because that takes 0.1 s."""
+    """The field at a precision in bits; fractions alone at `EXACT`."""
+    return _fractions() if bits == EXACT else _precision()(bits)
+
+
+@cache
+def _precision() -> Callable[[int], AbstractContextManager[Field]]:
+    """python-flint is imported on first use, because that takes 0.1 s; whether it is there is asked once."""
     try:
         from slime_reward_math.value.balls import Balls
     except ImportError:
         from slime_reward_math.value.decimals import Decimals
 
-        return Decimals.precision(bits)
-    return Balls.precision(bits)
+        return Decimals.precision
+    return Balls.precision

@@ -15,7 +15,7 @@ from fractions import Fraction
 from slime_reward_math.tree import Node, Num, Sym, Tree, symbols, walk
 from slime_reward_math.value.evaluate import Evaluation
 from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, Order, TooBig, Undefined, Value
-from slime_reward_math.value.fields import field
+from slime_reward_math.value.fields import EXACT, NeedsBalls, field
 
 LOW, HIGH = 128, 640
 """Bits of precision: the first try, and the last."""
@@ -77,6 +77,7 @@ class _Pair:
 
     def __init__(self, left: Tree, right: Tree, common_log: bool) -> None:
         self._left, self._right, self._common_log = left, right, common_log
+        self._precisions: tuple[int, ...] = (EXACT,)
         self._defined = [False, False]
         self._complex = any(Sym("i") in walk(each) for each in (left, right))
 
@@ -114,12 +115,17 @@ class _Pair:
 
     def at(self, point: dict[str, Fraction]) -> At:
         """What a point shows, at the low precision and, if that is not enough, at the high one."""
-        for bits in (LOW, HIGH):
+        for bits in self._precisions:
             try:
                 with field(bits) as numbers:
                     found = self._compare(numbers, point)
+            except NeedsBalls:
+                self._precisions = (LOW, HIGH)
+                return self.at(point)
             except Imprecise:
                 continue
+            if bits == EXACT:
+                return _SHOWN[found]
             # What looks the same at the low precision is looked at again where there is one point alone:
             # e^(pi sqrt 163) is within 10^-12 of an integer.
             if found is not Order.UNSURE and (found is not Order.SAME or point or bits == HIGH):
