@@ -104,7 +104,7 @@ class Answers(Expressions):
                 return label
             if self.now.kind == "text":
                 raise Unread("language that is no answer")
-            with self.inside():
+            with self.inside:
                 return Node("label", (label, self.clause()))
         if self.now.kind == "text":
             self.take()
@@ -123,7 +123,7 @@ class Answers(Expressions):
     def _note(self, found: Tree) -> Tree:
         end = self.closing("(", ")")
         words = [each.text for each in self.tokens[self.place + 1 : end]]
-        self.place = end + 1
+        self.go(end + 1)
         return Node("unit", (found, Words(" ".join(words))))
 
     def _behind(self, found: Tree) -> Tree:
@@ -175,7 +175,7 @@ class Answers(Expressions):
             self.take()
 
     def _condition(self) -> Tree:
-        with self.inside():
+        with self.inside:
             found: list[Tree] = []
             comma = False
             while not (self.now.kind == "end" or self.now.text in _CLOSERS):
@@ -203,7 +203,7 @@ class Answers(Expressions):
 
     def relation(self) -> Tree:
         """A chain of relations between sets, ratios and sums."""
-        with self.inside():
+        with self.inside:
             terms, operators = [self._side()], []
             while self.now.kind in ("sym", "cmd"):
                 sign = RELATIONS.get(self.now.text)
@@ -254,7 +254,7 @@ class Answers(Expressions):
     def arguments(self) -> tuple[Tree, ...]:
         """What stands in the round brackets at hand, split at commas."""
         self.expect("(")
-        with self.fresh():
+        with self.fresh:
             return self.items(")")
 
     def items(self, *closing: str) -> tuple[Tree, ...]:

@@ -77,7 +77,7 @@ class Atoms(Cursor):
     def _sign(self) -> Tree:
         token = self.now
         if token.text in ("(", "[", "{", "]"):
-            with self.fresh():
+            with self.fresh:
                 return self.bracket()
         if token.text == "|":
             return self._bars("|")
@@ -91,7 +91,7 @@ class Atoms(Cursor):
     def _bars(self, closing: str) -> Tree:
         self.take()
         self.bars += 1
-        with self.inside():
+        with self.inside:
             inner = self.additive()
         self.expect(closing, "\\vert", "|")
         self.bars -= 1
@@ -116,7 +116,7 @@ class Atoms(Cursor):
         block = ""
         while self.at("\\overline", "\\bar", "\\dot") and self._is_digits():
             block += self.ahead(2).text
-            self.place += 4
+            self.skip(4)
         fixed = text.partition(".")[2]
         tail = Fraction(int(block), 10 ** len(fixed) * (10 ** len(block) - 1))
         return Num(start.value + tail)
@@ -133,7 +133,7 @@ class Atoms(Cursor):
                 part = self._fraction()
                 if _is_proper(part):
                     return Node("+", (whole, part))
-                self.place = back
+                self.go(back)
             first, second, third = self.now, self.ahead(), self.ahead(2)
             if first.kind == "num" and second.text == "/" and third.kind == "num" and "." not in first.text:
                 part = Node("/", (self._number(), (self.take(), self._number())[1]))
@@ -158,7 +158,7 @@ class Atoms(Cursor):
         token = self.take()
         name = token.text + self.subscript()
         if self._is_inverse(token):
-            self.place += 5
+            self.skip(5)
             return self.application(name + "^-1")
         if self.at("(") and self._calls(token, name):
             return self.application(name)
@@ -194,7 +194,7 @@ class Atoms(Cursor):
     def application(self, name: str) -> Tree:
         """An unknown function's value: `f(x, y)`."""
         self.expect("(")
-        with self.fresh():
+        with self.fresh:
             return Node(f"call:{name}", self.items(")"))
 
     def subscript(self) -> str:
@@ -206,7 +206,7 @@ class Atoms(Cursor):
             return "_" + self.take().text.lstrip("\\")
         end = self.closing("{", "}")
         inner = [each.text.lstrip("\\") for each in self.tokens[self.place + 1 : end] if each.text not in ("{", "}")]
-        self.place = end + 1
+        self.go(end + 1)
         return "_" + "".join(inner)
 
     def _command(self) -> Tree:
@@ -216,36 +216,20 @@ class Atoms(Cursor):
         if text in _PAIRS:
             self.take()
             closing, head = _PAIRS[text]
-            with self.fresh():
+            with self.fresh:
                 inner = self.additive()
             self.expect(closing)
             return Node(head, (inner,))
         if text in ("\\vert", "\\mid"):
             return self._bars(text)
         if text in ("\\{", "\\langle"):
-            with self.fresh():
+            with self.fresh:
                 return self.bracket()
-        handler = self._handlers().get(text)
+        handler = _HANDLERS.get(text)
         if handler is not None:
-            with self.inside():
-                return handler()
+            with self.inside:
+                return handler(self)
         return self._symbol()
-
-    def _handlers(self) -> dict[str, Callable[[], Tree]]:
-        handlers = {
-            "\\sqrt": self._root,
-            "\\cbrt": self._root,
-            "\\int": self._integral,
-            "\\iint": self._integral,
-            "\\oint": self._integral,
-            "\\sum": self._series,
-            "\\prod": self._series,
-            "\\lim": self._limit,
-            "\\begin": self._environment,
-            "\\mathbb": self._blackboard,
-            "\\mathds": self._blackboard,
-        }
-        return handlers | dict.fromkeys(_BINOMIALS, self._binomial) | dict.fromkeys(ACCENTS, self._accent)
 
     def _symbol(self) -> Tree:
         token = self.take()
@@ -272,9 +256,7 @@ class Atoms(Cursor):
     def is_variable(self) -> bool:
         """Whether a command that names a variable or constant, or decorates one, is at hand."""
         token = self.now
-        if token.kind != "cmd":
-            return False
-        return token.text[1:] in GREEK or token.text in ACCENTS or token.text[1:] in CONSTANTS
+        return token.kind == "cmd" and token.text in _VARIABLES
 
     def _accent(self) -> Tree:
         name = self.take().text[1:]
@@ -290,13 +272,13 @@ class Atoms(Cursor):
         name = inner.name if isinstance(inner, Sym) else ""
         name = BLACKBOARD.get(name, name)
         if self.at("^") and self.ahead().text in ("+", "*", "-"):
-            self.place += 1
+            self.skip(1)
             name += self.take().text
         elif self.at("_", "^") and self.ahead().text == "{" and self.ahead(3).text == "}":
             name += self.ahead(2).text
-            self.place += 4
+            self.skip(4)
         elif self.at("_") or (self.at("^") and self.ahead().kind in ("num", "let")):
-            self.place += 1
+            self.skip(1)
             name += self.take().text
         if name not in ("RR", "ZZ", "NN", "QQ", "CC"):
             name = {"ZZ+": "NN", "NN+": "NN", "NN*": "NN", "ZZ>0": "NN"}.get(name, name)
@@ -306,7 +288,7 @@ class Atoms(Cursor):
         """A command's argument: a braced group, one digit, one letter, or one command."""
         token = self.now
         if token.kind == "num" and len(token.text) > 1 and "." not in token.text:
-            self.tokens[self.place] = Token("num", token.text[1:])
+            self.tokens[self.place] = self.now = Token("num", token.text[1:])
             return number(int(token.text[0]))
         if token.kind == "num":
             return self._number()
@@ -320,7 +302,7 @@ class Atoms(Cursor):
             raise Unread("an empty group")
         if self.is_function():
             return self.factor()
-        with self.inside():
+        with self.inside:
             return self.atom()
 
     def _fraction(self) -> Tree:
@@ -331,7 +313,7 @@ class Atoms(Cursor):
         operator = self._derivative()
         if operator:
             above = self.argument()
-            self.place = self.closing("{", "}") + 1
+            self.go(self.closing("{", "}") + 1)
             return Node("call:derivative", (above, Sym(operator)))
         above = self.argument()
         return Node("/", (above, self.argument()))
@@ -342,7 +324,7 @@ class Atoms(Cursor):
         sign = texts[1]
         if sign not in ("d", "\\partial") or texts[:1] + texts[2:5] != ["{", "}", "{", sign] or texts[6] != "}":
             return ""
-        self.place += 7
+        self.skip(7)
         return texts[5]
 
     def _derivative(self) -> str:
@@ -365,7 +347,7 @@ class Atoms(Cursor):
         degree: Tree = number(3 if self.take().text == "\\cbrt" else 2)
         if self.at("["):
             self.take()
-            with self.fresh():
+            with self.fresh:
                 degree = self.additive()
             self.expect("]")
         return Node("root", (self.argument(), degree))
@@ -378,7 +360,7 @@ class Atoms(Cursor):
             low = self.take().text == "_"
             if self.at("{"):
                 self.take()
-                with self.fresh():
+                with self.fresh:
                     limit = self.relation()
                 self.expect("}")
             else:
@@ -424,6 +406,7 @@ class Atoms(Cursor):
                 if self._in_fraction(place):
                     marker = [Token("num", "1")] if previous in ("{", "\\cdot", "*", "\\times") else []
                 self.tokens[place : place + 2] = marker
+                self.go(self.place)
                 return second.text.lstrip("\\")
         return ""
 
@@ -437,10 +420,10 @@ class Atoms(Cursor):
         self.take()
         name = self._environment_name()
         if name in ("array", "alignedat") and self.at("{"):
-            self.place = self.closing("{", "}") + 1
+            self.go(self.closing("{", "}") + 1)
         rows: list[Tree] = []
         cells: list[Tree] = []
-        with self.fresh():
+        with self.fresh:
             while not self.at("\\end"):
                 if self.accept("\\\\", "\\cr"):
                     rows.append(Node("row", tuple(cells)))
@@ -502,6 +485,24 @@ class Atoms(Cursor):
             if self.tokens[place].text in ("/", "\\cdot"):
                 place += 1
         return self.tokens[place].kind == "end" or self.tokens[place].text in (",", ";", ")")
+
+
+_VARIABLES = ACCENTS | {"\\" + name for name in (*GREEK, *CONSTANTS)}
+_HANDLERS: dict[str, Callable[[Atoms], Tree]] = {
+    "\\sqrt": Atoms._root,
+    "\\cbrt": Atoms._root,
+    "\\int": Atoms._integral,
+    "\\iint": Atoms._integral,
+    "\\oint": Atoms._integral,
+    "\\sum": Atoms._series,
+    "\\prod": Atoms._series,
+    "\\lim": Atoms._limit,
+    "\\begin": Atoms._environment,
+    "\\mathbb": Atoms._blackboard,
+    "\\mathds": Atoms._blackboard,
+    **dict.fromkeys(_BINOMIALS, Atoms._binomial),
+    **dict.fromkeys(ACCENTS, Atoms._accent),
+}
 
 
 def _is_constant(tree: Tree) -> bool:

@@ -12,6 +12,7 @@ from slime_reward_math.read.names import ALIASES, FUNCTIONS, INVERSES, ORDINALS
 from slime_reward_math.read.tokens import Unread
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, walk
 
+_FUNCTIONS = frozenset("\\" + name for name in FUNCTIONS if name not in ("sqrt", "cbrt"))
 _TIMES = ("*", "\\cdot", "\\times", "\\ast", "\\bullet", "\\star")
 _DIVIDE = ("/", "\\div")
 _STOPS = frozenset(
@@ -80,14 +81,14 @@ class Expressions(Atoms):
     def signed_factor(self) -> Tree:
         r"""A factor after a sign of its own: `2 \cdot -3`."""
         if self.accept("-"):
-            with self.inside():
+            with self.inside:
                 return _negative(self.signed_factor())
         if self.accept("+"):
-            with self.inside():
+            with self.inside:
                 return self.signed_factor()
         if self.at("\\pm", "\\mp"):
             sign = self.take().text
-            with self.inside():
+            with self.inside:
                 return Node("pm" if sign == "\\pm" else "mp", (self.signed_factor(),))
         return self.factor()
 
@@ -113,9 +114,9 @@ class Expressions(Atoms):
     def factor(self) -> Tree:
         """A function's value, or an atom with what stands behind it."""
         if self.is_function():
-            with self.inside():
+            with self.inside:
                 return self._function()
-        with self.inside():
+        with self.inside:
             return self.powered(self.atom())
 
     def powered(self, base: Tree) -> Tree:
@@ -166,12 +167,12 @@ class Expressions(Atoms):
         if self.accept("\\circ", "\\degree"):
             return Node("deg", (base,))
         if self.at("{") and self.ahead().text in ("\\circ", "\\degree") and self.ahead(2).text == "}":
-            self.place += 3
+            self.skip(3)
             return Node("deg", (base,))
         if self.at("\\prime"):
             return self._primed(base)
         if self.at("{") and self.ahead().text == "\\prime":
-            self.place += 1
+            self.skip(1)
             primed = self._primed(base)
             self.expect("}")
             return primed
@@ -180,7 +181,7 @@ class Expressions(Atoms):
         if self.now.text in ("c", "C") and self.at("\\complement"):
             self.take()
             return Node("call:complement", (base,))
-        with self.inside():
+        with self.inside:
             exponent = self._exponent()
         return _combination(base, exponent) or Node("^", (base, exponent))
 
@@ -192,10 +193,10 @@ class Expressions(Atoms):
         braced = self.at("{") and self.ahead(2).text == "}" and self.ahead().text in ORDINALS
         letters = self.at("{") and self.ahead().kind == "let" and self.ahead(3).text == "}"
         if letters and self.ahead().text + self.ahead(2).text in ORDINALS:
-            self.place += 4
+            self.skip(4)
             return True
         if braced:
-            self.place += 3
+            self.skip(3)
         return braced
 
     def _exponent(self) -> Tree:
@@ -211,14 +212,14 @@ class Expressions(Atoms):
             self.take()
             exponent = Node("factorial", (exponent,))
         if self.accept("^", "**"):
-            with self.inside():
+            with self.inside:
                 return Node("^", (exponent, self._exponent()))
         return exponent
 
     def is_function(self) -> bool:
         """Whether a function's name is at hand."""
         token = self.now
-        return token.kind == "cmd" and token.text[1:] in FUNCTIONS and token.text not in ("\\sqrt", "\\cbrt")
+        return token.kind == "cmd" and token.text in _FUNCTIONS
 
     def _function(self) -> Tree:
         name = self.take().text[1:]
@@ -229,7 +230,7 @@ class Expressions(Atoms):
             if self.take().text == "_":
                 base = self.atom()
             else:
-                with self.inside():
+                with self.inside:
                     power = self._exponent()
         if power == number(-1) or power == Node("neg", (number(1),)):
             name, power = INVERSES.get(name, name), None if name in INVERSES else power
@@ -253,7 +254,7 @@ class Expressions(Atoms):
         if self.at("{"):
             return (self.powered(self.atom()) if self.ahead(1).text != "}" else self.atom(),)
         if self.is_function():
-            with self.inside():
+            with self.inside:
                 return (self._function(),)
         if self.at("-"):
             self.take()

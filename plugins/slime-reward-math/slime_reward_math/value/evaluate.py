@@ -16,10 +16,10 @@ from fractions import Fraction
 from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words
 from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, TooBig, Undefined, Value
 
-MAX_BITS = 12_000
+MAX_BITS = 40_000
 """Of an exact numerator or denominator; larger values go on as balls."""
-MAX_FACTORIAL = 1_000
-"""Largest n whose n! is computed exactly (8,530 bits)."""
+MAX_FACTORIAL = 2_500
+"""Largest n whose n! is computed exactly (24,800 bits)."""
 MAX_TERMS = 200
 """Of a sum or product that is written with a sign."""
 MAX_NODES = 4_000

@@ -1,0 +1,1 @@
+"""The grading benchmark: graders side by side."""
