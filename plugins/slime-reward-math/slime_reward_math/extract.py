@@ -8,7 +8,7 @@ Time is linear in the response's length: it is searched from its end, and only b
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 END_OF_THOUGHT = "</think>"
 START_OF_THOUGHT = "<think>"
@@ -17,6 +17,8 @@ MAX_ANSWER = 10_000
 """Characters; a longer box is no answer, and is not read to its end."""
 MAX_BOXES = 20
 """Boxes in a row that are read as one list."""
+MAX_GAP = 60
+"""Characters between two boxes that belong together."""
 TAIL = 2_000
 """Characters at the end that are searched for a phrase like `the final answer is`."""
 _JOINTS = ("\\text", "\\quad", "\\qquad", "\\mathrm", "and", "or", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ", "&")
@@ -24,8 +26,7 @@ _MARK = re.compile(r"(?i)\banswer(?: is)?(?:\*\*)?\s?[:：](?:\*\*)?[ \t]*\n?([^
 _PHRASES = ("final answer is", "final answer:", "the answer is", "answer is", "answer:")
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
+class Extracted(NamedTuple):
     """What was found in a response."""
 
     text: str | None
@@ -52,6 +53,8 @@ def extract(response: str, phrases: bool = False) -> Extracted:
 
 def thought_ends(response: str) -> int | None:
     """Where the answer begins: after the last `</think>`; 0 without one; None if thinking began and did not end."""
+    if "think>" not in response:
+        return 0
     end = response.rfind(END_OF_THOUGHT)
     opened = response.rfind(START_OF_THOUGHT)
     if opened > end:
@@ -61,12 +64,13 @@ def thought_ends(response: str) -> int | None:
 
 def _boxes(response: str, start: int) -> Extracted:
     """The last box, with the boxes directly before it if nothing but `and`, `or` and signs stands between."""
+    place = response.rfind(BOX, start)
+    sign = BOX
+    if place < 0:
+        place, sign = response.rfind(FRAMED, start), FRAMED
     contents: list[str] = []
     end = len(response)
-    while len(contents) < MAX_BOXES:
-        place = max(response.rfind(BOX, start, end), response.rfind(FRAMED, start, end))
-        if place < 0:
-            break
+    while place >= 0 and len(contents) < MAX_BOXES:
         content, after = _content(response, place)
         if contents and not (content and _joins(response[after:end])):
             break
@@ -74,6 +78,8 @@ def _boxes(response: str, start: int) -> Extracted:
             return Extracted(None, "the box is not closed")
         contents.insert(0, content)
         end = place
+        # A box that this one continues ends right before it.
+        place = response.rfind(sign, start, end) if "}" in response[max(start, end - MAX_GAP) : end] else -1
     if not contents:
         return Extracted(None, "no box")
     if not contents[-1]:
@@ -84,7 +90,7 @@ def _boxes(response: str, start: int) -> Extracted:
 
 def _joins(gap: str) -> bool:
     """Whether the text between two boxes only joins them; its length is bounded, so this takes constant time."""
-    if len(gap) > 60:
+    if len(gap) > MAX_GAP:
         return False
     for joint in _JOINTS:
         gap = gap.replace(joint, " ")

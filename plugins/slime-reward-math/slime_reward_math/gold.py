@@ -36,6 +36,8 @@ def _of_text(label: str) -> str:
         return extract(label).text or ""
     text = label.strip()
     if "$" in text or "\\[" in text or "\\(" in text:
+        if text.count("$") == 2 and text[0] == text[-1] == "$":
+            return text[1:-1].strip() or text
         formulas = list(_FORMULA.finditer(text))
         if formulas and len(_WORD.findall(_FORMULA.sub(" ", text))) >= MIN_WORDS:
             return next(group for group in reversed(formulas[-1].groups()) if group is not None).strip()

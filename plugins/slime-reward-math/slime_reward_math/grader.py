@@ -10,8 +10,9 @@ gold answers are read once. Nothing is evaluated as code and no signal is set, s
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from slime_reward_math import plain
 from slime_reward_math.extract import MAX_ANSWER, extract
@@ -31,8 +32,7 @@ MAX_REMEMBERED = 2_000
 _READINGS = (Grouping.OUTSIDE, Grouping.NOWHERE, Grouping.EVERYWHERE)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """One side of a comparison, prepared."""
 
     text: str
@@ -41,6 +41,8 @@ class Side:
     """Cleaned."""
     squeezed: str
     """Without what only changes its looks."""
+    number: Fraction | int | None
+    """Its value, if it is a plain number."""
 
 
 def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: float = DEADLINE_S) -> Grade:
@@ -91,8 +93,11 @@ def _side(text: str) -> Side:
 
 
 def _prepare(text: str) -> Side:
+    if text.isdecimal() and text.isascii() and len(text) <= plain.MAX_NUMBER:
+        return Side(text, text, text, int(text))
     cleaned = clean(text)
-    return Side(text, cleaned, plain.squeeze(cleaned))
+    # Not the number of the squeezed text: `32, 349` is a list, and `32,349` may be a number.
+    return Side(text, cleaned, plain.squeeze(cleaned), plain.number(cleaned))
 
 
 @lru_cache(1_024)
@@ -128,12 +133,13 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     """What text and plain numbers can decide; None for the rest."""
     if left.squeezed == right.squeezed:
         return True, "the same text"
-    # Not of the squeezed text: `32, 349` is a list, and `32,349` may be a number.
-    one, two = plain.number(left.clean), plain.number(right.clean)
+    one, two = left.number, right.number
     if one is not None and two is not None:
         return _by_number(one == two, left, right)
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
         return True, "the same number with a decimal comma"
+    if left.number is not None or not plain.may_be_language(left.clean):
+        return None
     picked = plain.chosen(right.clean)
     if picked is not None:
         letter = plain.choice(left.clean) or (plain.chosen(left.clean) if plain.choice(right.clean) else None)
@@ -152,7 +158,10 @@ def _by_number(equal: bool, left: Side, right: Side) -> tuple[bool, str] | None:
     """Two plain numbers; a comma that may separate leaves the verdict to the trees."""
     if equal:
         return True, "the same number"
-    return None if "," in left.squeezed or "," in right.squeezed else (False, "another number")
+    open_commas = "," in left.squeezed or "," in right.squeezed
+    # One of the two may be the other, rounded: the rule for that looks at trees.
+    rounded = ("." in left.squeezed) != ("." in right.squeezed) and left.number != int(left.number or 0)
+    return None if open_commas or rounded else (False, "another number")
 
 
 def _by_tree(left: Side, right: Side, deadline: float) -> Grade:

@@ -15,6 +15,8 @@ _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _GAP = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathsf|operatorname|textbf)\s*\{([^{}]*)\}")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re.ASCII)
+_LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
+_RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
@@ -36,11 +38,27 @@ def unwrapped(text: str) -> str:
     return _TEXT.sub(lambda match: f" {match[1]} ", text).strip() if "\\" in text else text
 
 
-def number(text: str) -> Fraction | None:
-    """The value of a plain integer or decimal; None for anything else."""
-    if len(text) > MAX_NUMBER or _NUMBER.fullmatch(text) is None:
+def number(text: str) -> Fraction | int | None:
+    r"""The value of a plain integer, decimal, `a/b` or `\frac{a}{b}`; None for anything else."""
+    if len(text) > MAX_NUMBER:
         return None
-    return Fraction(text.replace(",", ""))
+    if text.isdecimal():
+        return int(text)
+    match = _NUMBER.fullmatch(text)
+    if match is not None:
+        return Fraction(text.replace(",", ""))
+    match = _RATIO.fullmatch(text)
+    if match is None:
+        return None
+    above, below = int(match[2] or match[4]), int(match[3] or match[5])
+    if not below:
+        return None
+    return Fraction(-above if match[1] else above, below)
+
+
+def may_be_language(text: str) -> bool:
+    """Whether a text may be words or a choice; a quick look, so that formulas are not searched for either."""
+    return _LANGUAGE.search(text) is not None
 
 
 def words(text: str) -> str | None:

@@ -1,7 +1,7 @@
 """Verdict: what the grader found, why, and what it rests on."""
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slime_reward_math.show import show
 from slime_reward_math.tree import Tree
@@ -20,8 +20,7 @@ class Outcome(enum.Enum):
     """The deadline passed first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
+class Grade(NamedTuple):
     """A verdict and what it rests on."""
 
     outcome: Outcome

@@ -19,6 +19,7 @@ NAMED: dict[str, Tree] = {
     **dict.fromkeys(("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())),
 }
 """Sets that have a name in words."""
+_SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
 _CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
 
 
@@ -231,19 +232,21 @@ class Answers(Expressions):
         return self._sets()
 
     def _sets(self) -> Tree:
-        left = self._ratio()
-        while self.at("\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"):
+        left = self.additive()
+        if self.now.text in (":", "\\colon") and self.in_set == 0:
+            left = self._ratio(left)
+        while self.now.text in _SET_SIGNS and self.at("\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"):
             sign = self.take().text
             head = {"\\cup": "union", "\\cap": "meet"}.get(sign.replace("big", ""), "minus")
-            right = self._ratio()
+            right = self._ratio(self.additive())
             if head == "union" and isinstance(left, Node) and left.head == "union":
                 left = Node("union", (*left.args, right))
             else:
                 left = Node(head, (left, right))
         return left
 
-    def _ratio(self) -> Tree:
-        parts = [self.additive()]
+    def _ratio(self, first: Tree) -> Tree:
+        parts = [first]
         while self.in_set == 0 and self.at(":", "\\colon"):
             self.take()
             if self.at("="):

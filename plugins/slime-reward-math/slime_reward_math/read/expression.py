@@ -15,6 +15,9 @@ from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, wal
 _FUNCTIONS = frozenset("\\" + name for name in FUNCTIONS if name not in ("sqrt", "cbrt"))
 _TIMES = ("*", "\\cdot", "\\times", "\\ast", "\\bullet", "\\star")
 _DIVIDE = ("/", "\\div")
+_OPERATORS = frozenset((*_TIMES, *_DIVIDE, "\\bmod", "\\mod", "\\pmod"))
+_SIGNS = frozenset({"+", "-", "\\pm", "\\mp"})
+_BEHIND = frozenset({"^", "**", "!", "%", "\\%", "\\degree", "\\textdegree", "'", "\\prime", '"'})
 _STOPS = frozenset(
     {")", "]", "}", "\\}", "|", "\\mid", "\\rfloor", "\\rceil", "\\rangle", "\\vert", "\\rvert", "\\Vert", "&", "\\\\"}
     | {"\\|", "\\rVert", ",", ";", "=", "<", ">", "+", "-", ":", "/", "\\end", "'", "!", "^", "_", "?", "."}
@@ -32,8 +35,8 @@ class Expressions(Atoms):
 
     def additive(self) -> Tree:
         """A sum of signed terms."""
-        terms = [self._signed()]
-        while self.at("+", "-", "\\pm", "\\mp"):
+        terms = [self._signed() if self.now.text in _SIGNS else self.term()]
+        while self.now.text in _SIGNS and self.at("+", "-", "\\pm", "\\mp"):
             if self._hangs():
                 break
             terms.append(self._signed())
@@ -60,23 +63,25 @@ class Expressions(Atoms):
 
     def term(self) -> Tree:
         """A product; division binds to the left, a product without a sign like one with."""
-        left = self.signed_factor()
+        left = self.signed_factor() if self.now.text in _SIGNS else self.factor()
         while True:
-            if self.accept(*_TIMES):
-                left = _times(left, self.signed_factor())
-            elif self.at("/", "\\div"):
-                self.take()
-                left = _over(left, self.signed_factor())
-            elif self.at("\\bmod", "\\mod", "\\pmod"):
-                left = Node("mod", (left, self._modulus()))
+            token = self.now
+            if token.kind == "end":
+                return left
+            if token.text in _OPERATORS and token.kind != "text":
+                left = self._operation(left, self.take().text)
             elif self.starts_factor(left):
                 left = _times(left, self.factor())
             else:
                 return left
 
-    def _modulus(self) -> Tree:
-        self.take()
-        return self.factor()
+    def _operation(self, left: Tree, sign: str) -> Tree:
+        """What an operator that was passed over makes of the left side and what follows."""
+        if sign in _TIMES:
+            return _times(left, self.signed_factor())
+        if sign in _DIVIDE:
+            return Node("/", (left, self.signed_factor()))
+        return Node("mod", (left, self.factor()))
 
     def signed_factor(self) -> Tree:
         r"""A factor after a sign of its own: `2 \cdot -3`."""
@@ -123,7 +128,7 @@ class Expressions(Atoms):
         """An atom with its exponents, factorials, percent and degree signs."""
         while True:
             token = self.now
-            if token.kind == "end" or token.kind == "text":
+            if token.kind not in ("sym", "cmd") or token.text not in _BEHIND:
                 return base
             if token.text in ("^", "**") and token.kind == "sym":
                 base = self._power(base)
@@ -264,7 +269,7 @@ class Expressions(Atoms):
             left = _times(left, self.powered(self.atom()))
         if self.at("/") and self.ahead().kind == "num" and Sym("pi") in walk(left):
             self.take()
-            left = _over(left, self.powered(self.atom()))
+            left = Node("/", (left, self.powered(self.atom())))
         return (left,)
 
     def _continues(self, left: Tree) -> bool:
@@ -300,10 +305,6 @@ def _times(left: Tree, right: Tree) -> Tree:
     if isinstance(left, Node) and left.head == "*":
         return Node("*", (*left.args, right))
     return Node("*", (left, right))
-
-
-def _over(above: Tree, below: Tree) -> Tree:
-    return Node("/", (above, below))
 
 
 def _negative(tree: Tree) -> Tree:

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterator
 from fractions import Fraction
 
-from slime_reward_math.tree import Node, Num, Sym, Tree, symbols, walk
+from slime_reward_math.tree import CONSTANTS, Node, Num, Sym, Tree, walk
 from slime_reward_math.value.evaluate import Evaluation
 from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, Order, TooBig, Undefined, Value
 from slime_reward_math.value.fields import EXACT, NeedsBalls, field
@@ -61,12 +61,19 @@ def same(left: Tree, right: Tree) -> bool:
         return True
     if isinstance(left, Num) and isinstance(right, Num):
         return left.value == right.value
-    heads = {each.head for tree in (left, right) for each in walk(tree) if isinstance(each, Node)}
-    names = sorted(set(symbols(left)) | set(symbols(right)))
+    heads: set[str] = set()
+    found: set[str] = set()
+    for tree in (left, right):
+        for each in walk(tree):
+            if isinstance(each, Node):
+                heads.add(each.head)
+            elif isinstance(each, Sym):
+                found.add(each.name)
+    names = sorted(name for name in found - CONSTANTS if name[0] != "#") if found else []
     if len(names) > MAX_VARIABLES:
         raise Unknown("too many variables")
     for common_log in (False, True) if "log" in heads else (False,):
-        pair = _Pair(left, right, common_log)
+        pair = _Pair(left, right, common_log, "i" in found)
         if pair.everywhere(names, heads) if names else pair.at({}) is At.SAME:
             return True
     return False
@@ -75,11 +82,11 @@ def same(left: Tree, right: Tree) -> bool:
 class _Pair:
     """Two expressions to be compared at points."""
 
-    def __init__(self, left: Tree, right: Tree, common_log: bool) -> None:
+    def __init__(self, left: Tree, right: Tree, common_log: bool, is_complex: bool) -> None:
         self._left, self._right, self._common_log = left, right, common_log
         self._precisions: tuple[int, ...] = (EXACT,)
         self._defined = [False, False]
-        self._complex = any(Sym("i") in walk(each) for each in (left, right))
+        self._complex = is_complex
 
     def everywhere(self, names: list[str], heads: set[str]) -> bool:
         """Whether no point tells the two apart and enough points show them the same."""
