@@ -63,6 +63,9 @@ def may_be_language(text: str) -> bool:
 
 def words(text: str) -> str | None:
     """The words of an answer that is nothing but words, in lower case and without articles; None for anything else."""
+    if "\\" in text and _TEXT.sub("", text).strip():
+        # Words behind a formula, not instead of one.
+        return None
     bare = " ".join(unwrapped(text).split())
     if len(bare) < 2 or _LETTERS.fullmatch(bare) is None:
         return None
