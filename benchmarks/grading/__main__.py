@@ -19,10 +19,7 @@ from pathlib import Path
 
 from benchmarks.grading.cases import Case, read_cases
 from benchmarks.grading.graders import Checkouts, Grader, available, forget
-
-PLUGIN = Path(__file__).resolve().parents[2] / "plugins" / "slime-reward-math"
-OWN = PLUGIN / "tests" / "pairs.jsonl"
-"""The plugin's own pairs."""
+from slime_reward_math.cases import PAIRS
 
 
 def main() -> int:
@@ -48,7 +45,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.grading", description=__doc__)
-    parser.add_argument("--cases", type=Path, default=OWN, help="JSON lines with gold, response, expected, kind")
+    parser.add_argument("--cases", type=Path, default=PAIRS, help="JSON lines with gold, response, expected, kind")
     parser.add_argument("--graders", nargs="*", help="names of the graders to run; all that are here by default")
     parser.add_argument("--slime", type=Path, help="a checkout of slime")
     parser.add_argument("--verl", type=Path, help="a checkout of verl")
@@ -132,8 +129,7 @@ def large(grader: Grader) -> dict[str, float]:
 
 def hostile(grader: Grader) -> dict[str, float]:
     """CPU milliseconds of the plugin's hostile answers, and how many were paid."""
-    sys.path.insert(0, str(PLUGIN / "tests"))
-    from hostile import hostile as attacks
+    from slime_reward_math.cases import hostile as attacks
 
     times, paid = [], 0
     for attack in attacks():

@@ -6,12 +6,13 @@ Example:
 """
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 
 import click
 
-from slime_core.roles import RewardContext, Setup
+from slime_core.roles import Reward, RewardContext, Setup, SyncReward
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored, Verdict
 from slime_reward_math.cli.rows import Graded, Row
@@ -39,16 +40,17 @@ def grading_of(name: str, strict_slime: bool) -> Grading:
         raise click.ClickException(f"reward {name} has no setting strict_slime: it has no verdicts of slime's to repeat")
     settings = spec.settings.model_validate({"strict_slime": True} if strict_slime else {})
     reward = spec.factory(settings, Setup(_no_others, seed=0))
-    loop = asyncio.new_event_loop()
-
     def by_score(row: Row) -> Graded:
         response = row.response if row.kind != "equiv" else f"\\boxed{{{row.response}}}"
         sample = Sample(label=row.gold, response=response, metadata=row.metadata)
-        returned = reward(sample, RewardContext(0, False, 0))
-        verdict = returned if isinstance(returned, Verdict) else loop.run_until_complete(returned)
-        return _graded(row, verdict, extract(response).text)
+        return _graded(row, asyncio.run(_verdict(reward, sample)), extract(response).text)
 
     return _timed(by_score)
+
+
+async def _verdict(reward: Reward | SyncReward, sample: Sample) -> Verdict:
+    returned = reward(sample, RewardContext(0, False, 0))
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 def _no_others(role: str, name: str, **settings: object) -> object:

@@ -31,10 +31,14 @@ def right_side(tree: Tree) -> Tree | None:
     """What a named value's equation states: `5` of `x = 5`; None for anything else."""
     if isinstance(tree, Rel) and set(tree.ops) <= _EQUAL and is_label(tree.terms[0]):
         return _last(tree)
-    if isinstance(tree, Rel) and tree.ops == ("in",) and isinstance(tree.terms[1], Node) and tree.terms[1].head == "set":
-        return tree.terms[1]
+    if isinstance(tree, Rel) and tree.ops == ("in",) and is_label(tree.terms[0]):
+        return tree.terms[1] if isinstance(tree.terms[1], Node) and tree.terms[1].head == "set" else None
     if isinstance(tree, Node) and tree.head == "label":
         return right_side(tree.args[1]) or tree.args[1]
+    if isinstance(tree, Node) and tree.head == "ratio" and len(tree.args) == 2:
+        # `A: 3` names a value; `A : B` is a ratio.
+        name, value = tree.args
+        return value if isinstance(name, Sym) and name.name[0].isupper() and not symbols(value) else None
     return None
 
 
@@ -144,9 +148,9 @@ def _named(tree: Tree) -> tuple[str, Tree]:
     if isinstance(tree, Node) and tree.head == "label":
         return str(tree.args[0]), tree.args[1]
     value = right_side(tree)
-    if value is None or not isinstance(tree, Rel):
+    if value is None or not isinstance(tree, Rel | Node):
         return "", tree
-    first = tree.terms[0]
+    first = tree.terms[0] if isinstance(tree, Rel) else tree.args[0]
     return (first.name if isinstance(first, Sym) else str(first)), value
 
 
@@ -155,8 +159,7 @@ def both(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
     if set(gold.ops) <= _EQUAL and set(answer.ops) <= _EQUAL:
         return _equations(matcher, gold, answer)
     if gold.ops[0] == answer.ops[0] == "in":
-        names = gold.terms[0] == answer.terms[0] or isinstance(gold.terms[0], Sym) == isinstance(answer.terms[0], Sym)
-        return names and matcher.match(gold.terms[-1], answer.terms[-1])
+        return gold.terms[0] == answer.terms[0] and matcher.match(gold.terms[-1], answer.terms[-1])
     for candidate in (answer, _reversed(answer)):
         if candidate is not None and candidate.ops == gold.ops and matcher.in_order(gold.terms, candidate.terms):
             return True

@@ -101,7 +101,7 @@ def is_label(tree: Tree) -> bool:
     if tree.head in ("max", "min", "det", "log", "sin", "cos", "tan"):
         return not any(isinstance(each, Num) for each in tree.args[:1])
     if tree.head == "*":
-        return all(isinstance(each, Sym) and each.name[0].isupper() for each in tree.args)
+        return all(isinstance(each, Sym) and each.name not in CONSTANTS for each in tree.args)
     if tree.head in ("abs", "ratio", "/", "[]", "unit") or tree.head in ROUND:
         return bool(tree.args) and all(map(is_label, tree.args))
     return False
@@ -132,10 +132,18 @@ def _scaled(tree: Node) -> Node | None:
     return Node("matrix", tuple(Node("row", tuple(map(entry, row.args))) for row in core.args if isinstance(row, Node)))
 
 
-def canonical_names(tree: Tree) -> Tree:
-    """A set-builder tree with its variables named in order of appearance, `x = 3k` put in the element's place."""
+def element_of(tree: Tree) -> Tree | None:
+    r"""What a set-builder lists, if its conditions only say so and where its parameter lives: `3k`; None otherwise."""
+    found = canonical_conditions(tree)
+    if found is None or not all(map(is_domain, found[1])):
+        return None
+    return found[0]
+
+
+def canonical_conditions(tree: Tree) -> tuple[Tree, list[Tree]] | None:
+    """The element and the conditions of a set-builder, `x = 3k` put in the element's place; None for anything else."""
     if not (isinstance(tree, Node) and tree.head == "such"):
-        return tree
+        return None
     element, *conditions = tree.args
     if isinstance(element, Rel) and element.ops == ("in",):
         conditions.append(element)
@@ -145,7 +153,15 @@ def canonical_names(tree: Tree) -> Tree:
             conditions.remove(each)
             element = each.terms[1]
             break
-    found = Node("such", (element, *conditions))
+    return element, conditions
+
+
+def canonical_names(tree: Tree) -> Tree:
+    """A set-builder tree with its variables named in order of appearance, `x = 3k` put in the element's place."""
+    parts = canonical_conditions(tree)
+    if parts is None:
+        return tree
+    found = Node("such", (parts[0], *parts[1]))
     names = {each.name: None for each in walk(found) if isinstance(each, Sym) and each.name not in CONSTANTS}
     numbered = {name: f"v{place}" for place, name in enumerate(names)}
 

@@ -17,6 +17,7 @@ from slime_reward_math.match.forms import (
     SETS,
     SHAPES,
     canonical_names,
+    element_of,
     infinite,
     is_domain,
     is_node,
@@ -198,7 +199,9 @@ class Matcher:
                 return self.match(left[0], right[0])
             if self._unpacked(gold, answer, left, right):
                 return True
-        if any(isinstance(each, Rel) for each in (*left, *right)):
+            if len(left) == len(right) == 1:
+                return self.match(left[0], right[0])
+        if any(isinstance(each, Rel) or is_node(each, ("ratio",)) for each in (*left, *right)):
             found = equations.assignments(self, left, right)
             if found is not None:
                 return found
@@ -278,10 +281,19 @@ class Matcher:
             if gold.head == "minus" and self.in_order(gold.args, answer.args):
                 return True
         if _is_point(gold) or _is_point(answer):
+            if any(is_node(each, SETS - {"()"}) for each in (gold, answer)):
+                return False
             return self.in_order(items_of(gold), items_of(answer))
         if is_node(gold, ("()", "[]")) and is_node(answer, ("()", "[]")) and len(items_of(gold)) > 2:
             return self.in_order(items_of(gold), items_of(answer))
         for one, two in ((gold, answer), (answer, gold)):
+            element = element_of(one)
+            if element is not None and not is_node(two, SETS):
+                value = equations.right_side(two) or two
+                return self.match(element, value) if one is gold else self.match(value, element)
+            inner = items_of(one)
+            if is_node(one, ("set",)) and len(inner) == 1 and is_node(inner[0], ("()",)) and is_node(two, ("()",)):
+                return self.match(inner[0], two) if one is gold else self.match(two, inner[0])
             # A set of one thing is that thing, and a bare list item in brackets is still that item.
             if is_node(one, ("set", "[]")) and len(items_of(one)) == 1 and not is_set_like(two):
                 inner = items_of(one)[0]
@@ -305,6 +317,10 @@ class Matcher:
         return self._rows(gold, answer)
 
     def _ratio(self, gold: Tree, answer: Tree) -> bool:
+        if not (is_node(gold, ("ratio",)) and is_node(answer, ("ratio",))):
+            named = equations.right_side(gold), equations.right_side(answer)
+            if named != (None, None):
+                return self.match(named[0] or gold, named[1] or answer)
         if is_node(gold, ("ratio",)) and is_node(answer, ("ratio",)) and len(items_of(gold)) > 2:
             left, right = items_of(gold), items_of(answer)
             pairs = zip(left[1:], right[1:], strict=False)

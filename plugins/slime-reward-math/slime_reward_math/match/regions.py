@@ -104,7 +104,9 @@ def _interval(tree: Node) -> Reals:
     if infinite(low) > 0 or infinite(high) < 0:
         raise NoReals
     bounds = approximate(low), approximate(high)
-    if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:
+    closed = tree.head == "[]"
+    if bounds[0] is not None and bounds[1] is not None and (bounds[0] > bounds[1] or (bounds[0] == bounds[1] and not closed)):
+        # (2, 1) and (1, 1) are pairs, and no intervals that happen to be empty.
         raise NoReals
     return Reals.interval(
         None if infinite(low) else low, None if infinite(high) else high, tree.head[0] == "[", tree.head[1] == "]"

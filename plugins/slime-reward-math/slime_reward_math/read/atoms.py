@@ -17,7 +17,7 @@ from slime_reward_math.value.units import is_short_unit
 
 MAX_EXPONENT = 400
 """Of ten, in scientific notation."""
-_ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\varphi", "\\psi", "\\Phi", "\\Psi"}
+_ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\psi", "\\Phi", "\\Psi", "\\Gamma"}
 _FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})
 _PAIRS = {
@@ -195,7 +195,12 @@ class Atoms(Cursor):
         """An unknown function's value: `f(x, y)`."""
         self.expect("(")
         with self.fresh:
-            return Node(f"call:{name}", self.items(")"))
+            arguments = self.items(")")
+        if name == "C" and len(arguments) == 2:
+            return Node("binom", arguments)
+        if name == "Gamma" and len(arguments) == 1:
+            return Node("factorial", (Node("+", (arguments[0], number(-1))),))
+        return Node(f"call:{name}", arguments)
 
     def subscript(self) -> str:
         r"""`_1`, `_{n+1}`, `_{\mathrm{max}}` as text; nothing without one."""
@@ -247,6 +252,7 @@ class Atoms(Cursor):
         if name == "angle" or name == "triangle":
             return Node(f"call:{name}", (self.term(),))
         if name in GREEK:
+            name = name.removeprefix("var")
             name += self.subscript()
             if self.at("(") and ("\\" + name in _ALWAYS_CALLED or self._calls(token, name)):
                 return self.application(name)
@@ -408,7 +414,7 @@ class Atoms(Cursor):
                 self.tokens[place : place + 2] = marker
                 self.go(self.place)
                 return second.text.lstrip("\\")
-        return ""
+        return "undefined"
 
     def _in_fraction(self, place: int) -> bool:
         depth = 0

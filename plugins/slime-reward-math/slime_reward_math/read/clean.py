@@ -24,7 +24,7 @@ _WORDS = {
     "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "⅛": r"\frac{1}{8}",
     "，": ",", "、": ",", "；": ";", "。": "", "（": "(", "）": ")", "【": "[", "】": "]", "：": ":", "＝": "=",
     "\u200b": "", "\u2060": "", "\ufeff": "", "\u00ad": "", "\u200d": "", "\u00a0": " ", "\u2009": " ",
-    "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%", "µ": r"\mu ",
+    "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%", "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\varepsilon ", "ζ": r"\zeta ",
     "η": r"\eta ", "θ": r"\theta ", "κ": r"\kappa ", "λ": r"\lambda ", "μ": r"\mu ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\varphi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
@@ -42,6 +42,9 @@ _LOOSE_GROUP = re.compile(r"(?<=\d),\\! *(?=\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _DELIMITER = re.compile(r"(?<!\\)\\[\[\]()]")
+_HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
+_TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
+_PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 
@@ -54,9 +57,25 @@ def clean(text: str) -> str:
         text = _latex(text)
     if " " in text:
         text = _GROUP.sub("", text)
+    if ".m" in text or ". m" in text:
+        text = _HALF_DAY.sub(r"\1m", text)
     if "<" in text and "</su" in text:
         text = _TAG.sub(lambda tag: ("^{" if tag[1] == "sup" else "_{") + tag[2] + "}", text)
-    return _outer(text)
+    text = _outer(text)
+    return _parts(text) if text[:2] in ("(1", "(i", "(a") or text[:8] == "\\text{(i" else text
+
+
+def _parts(text: str) -> str:
+    """`(1) 5; (2) 7` as `5; 7`: the numbers of the parts of a question are no part of the answer."""
+    found = _PART.split(_TEXT_PART.sub(r"\1", text))
+    numbers = [each.strip("() ") for each in found[1::2]]
+    contents = [each.strip(" ;,.") for each in found[2::2]]
+    counted = [numbers == list(names[: len(numbers)]) for names in ("123456789", ("i", "ii", "iii", "iv", "v"), "abcdef")]
+    if len(numbers) < 2 or found[0].strip() or not any(counted) or not all(contents):
+        return text
+    if any(each in ("and", "or", "&") or each.startswith("\\text{and") for each in contents):
+        return text
+    return "; ".join(contents)
 
 
 def _ascii(text: str) -> str:

@@ -170,10 +170,10 @@ class Expressions(Atoms):
     def _power(self, base: Tree) -> Tree:
         self.take()
         if self.accept("\\circ", "\\degree"):
-            return Node("deg", (base,))
+            return self._degrees(base)
         if self.at("{") and self.ahead().text in ("\\circ", "\\degree") and self.ahead(2).text == "}":
             self.skip(3)
-            return Node("deg", (base,))
+            return self._degrees(base)
         if self.at("\\prime"):
             return self._primed(base)
         if self.at("{") and self.ahead().text == "\\prime":
@@ -189,6 +189,13 @@ class Expressions(Atoms):
         with self.inside:
             exponent = self._exponent()
         return _combination(base, exponent) or Node("^", (base, exponent))
+
+    def _degrees(self, base: Tree) -> Tree:
+        r"""An angle, or a temperature if `C` or `F` ends the answer."""
+        following = self.ahead()
+        if self.now.text in ("C", "F", "c", "f", "celsius", "fahrenheit") and (following.kind == "end" or following.text == ","):
+            return Node("unit", (base, Words(f"degrees {self.take().text[0].lower()}")))
+        return Node("deg", (base,))
 
     def _ordinal(self) -> bool:
         r"""Pass over the ending in `12^{\text{th}}`."""
@@ -256,6 +263,9 @@ class Expressions(Atoms):
         r"""A bracketed argument, or the product that follows: `\sin 2x` but not `\sin x + 1`."""
         if self.at("("):
             return self.arguments()
+        if self.at("\\{"):
+            group = self.atom()
+            return group.args if isinstance(group, Node) and group.head == "set" else (group,)
         if self.at("{"):
             return (self.powered(self.atom()) if self.ahead(1).text != "}" else self.atom(),)
         if self.is_function():
@@ -312,6 +322,8 @@ def _negative(tree: Tree) -> Tree:
         return Num(-tree.value, tree.places, tree.digits)
     if isinstance(tree, Node) and tree.head == "neg":
         return tree.args[0]
+    if isinstance(tree, Node) and tree.head == "unit":
+        return Node("unit", (_negative(tree.args[0]), tree.args[1]))
     if isinstance(tree, Words):
         raise Unread("a sign before words")
     return Node("neg", (tree,))

@@ -170,6 +170,8 @@ class _Cutter:
             self._gap = True
         elif len(name) == 1 and name.isalpha():
             self._add("up", name)
+        elif self._is_unit(name):
+            self._text_token(name)
         elif name in FUNCTIONS or (upright and name in CONSTANTS):
             self._add("cmd", "\\" + name)
         elif content in (",", ";"):
@@ -182,7 +184,7 @@ class _Cutter:
     def _word(self, word: str) -> None:
         if len(word) == 1:
             self._add("let", word)
-        elif word in _PLAIN_NAMES:
+        elif word in _PLAIN_NAMES and not self._is_unit(word):
             self._add("cmd", "\\" + word)
         elif glued := _GLUED.match(word):
             self._add("cmd", "\\" + glued[1])

@@ -42,7 +42,7 @@ def shape_reason(response: str, settings: FormatSettings) -> str:
         return "thinking that does not end, or ends twice"
     if starts and response[: response.find(START_OF_THOUGHT)].strip():
         return "text before the thinking"
-    if not response[response.rfind(END_OF_THOUGHT) + 1 :].strip():
+    if not response.rpartition(END_OF_THOUGHT)[2].strip():
         return "nothing after the thinking"
     found = extract(response)
     return found.reason if settings.box and found.text is None else ""

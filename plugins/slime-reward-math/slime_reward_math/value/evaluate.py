@@ -307,7 +307,7 @@ class Evaluation:
         if not isinstance(variable, Sym):
             raise Beyond("a sum over no variable")
         if Sym("inf") in (low, high):
-            return self._opaque("call:series", (body, variable))
+            return self._opaque("call:product" if product else "call:series", (body, low, high))
         first, last = self._integers((low, high))
         if last - first >= MAX_TERMS:
             raise Beyond("a sum with too many terms")
