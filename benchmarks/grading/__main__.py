@@ -1,6 +1,6 @@
 """Measures graders side by side: accuracy, throughput, latency, memory, hostile answers.
 
-    python -m benchmarks.grading --cases pairs.jsonl --slime ../slime
+    python benchmarks/grading --cases pairs.jsonl --slime ../slime
 
 Throughput is interleaved: every case goes to every grader in turn, in a random order, in one process; memos are emptied
 before each round, and the median of the rounds counts.
@@ -17,8 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.grading.cases import Case, read_cases
-from benchmarks.grading.graders import Checkouts, Grader, available, forget
+from cases import Case, read_cases
+from graders import Checkouts, Grader, available, forget
+
 from slime_reward_math.cases import PAIRS
 
 
@@ -44,7 +45,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.grading", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python benchmarks/grading", description=__doc__)
     parser.add_argument("--cases", type=Path, default=PAIRS, help="JSON lines with gold, response, expected, kind")
     parser.add_argument("--graders", nargs="*", help="names of the graders to run; all that are here by default")
     parser.add_argument("--slime", type=Path, help="a checkout of slime")

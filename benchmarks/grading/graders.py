@@ -62,8 +62,8 @@ def _ours() -> Grader:
 
 
 def _math_verify() -> Grader:
-    from math_verify import parse, verify
-
+    library = importlib.import_module("math_verify")
+    parse, verify = library.parse, library.verify
     # The gold is given as a formula, which is how its own evaluation gives it.
     return lambda gold, response: bool(verify(parse(_formula(gold)), parse(response)))
 

@@ -26,7 +26,9 @@ _MARKED = re.compile(
 )
 _CORRECT = re.compile(r"(?<![A-Za-z0-9])\(?([A-Z])\)?[*_]{0,2} is (?:the )?(?:correct|right|best)\b")
 _NOT = re.compile(r"(?:\bnot|n't|\bneither|\brule out|\beliminate|\bexclude)[\s*_(]{0,4}$", re.IGNORECASE)
-_MORE = re.compile(r"[)\]}*_\s]{0,4}(?:,|/|\+|&|or\b|and\b|nor\b)[\s*_]{0,3}(?:and |or )?[(\[{*_]{0,3}[A-Z](?![A-Za-z])")
+_MORE = re.compile(
+    r"[)\]}*_\s]{0,4}(?:,|/|\+|&|or\b|and\b|nor\b)[\s*_]{0,3}(?:and |or )?[(\[{*_]{0,3}[A-Z](?![A-Za-z])"
+)
 _WRONG = re.compile(r"[)\]}*_\s]{0,4}(?:is|was)(?: not|n't| wrong| incorrect| false)", re.IGNORECASE)
 _ALONE = re.compile(r"[\s*_`\"'$(\[{\\]{0,6}([A-Za-z])[)\]}*_`\"'$.:\s]{0,8}$")
 _OPENS = re.compile(r"[\s*_`(\[]{0,4}([A-Za-z])[)\].:][)\]*_`]{0,3}(?=\s|$)")
@@ -62,7 +64,9 @@ def _of_text(text: str, letters: Sequence[str], choices: Sequence[str]) -> str |
         if _MORE.match(text, last.end()):
             return None
         return _valid(last[1], letters)
-    correct = [match for match in _CORRECT.finditer(text) if not _NOT.search(text[max(0, match.start() - 20) : match.start()])]
+    correct = [
+        match for match in _CORRECT.finditer(text) if not _NOT.search(text[max(0, match.start() - 20) : match.start()])
+    ]
     if correct:
         return _valid(correct[-1][1], letters)
     lines = [line for line in text.strip().splitlines() if line.strip()]

@@ -135,7 +135,7 @@ def _escaped(text: str, place: int) -> bool:
 
 
 def last_marked(response: str) -> Extracted:
-    """What stands on the line of the last `Answer:` after the last `</think>`; near the end, so that time is bounded."""
+    """What stands on the line of the last `Answer:` after the last `</think>`; near the end, to bound time."""
     start = thought_ends(response)
     if start is None:
         return Extracted(None, "thinking did not end")

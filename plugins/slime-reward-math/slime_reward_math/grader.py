@@ -242,8 +242,6 @@ def _mostly_words(text: str) -> bool:
     return "\\" not in bare and letters >= 0.8 * len(bare) and " " in bare
 
 
-
-
 def forget() -> None:
     """Empty the memos, for measuring and for long runs that change their data."""
     for memo in (_remembered, _gold_of_text, _side, _read_gold):

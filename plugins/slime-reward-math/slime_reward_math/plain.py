@@ -93,7 +93,7 @@ def may_group(text: str) -> bool:
 
 
 def decimal_comma(text: str) -> str | None:
-    """`0.111` for `0,111`, `1000.5` for `1.000,5`: no list and no digit group looks like that; None for anything else."""
+    """`0.111` for `0,111`, `1000.5` for `1.000,5`: what is no list and no digit group; else None."""
     match = _DECIMAL_COMMA.fullmatch(text)
     if match is None:
         return None

@@ -1,8 +1,8 @@
-"""Shows trees: the normal form of an answer, for people and logs.
+r"""Shows trees: the normal form of an answer, for people and logs.
 
 Example:
 
-    show(read("\\frac12x"))      # "(1/2)*x"
+    show(read(r"\frac12x"))      # "(1/2)*x"
 """
 
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words

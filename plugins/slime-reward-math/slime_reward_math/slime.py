@@ -1,4 +1,4 @@
-r"""slime's own verdicts, for runs that must repeat them: string forms, unreduced fractions wrong, `Answer:` near the end.
+r"""slime's own verdicts, for runs that must repeat them: string forms, `Answer:` near the end.
 
 Example:
 
@@ -27,20 +27,24 @@ _ROOT = re.compile(r"\\sqrt([^{\[])")
 _NAMED = re.compile(r"[^=]{0,2}=([^=]*)")
 _TEXT = re.compile(r"\\text\{(.+?)\}")
 _ANSWER = re.compile(r"(?i)answer[ \t]{0,50}:[ \t]{0,50}([^\n]{1,300})")
-_DROPPED = (
-    "square ways integers dollars mph inches hours km units \\ldots points feet minutes digits cents degrees cm gm "
-    "pounds meters meals edges students multiples \\text{s} \\text{.} \\text{} \\mathrm{th} ^\\circ ^{\\circ} \\; ,\\! {,} "
-    '" \\dots <|im_end|> <|endoftext|>'
-).split()
+_DROPPED = tuple(
+    each
+    for line in (
+        r"square ways integers dollars mph inches hours km units \ldots points feet minutes digits cents degrees cm gm",
+        r"pounds meters meals edges students multiples \text{s} \text{.} \text{} \mathrm{th} ^\circ ^{\circ} \; ,\!",
+        r'{,} " \dots <|im_end|> <|endoftext|>',
+    )
+    for each in line.split()
+)
 
 
 def math(response: str, label: Json) -> bool:
-    """slime's `math`: a falsy label is never right."""
+    """Slime's `math`: a falsy label is never right."""
     return bool(label) and _boxed_equals(response, str(label))
 
 
 def deepscaler(response: str, label: Json) -> bool:
-    """slime's `deepscaler`: nothing without a marker, and the part behind the first `###Response`."""
+    """Slime's `deepscaler`: nothing without a marker, and the part behind the first `###Response`."""
     if "</think>" in response:
         solution = response.rsplit("</think>", 1)[1]
     elif "###Response" in response:
@@ -51,18 +55,18 @@ def deepscaler(response: str, label: Json) -> bool:
 
 
 def dapo(response: str, label: Json) -> bool:
-    """slime's `dapo`: the last `Answer:` in the last 300 characters, as text; the gold cut down to an integer."""
+    """Slime's `dapo`: the last `Answer:` in the last 300 characters, as text; the gold cut down to an integer."""
     found = _ANSWER.findall(response[-DAPO_TAIL:])
     return bool(found) and dapo_form(found[-1]) == _whole(dapo_form(str(label)))
 
 
 def boxed_dapo(response: str, label: Json) -> bool:
-    """slime's `boxed_dapo`: right only for an `Answer:` within the box."""
+    """Slime's `boxed_dapo`: right only for an `Answer:` within the box."""
     return dapo(last_boxed(response) or "", label)
 
 
 def never(response: str, label: Json) -> bool:
-    """slime's `boxed_math` and `boxed_deepscaler`, which look for a box within the box."""
+    """Slime's `boxed_math` and `boxed_deepscaler`, which look for a box within the box."""
     return False
 
 
@@ -80,7 +84,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def mathd_form(answer: str) -> str:
-    """slime's string form of an answer."""
+    """Slime's string form of an answer."""
     text = answer.strip()
     whole = _TEXT.fullmatch(text)
     text = whole[1].strip() if whole else text
@@ -101,7 +105,7 @@ def mathd_form(answer: str) -> str:
 
 
 def dapo_form(answer: str) -> str:
-    """slime's string form of a final answer in `dapo`."""
+    """Slime's string form of a final answer in `dapo`."""
     text = answer.rsplit("=", 1)[-1]
     for before, after in (("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text")):
         text = text.replace(before, after)

@@ -118,3 +118,17 @@ def rename(tree: Tree, names: dict[str, str]) -> Tree:
 def number(value: int) -> Num:
     """An integer as a tree."""
     return Num(Fraction(value))
+
+
+def listed(names: str) -> frozenset[str]:
+    """The words of a text as a set: long tables of names stay readable."""
+    return frozenset(names.split())
+
+
+def is_constant(tree: Tree) -> bool:
+    """Whether a value holds numbers, pi and e alone."""
+    if isinstance(tree, Sym):
+        return tree.name in ("pi", "e")
+    if isinstance(tree, Node):
+        return all(is_constant(each) for each in tree.args)
+    return isinstance(tree, Num)

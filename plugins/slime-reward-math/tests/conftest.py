@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import settings
 
 from slime_core import RewardContext, Sample, Setup, Verdict
 from slime_core.sample import Json
 from slime_reward_math.plugin import slime_rewards
 
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 Scoring = Callable[..., Verdict]
 
@@ -23,7 +26,12 @@ def score() -> Scoring:
     specs = {spec.name: spec for spec in slime_rewards()}
 
     def scored(
-        name: str, label: Json, response: str, metadata: Mapping[str, Json] | None = None, seed: int = 1, **settings: object
+        name: str,
+        label: Json,
+        response: str,
+        metadata: Mapping[str, Json] | None = None,
+        seed: int = 1,
+        **settings: object,
     ) -> Verdict:
         spec = specs[name]
         reward = spec.factory(spec.settings.model_validate(settings), Setup(refuse, seed=1))

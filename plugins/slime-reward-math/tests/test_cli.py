@@ -58,7 +58,9 @@ def test_run_repeats_slimes_verdicts(tmp_path: Path) -> None:
     assert "no setting strict_slime" in invoke("run", path, "--reward", "random", "--strict-slime", code=1)
 
 
-@pytest.mark.parametrize(("line", "message"), [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")])
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")]
+)
 def test_run_says_which_line_is_bad(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(line, "utf-8")

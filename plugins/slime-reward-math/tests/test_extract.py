@@ -1,7 +1,6 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import pytest
 
 from slime_reward_math.extract import MAX_ANSWER, extract, last_marked
 

@@ -79,7 +79,9 @@ def test_the_text_of_one_choice_chooses_it() -> None:
         ("10", {"choices": ["10", "20"]}, "It is 100.", 0.0),
     ],
 )
-def test_labels_and_metadata(score: Callable[..., object], label: object, metadata: dict[str, object], response: str, value: float) -> None:
+def test_labels_and_metadata(
+    score: Callable[..., object], label: object, metadata: dict[str, object], response: str, value: float
+) -> None:
     found = score("gpqa", label, response, metadata=metadata)
     assert isinstance(found, Score)
     assert found.value == value

@@ -82,7 +82,21 @@ def test_nothing_raises(gold: object, text: str) -> None:
         assert not grade(gold, response).reason.startswith(FAULT)
 
 
-SYMMETRIC = ["1/2", "0.5", "x+1", "1+x", "(1,2)", "[1,2]", "\\{1,2\\}", "1,2", "\\sqrt{2}", "x<1", "(-\\infty,1)", "x^2", "\\pm 1"]
+SYMMETRIC = [
+    "1/2",
+    "0.5",
+    "x+1",
+    "1+x",
+    "(1,2)",
+    "[1,2]",
+    "\\{1,2\\}",
+    "1,2",
+    "\\sqrt{2}",
+    "x<1",
+    "(-\\infty,1)",
+    "x^2",
+    "\\pm 1",
+]
 
 
 @pytest.mark.parametrize("one", SYMMETRIC)

@@ -75,7 +75,10 @@ def graded(pair: tuple[str, str]) -> Outcome:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    answers = [("\\sqrt{2}+\\sqrt{3}", "\\sqrt{5+2\\sqrt{6}}", True), ("e^{\\pi\\sqrt{163}}", "262537412640768744", False)]
+    answers = [
+        ("\\sqrt{2}+\\sqrt{3}", "\\sqrt{5+2\\sqrt{6}}", True),
+        ("e^{\\pi\\sqrt{163}}", "262537412640768744", False),
+    ]
     wrong: list[object] = []
 
     def work() -> None:
@@ -94,8 +97,12 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_importing_is_light_and_loads_nothing_heavy() -> None:
-    code = "import sys, slime_reward_math; print(*{'flint', 'numpy', 'sympy', 'slime_core', 'click'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
+    code = (
+        "import sys, slime_reward_math; print(*{'flint', 'numpy', 'sympy', 'slime_core', 'click'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
     assert done.stdout.strip() == ""
 
 

@@ -13,13 +13,23 @@ FOLLOWED = [
     ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "at least"}, "One. Two!", "One."),
     ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "a\n***\nb", "a"),
     ("length_constraints:number_words", {"num_words": "3", "relation": "less than"}, "one two", "one two three"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"}, "A b.\n\nSo c.", "So.\n\nA."),
+    (
+        "length_constraints:nth_paragraph_first_word",
+        {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"},
+        "A b.\n\nSo c.",
+        "So.\n\nA.",
+    ),
     ("detectable_content:number_placeholders", {"num_placeholders": 1}, "Dear [name]", "Dear name"),
     ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye. P.S. More.", "Bye."),
     ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n* b", "* a"),
     ("detectable_format:constrained_response", {}, "My answer is yes.", "Yes."),
     ("detectable_format:number_highlighted_sections", {"num_highlights": 1}, "a *b* c", "a b c"),
-    ("detectable_format:multiple_sections", {"section_spliter": "SECTION", "num_sections": 2}, "SECTION 1 a SECTION 2 b", "a"),
+    (
+        "detectable_format:multiple_sections",
+        {"section_spliter": "SECTION", "num_sections": 2},
+        "SECTION 1 a SECTION 2 b",
+        "a",
+    ),
     ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{a}"),
     ("detectable_format:title", {}, "<<Spring>> it is", "Spring"),
     ("combination:two_responses", {}, "a******b", "a******a"),
@@ -85,11 +95,15 @@ def test_all_instructions_must_be_followed(score: Callable[..., object]) -> None
 
 
 def test_the_thinking_is_no_part_of_the_response(score: Callable[..., object]) -> None:
-    assert score("ifbench", None, "<think>a, b</think>c", metadata=row("punctuation:no_comma")) == Score(1.0, {"followed": 1.0})
+    assert score("ifbench", None, "<think>a, b</think>c", metadata=row("punctuation:no_comma")) == Score(
+        1.0, {"followed": 1.0}
+    )
 
 
 def test_what_cannot_be_verified_is_unscored(score: Callable[..., object]) -> None:
-    assert score("ifbench", None, "x", metadata=row("no:such")) == Unscored("an instruction without a verifier", detail="no:such")
+    assert score("ifbench", None, "x", metadata=row("no:such")) == Unscored(
+        "an instruction without a verifier", detail="no:such"
+    )
     assert score("ifbench", None, "x") == Unscored("no instructions in the row")
     found = score("ifbench", None, "x", metadata=row("keywords:existence"))
     assert found == Unscored("an instruction without its arguments", detail="keywords")

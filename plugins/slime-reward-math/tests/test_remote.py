@@ -2,6 +2,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -12,8 +13,8 @@ from slime_core import Score, Unscored
 class Judge(BaseHTTPRequestHandler):
     """Answers what the test put there, and keeps what it was asked."""
 
-    answers: list[tuple[int, bytes]] = []
-    asked: list[dict[str, object]] = []
+    answers: ClassVar[list[tuple[int, bytes]]] = []
+    asked: ClassVar[list[dict[str, object]]] = []
 
     def do_POST(self) -> None:
         self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -23,7 +24,7 @@ class Judge(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *arguments: object) -> None:
         return
 
 

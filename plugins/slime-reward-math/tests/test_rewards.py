@@ -1,13 +1,12 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slime_core import Score, Unscored
 from slime_reward_math.plugin import slime_rewards
-
-from collections.abc import Callable
 
 NAMES = ["math", "deepscaler", "dapo", "gpqa", "f1", "ifbench", "random", "remote_rm", "format"]
 
@@ -95,7 +94,9 @@ def test_random_is_drawn_from_the_seed(score: Callable[..., object]) -> None:
         ({"box": False}, "<think>x</think> ", 0.0),
     ],
 )
-def test_format_asks_for_what_it_is_told(score: Callable[..., object], settings: dict[str, object], response: str, value: float) -> None:
+def test_format_asks_for_what_it_is_told(
+    score: Callable[..., object], settings: dict[str, object], response: str, value: float
+) -> None:
     assert score("format", None, response, **settings) == Score(value)
 
 

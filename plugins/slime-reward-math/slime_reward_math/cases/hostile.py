@@ -183,7 +183,7 @@ def _hedges() -> Iterator[tuple[str, str]]:
         "\\frac{42}{0}", "42^\\text{nd} \\text{ or } 43^\\text{rd}", "43\\text{ (not 42)}", "\\text{not } 42 + 1",
         "\\text{the gold answer}", "\\text{any number}", "\\mathbb{R}", "\\mathbb{Z}", "?", "n", "\\emptyset", "{}",
         "\\text{NaN}", "nan", "inf", "\\infty", "None", "null", "True", "undefined", "42 \\ne 42 + 1", "42-42", "42^2",
-        "42!", "42i", "|x|=42x", "42 \\cdot k", "\\ldots", "42 \\cdot 1.0000000001", "\\boxed{}", 
+        "42!", "42i", "|x|=42x", "42 \\cdot k", "\\ldots", "42 \\cdot 1.0000000001", "\\boxed{}",
         "\\text{forty-two or so}", "\\begin{pmatrix}42&43\\end{pmatrix}", "\\begin{cases}42\\\\43\\end{cases}",
         "41 \\approx 42", "f(42)", "42:43", "42 \\to 43", "\\log 42", "1,2,3,...,100", "42 \\text{ if } 1=2, 43",
     ))  # fmt: skip

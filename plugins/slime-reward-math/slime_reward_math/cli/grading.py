@@ -37,9 +37,12 @@ def grading_of(name: str, strict_slime: bool) -> Grading:
         return _timed(_by_grade)
     spec = next(spec for spec in slime_rewards() if spec.name == name)
     if strict_slime and "strict_slime" not in spec.settings.model_fields:
-        raise click.ClickException(f"reward {name} has no setting strict_slime: it has no verdicts of slime's to repeat")
+        raise click.ClickException(
+            f"reward {name} has no setting strict_slime: it has no verdicts of slime's to repeat"
+        )
     settings = spec.settings.model_validate({"strict_slime": True} if strict_slime else {})
     reward = spec.factory(settings, Setup(_no_others, seed=0))
+
     def by_score(row: Row) -> Graded:
         response = row.response if row.kind != "equiv" else f"\\boxed{{{row.response}}}"
         sample = Sample(label=row.gold, response=response, metadata=row.metadata)

@@ -61,13 +61,16 @@ def read_rows(path: Path) -> Iterator[Row]:
             raise click.ClickException(f"{path}:{number}: no {' and no '.join(missing)}; it has {', '.join(found)}")
         known = ("id", "gold", "response", "kind", "metadata")
         metadata = found.get("metadata")
-        rest = {name: value for name, value in found.items() if name not in known and value is not None}
+        fields: dict[str, Json] = {
+            name: value for name, value in found.items() if name not in known and value is not None
+        }
+        fields.update(metadata if isinstance(metadata, dict) else {})
         yield Row(
             id=str(found.get("id", number)),
             gold=found["gold"],
             response=str(found["response"]),
             kind=str(found.get("kind", "boxed")),
-            metadata=rest | (metadata if isinstance(metadata, dict) else {}),
+            metadata=fields,
         )
 
 

@@ -88,7 +88,9 @@ def _last(rel: Rel) -> Tree | None:
 
 def _consistent(terms: Sequence[Tree]) -> bool:
     """Whether all constants of a chain are equal."""
-    constants = [each for each in terms if not symbols(each) and not is_label(each) and isinstance(each, Num | Node | Sym)]
+    constants = [
+        each for each in terms if not symbols(each) and not is_label(each) and isinstance(each, Num | Node | Sym)
+    ]
     try:
         return all(same(constants[0], each) for each in constants[1:])
     except Unknown:
@@ -96,7 +98,7 @@ def _consistent(terms: Sequence[Tree]) -> bool:
 
 
 def assignments(matcher: Comparing, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool | None:
-    """Whether lists of named values match: by name if both have names, else in order; None if they are no such lists."""
+    """Whether lists of named values match: by name if both have names, else in order; None if they are none."""
     groups = _grouped(gold, answer), _grouped(answer, gold)
     if (gold, answer) != groups:
         return matcher.any_order(*groups)
@@ -133,9 +135,7 @@ def _grouped(named: Sequence[Tree], other: Sequence[Tree]) -> Sequence[Tree]:
     return [Node("()", tuple(_named(each)[1] for each in row)) for row in rows]
 
 
-def _by_name(
-    matcher: Comparing, left: list[tuple[str, Tree]], right: list[tuple[str, Tree]], named_left: bool
-) -> bool:
+def _by_name(matcher: Comparing, left: list[tuple[str, Tree]], right: list[tuple[str, Tree]], named_left: bool) -> bool:
     """In the order of the names: `y = 2, x = 1` for the gold `1, 2`."""
     named = sorted(left if named_left else right, key=lambda pair: pair[0])
     values = [value for _, value in named]
@@ -180,9 +180,9 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
         left, right = _last(gold), _last(answer)
         # f(w) = x is no definition of f: the gold's variable would be another one in the answer.
         free = set(names.values()) - names.keys()
-        if left is not None and right is not None and not free.intersection(symbols(right)):
-            if matcher.match(left, rename(right, names)):
-                return True
+        same_names = left is not None and right is not None and not free.intersection(symbols(right))
+        if same_names and left is not None and right is not None and matcher.match(left, rename(right, names)):
+            return True
     if len(gold.terms) == len(answer.terms) == 2:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):
             return True

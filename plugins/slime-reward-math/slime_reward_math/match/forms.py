@@ -1,8 +1,8 @@
-"""Forms: one way of writing turned into another without changing what is said.
+r"""Forms: one way of writing turned into another without changing what is said.
 
 Example:
 
-    spread(read("1 \\pm x"))       # both 1 + x and 1 - x
+    spread(read(r"1 \pm x"))       # both 1 + x and 1 - x
 """
 
 from collections.abc import Iterable
@@ -41,11 +41,15 @@ def is_domain(tree: Tree) -> bool:
         return False
     last = tree.terms[-1]
     names = items(tree.terms[0])
-    return isinstance(last, Sym) and (last.name in DOMAINS or last.name in ("Z", "N", "R", "Q")) and all(isinstance(each, Sym) for each in names)
+    return (
+        isinstance(last, Sym)
+        and (last.name in DOMAINS or last.name in ("Z", "N", "R", "Q"))
+        and all(isinstance(each, Sym) for each in names)
+    )
 
 
 def spread(tree: Tree) -> list[list[Tree]]:
-    """What the plus-minus signs of a tree stand for: all signs together, and each for itself where there are several."""
+    """What the plus-minus signs of a tree stand for: all together, and each for itself if there are several."""
     signs = [each for each in walk(tree) if isinstance(each, Node) and each.head in ("pm", "mp")]
     if not signs:
         return [[tree]]
@@ -108,7 +112,7 @@ def is_label(tree: Tree) -> bool:
 
 
 def matrix(tree: Tree) -> Node | None:
-    """The tree as a matrix: one with its scalar factors multiplied in, or brackets within brackets; None if it is none."""
+    """The tree as a matrix: one with scalar factors multiplied in, or brackets within brackets; else None."""
     if isinstance(tree, Node) and tree.head == "matrix":
         return tree
     if isinstance(tree, Node) and tree.head == "[]" and all(is_node(each, ("[]",)) for each in tree.args):

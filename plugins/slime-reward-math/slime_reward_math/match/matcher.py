@@ -4,7 +4,7 @@ Example:
 
     Matcher(deadline=time.monotonic() + 1).match(gold, answer)      # True, False, or Unknown is raised
 
-Rules look from the gold answer to the given one: what the gold leaves out (a unit, a name, an order) the answer may add.
+Rules look from the gold answer to the given one: what the gold leaves out (a unit, a name, order) the answer may add.
 """
 
 import time
@@ -15,7 +15,6 @@ from slime_reward_math.match.forms import (
     LISTS,
     ROUND,
     SETS,
-    SHAPES,
     canonical_names,
     element_of,
     infinite,
@@ -23,11 +22,25 @@ from slime_reward_math.match.forms import (
     is_node,
     items,
     matrix,
-    spread,
+)
+from slime_reward_math.match.parts import (
+    heads_of,
+    is_point,
+    items_of,
+    label_of,
+    labelled,
+    named_once,
+    plain_words,
+    relisted,
+    shapes,
+    spreads,
+    sums_degrees,
+    vector,
+    without_condition,
 )
 from slime_reward_math.match.quantities import close, degrees_of, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import is_set_like, region_names, regions
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, has_head, number, walk
+from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head, number
 from slime_reward_math.value.same import Unknown, same
 
 MAX_COMPARISONS = 300
@@ -93,7 +106,7 @@ class Matcher:
 
     def _arithmetic(self, tree: Node) -> int:
         """The rule for a sum, a product, a quotient: degrees, matrices and differences of sets have their own."""
-        if "deg" in self._heads and _sums_degrees(tree):
+        if "deg" in self._heads and sums_degrees(tree):
             return _DEGREES
         if "matrix" in self._heads and matrix(tree) is not None:
             return _MATRIX
@@ -105,7 +118,7 @@ class Matcher:
             return infinite(gold) == infinite(answer)
         if isinstance(gold, Num) and isinstance(answer, Num) and gold.value == answer.value:
             return True
-        if _shapes(gold) or _shapes(answer):
+        if shapes(gold) or shapes(answer):
             return self._shaped(gold, answer)
         self._left -= 1
         if self._left < 0:
@@ -143,18 +156,18 @@ class Matcher:
 
     def _given(self, gold: Tree, answer: Tree) -> bool:
         """A condition behind an answer: it may be missing on one side; where both have one, the answers decide."""
-        return self.match(_without_condition(gold), _without_condition(answer))
+        return self.match(without_condition(gold), without_condition(answer))
 
     def _label(self, gold: Tree, answer: Tree) -> bool:
-        if is_node(gold, ("label",)) and is_node(answer, ("label",)):
-            if _label_of(gold) != _label_of(answer) and isinstance(_label_of(gold), Words):
-                return False
-        return self.match(_labelled(gold), _labelled(answer))
+        names = label_of(gold), label_of(answer)
+        if all(isinstance(each, Words) for each in names) and is_node(gold, ("label",)) and names[0] != names[1]:
+            return False
+        return self.match(labelled(gold), labelled(answer))
 
     def _signs(self, gold: Tree, answer: Tree) -> bool:
         """Plus-minus: both signs together, or each for itself."""
-        for one in _spreads(gold):
-            for two in _spreads(answer):
+        for one in spreads(gold):
+            for two in spreads(answer):
                 if len(one) == len(two) == 1:
                     if self.match(one[0], two[0]):
                         return True
@@ -193,7 +206,7 @@ class Matcher:
         right = [each for each in items(answer) if not is_domain(each)]
         if not left or not right:
             return False
-        left, right = _named_once(left), _named_once(right)
+        left, right = named_once(left), named_once(right)
         if len(left) == 1 or len(right) == 1:
             if not (is_node(gold, LISTS) and is_node(answer, LISTS)) and len(left) == len(right) == 1:
                 return self.match(left[0], right[0])
@@ -205,7 +218,7 @@ class Matcher:
             found = equations.assignments(self, left, right)
             if found is not None:
                 return found
-            if self._same_region(_relisted(gold, left), _relisted(answer, right)):
+            if self._same_region(relisted(gold, left), relisted(answer, right)):
                 return True
         if self._may_be_region(left) and self._may_be_region(right) and self._same_region(gold, answer):
             return True
@@ -258,7 +271,7 @@ class Matcher:
             return all(self._rows(one, two) for one, two in zip(left.args, right.args, strict=True))
         core = left or right
         other = answer if left is not None else gold
-        entries = _vector(core) if core is not None else None
+        entries = vector(core) if core is not None else None
         if entries is None or not is_node(other, ("()", "[]")):
             return False
         pair = (entries, other.args) if isinstance(other, Node) else ((), ())
@@ -280,7 +293,7 @@ class Matcher:
                 return True
             if gold.head == "minus" and self.in_order(gold.args, answer.args):
                 return True
-        if _is_point(gold) or _is_point(answer):
+        if is_point(gold) or is_point(answer):
             if any(is_node(each, SETS - {"()"}) for each in (gold, answer)):
                 return False
             return self.in_order(items_of(gold), items_of(answer))
@@ -292,12 +305,10 @@ class Matcher:
                 value = equations.right_side(two) or two
                 return self.match(element, value) if one is gold else self.match(value, element)
             inner = items_of(one)
-            if is_node(one, ("set",)) and len(inner) == 1 and is_node(inner[0], ("()",)) and is_node(two, ("()",)):
-                return self.match(inner[0], two) if one is gold else self.match(two, inner[0])
             # A set of one thing is that thing, and a bare list item in brackets is still that item.
-            if is_node(one, ("set", "[]")) and len(items_of(one)) == 1 and not is_set_like(two):
-                inner = items_of(one)[0]
-                return self.match(inner, two) if one is gold else self.match(two, inner)
+            pair = bool(inner) and is_node(inner[0], ("()",)) and is_node(two, ("()",))
+            if is_node(one, ("set", "[]")) and len(inner) == 1 and (pair or not is_set_like(two)):
+                return self.match(inner[0], two) if one is gold else self.match(two, inner[0])
         return self._same_region(gold, answer)
 
     def _such(self, gold: Tree, answer: Tree) -> bool:
@@ -336,93 +347,6 @@ class Matcher:
         if left and right and is_node(gold, ("base",)) and is_node(answer, ("base",)):
             return self.in_order(left, right) or self.value(gold, answer)
         return self.match(left[0], answer) if is_node(gold, ("base",)) else self.match(gold, right[0])
-
-
-def _shapes(tree: Tree) -> bool:
-    """Whether something that has no value stands in an expression: a bracket, a matrix, a relation, words."""
-    if isinstance(tree, Words | Rel):
-        return True
-    if not isinstance(tree, Node) or tree.head.startswith("call:"):
-        return False
-    return tree.head in SHAPES or any(_shapes(each) for each in tree.args)
-
-
-def items_of(tree: Tree) -> tuple[Tree, ...]:
-    """A node's arguments; nothing for anything else."""
-    return tree.args if isinstance(tree, Node) else ()
-
-
-def plain_words(tree: Tree) -> str | None:
-    """What a tree of words says; a symbol says its name."""
-    if isinstance(tree, Words):
-        return " ".join(word for word in tree.text.split() if word not in ("the", "a", "an"))
-    return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
-
-
-def _is_point(tree: Tree) -> bool:
-    """Whether a point has its name before its coordinates: `A(1, 2)`."""
-    named = isinstance(tree, Node) and tree.head.startswith("call:") and tree.head[5:6].isupper()
-    return named and len(tree.head) == 6 and len(items_of(tree)) > 1
-
-
-def _named_once(parts: list[Tree]) -> list[Tree]:
-    """`n = 1, 2, 3` without the name that stands for all of them."""
-    value = equations.right_side(parts[0])
-    first = parts[0]
-    if isinstance(first, Rel) and first.ops == ("!=",) and not any(isinstance(each, Rel) for each in parts[1:]):
-        return [first, *(Rel(("!=",), (first.terms[0], each)) for each in parts[1:])]
-    if len(parts) > 1 and value is not None and not any(isinstance(each, Rel) for each in parts[1:]):
-        return [value, *parts[1:]]
-    return parts
-
-
-def _relisted(tree: Tree, parts: list[Tree]) -> Tree:
-    """A list with its items as they are by now."""
-    return Node(tree.head if isinstance(tree, Node) and tree.head in LISTS else "list", tuple(parts))
-
-
-def _without_condition(tree: Tree) -> Tree:
-    return tree.args[0] if isinstance(tree, Node) and tree.head == "given" else tree
-
-
-def _label_of(tree: Tree) -> Tree:
-    return tree.args[0] if isinstance(tree, Node) and tree.head == "label" else tree
-
-
-def _labelled(tree: Tree) -> Tree:
-    return tree.args[1] if isinstance(tree, Node) and tree.head == "label" else tree
-
-
-def _spreads(tree: Tree) -> list[list[Tree]]:
-    """The plus-minus readings of an answer: for a list, of each item."""
-    parts = tree.args if isinstance(tree, Node) and tree.head in (*LISTS, "set") else (tree,)
-    together: list[Tree] = []
-    apart: list[Tree] = []
-    for each in parts:
-        found = spread(each)
-        together += found[0]
-        apart += found[-1]
-    return [together] if len(together) == len(apart) else [together, apart]
-
-
-def _vector(found: Node) -> tuple[Tree, ...] | None:
-    """The entries of a matrix with one row or one column."""
-    rows = [items_of(each) for each in found.args]
-    if len(rows) == 1:
-        return rows[0]
-    return tuple(row[0] for row in rows) if all(len(row) == 1 for row in rows) else None
-
-
-def _sums_degrees(tree: Tree) -> bool:
-    if isinstance(tree, Node) and tree.head in ("+", "neg", "*", "/"):
-        return any(_sums_degrees(each) for each in tree.args)
-    return is_node(tree, ("deg",))
-
-
-def heads_of(tree: Tree) -> set[str]:
-    """Every head in a tree, and those that its units may turn into."""
-    found = {each.head for each in walk(tree) if isinstance(each, Node)}
-    return found | {"deg", "percent"} if "unit" in found else found
 
 
 _PLUS_MINUS = frozenset({"pm", "mp"})

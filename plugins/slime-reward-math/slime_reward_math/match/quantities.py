@@ -20,7 +20,9 @@ MIN_PLACES_OF_GOLD = 2
 """Digits after the point that it needs for that."""
 MIN_DIGITS_OF_ANSWER = 5
 """Significant digits that a rounded answer needs where the gold is exact."""
-_GENERIC = frozenset({"unit", "units", "square", "sq", "cubic", "of", "the", "total", "about", "approximately", "in", "each"})
+_GENERIC = frozenset(
+    {"unit", "units", "square", "sq", "cubic", "of", "the", "total", "about", "approximately", "in", "each"}
+)
 
 
 class Quantity(NamedTuple):
@@ -33,7 +35,7 @@ class Quantity(NamedTuple):
 
 
 def quantity(tree: Tree) -> Quantity:
-    """The value and the unit of a tree; `million` and its like are multiplied in, `percent` and `degrees` become signs."""
+    """The value and the unit of a tree; `million` is multiplied in, `percent` and `degrees` become signs."""
     if not (isinstance(tree, Node) and tree.head == "unit"):
         return Quantity(tree, "")
     value, words = tree.args
@@ -147,4 +149,4 @@ def _rounds(exact: Tree, rounded: Num) -> bool:
     if error is None or place is None:
         return False
     cut_off = error * (1 if place > 0 else -1)
-    return abs(error) * scale <= 0.5 or 0 <= cut_off * scale < 1
+    return bool(abs(error) * scale <= 0.5 or 0 <= cut_off * scale < 1)

@@ -105,7 +105,11 @@ def _interval(tree: Node) -> Reals:
         raise NoReals
     bounds = approximate(low), approximate(high)
     closed = tree.head == "[]"
-    if bounds[0] is not None and bounds[1] is not None and (bounds[0] > bounds[1] or (bounds[0] == bounds[1] and not closed)):
+    if (
+        bounds[0] is not None
+        and bounds[1] is not None
+        and (bounds[0] > bounds[1] or (bounds[0] == bounds[1] and not closed))
+    ):
         # (2, 1) and (1, 1) are pairs, and no intervals that happen to be empty.
         raise NoReals
     return Reals.interval(

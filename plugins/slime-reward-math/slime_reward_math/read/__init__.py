@@ -1,8 +1,8 @@
-"""Reads an answer's text into a tree, bounded in length, depth and time; nothing is ever evaluated as code.
+r"""Reads an answer's text into a tree, bounded in length, depth and time; nothing is ever evaluated as code.
 
 Example:
 
-    read("x \\in [1, 2)")      # Rel(("in",), (Sym("x"), Node("[)", (1, 2))))
+    read(r"x \in [1, 2)")      # Rel(("in",), (Sym("x"), Node("[)", (1, 2))))
 """
 
 from slime_reward_math.read.answer import read

@@ -16,7 +16,9 @@ MAX_ITEMS = 200
 NAMED: dict[str, Tree] = {
     **dict.fromkeys(("all real numbers", "all reals", "real numbers", "all real values", "any real number"), Sym("RR")),
     **dict.fromkeys(("all integers", "integers", "any integer", "all integer values"), Sym("ZZ")),
-    **dict.fromkeys(("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())),
+    **dict.fromkeys(
+        ("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())
+    ),
 }
 """Sets that have a name in words."""
 _SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
@@ -89,7 +91,7 @@ class Answers(Expressions):
                 head = "and"
             elif token.text in ("\\lor", "\\vee"):
                 head = "or"
-            elif not (token.kind == "sym" and token.text in (",", "&") or token.text == "\\\\"):
+            elif not ((token.kind == "sym" and token.text in (",", "&")) or token.text == "\\\\"):
                 return head
             self.take()
 
@@ -235,7 +237,9 @@ class Answers(Expressions):
         left = self.additive()
         if self.now.text in (":", "\\colon") and self.in_set == 0:
             left = self._ratio(left)
-        while self.now.text in _SET_SIGNS and self.at("\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"):
+        while self.now.text in _SET_SIGNS and self.at(
+            "\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"
+        ):
             sign = self.take().text
             head = {"\\cup": "union", "\\cap": "meet"}.get(sign.replace("big", ""), "minus")
             right = self._ratio(self.additive())
@@ -297,7 +301,7 @@ class Answers(Expressions):
         if opening == "(":
             return False
         rest = [each.text for each in self.tokens[self.place :] if each.text in ("[", "]")]
-        return opening == "]" or rest[:1] == ["["] and rest.count("]") < rest.count("[") + 1
+        return opening == "]" or (rest[:1] == ["["] and rest.count("]") < rest.count("[") + 1)
 
     def _turned(self, opening: str) -> Tree:
         self.french += 1
@@ -354,4 +358,3 @@ def _one(items: list[Tree], head: str) -> Tree:
 
 def _unit_text(words: list[str]) -> str:
     return " ".join(words).replace(" ^", "^").replace(" / ", "/")
-

@@ -24,7 +24,8 @@ _WORDS = {
     "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "⅛": r"\frac{1}{8}",
     "，": ",", "、": ",", "；": ";", "。": "", "（": "(", "）": ")", "【": "[", "】": "]", "：": ":", "＝": "=",
     "\u200b": "", "\u2060": "", "\ufeff": "", "\u00ad": "", "\u200d": "", "\u00a0": " ", "\u2009": " ",
-    "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%", "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
+    "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%",
+    "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\varepsilon ", "ζ": r"\zeta ",
     "η": r"\eta ", "θ": r"\theta ", "κ": r"\kappa ", "λ": r"\lambda ", "μ": r"\mu ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\varphi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
@@ -37,7 +38,9 @@ _WORDS = {
 _TABLE = {ord(sign): word for sign, word in _WORDS.items()}
 _SUPERSCRIPT_RUN = re.compile(r"\^-\^\{(\d)\}|\}\^\{")
 _TAG = re.compile(r"<(su[pb])>([^<>]{0,40})</\1>")
-_GROUP = re.compile(r"(?<=\d)(?:,\\!|\{,\}|\{, \}|\\,|\\!|\\;|\\:|\\ |~|,\\,|,\\ |\{\\,\}| (?=\d{3}(?!\d)))(?=\d{3}(?!\d))")
+_GROUP = re.compile(
+    r"(?<=\d)(?:,\\!|\{,\}|\{, \}|\\,|\\!|\\;|\\:|\\ |~|,\\,|,\\ |\{\\,\}| (?=\d{3}(?!\d)))(?=\d{3}(?!\d))"
+)
 _LOOSE_GROUP = re.compile(r"(?<=\d),\\! *(?=\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
@@ -70,7 +73,9 @@ def _parts(text: str) -> str:
     found = _PART.split(_TEXT_PART.sub(r"\1", text))
     numbers = [each.strip("() ") for each in found[1::2]]
     contents = [each.strip(" ;,.") for each in found[2::2]]
-    counted = [numbers == list(names[: len(numbers)]) for names in ("123456789", ("i", "ii", "iii", "iv", "v"), "abcdef")]
+    counted = [
+        numbers == list(names[: len(numbers)]) for names in ("123456789", ("i", "ii", "iii", "iv", "v"), "abcdef")
+    ]
     if len(numbers) < 2 or found[0].strip() or not any(counted) or not all(contents):
         return text
     if any(each in ("and", "or", "&") or each.startswith("\\text{and") for each in contents):

@@ -25,7 +25,18 @@ _STOPS = frozenset(
 _STARTS = frozenset(
     {"(", "{", "[", "\\{", "\\langle", "\\lfloor", "\\lceil", "\\lvert", "\\lVert", "\\sqrt", "\\cbrt", "\\frac"}
     | {"\\dfrac", "\\tfrac", "\\cfrac", "\\binom", "\\dbinom", "\\tbinom", "\\int", "\\iint", "\\oint", "\\sum"}
-    | {"\\prod", "\\lim", "\\begin", "\\mathbb", "\\mathds", "\\infty", "\\pi", "\\emptyset", "\\varnothing", "\\lgroup"}
+    | {
+        "\\prod",
+        "\\lim",
+        "\\begin",
+        "\\mathbb",
+        "\\mathds",
+        "\\infty",
+        "\\pi",
+        "\\emptyset",
+        "\\varnothing",
+        "\\lgroup",
+    }
     | {"\\imath", "\\jmath", "\\pmod", "\\forall", "\\exists", "\\ldots", "\\cdots", "\\dots", "\\undefined", "\\DNE"}
 )
 
@@ -193,7 +204,9 @@ class Expressions(Atoms):
     def _degrees(self, base: Tree) -> Tree:
         r"""An angle, or a temperature if `C` or `F` ends the answer."""
         following = self.ahead()
-        if self.now.text in ("C", "F", "c", "f", "celsius", "fahrenheit") and (following.kind == "end" or following.text == ","):
+        if self.now.text in ("C", "F", "c", "f", "celsius", "fahrenheit") and (
+            following.kind == "end" or following.text == ","
+        ):
             return Node("unit", (base, Words(f"degrees {self.take().text[0].lower()}")))
         return Node("deg", (base,))
 
@@ -255,7 +268,7 @@ class Expressions(Atoms):
         return self.powered(value) if self.at("!", "^") else value
 
     def _ends_clause(self) -> bool:
-        """Whether a function's name stands alone: `\\max = 5`."""
+        r"""Whether a function's name stands alone: `\max = 5`."""
         token = self.now
         return token.kind in ("end", "text") or token.text in ("=", ",", ";", ":", "<", ">", "\\le", "\\ge", ")")
 
@@ -332,9 +345,11 @@ def _negative(tree: Tree) -> Tree:
 def _apply(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
     if name in ("log", "lg", "lb", "ln"):
         if len(arguments) == 2 and base is None:
-            arguments, base = arguments[:1], arguments[1]
+            first, base = arguments
+            arguments = (first,)
         if base is None:
-            base = {"lg": number(10), "lb": number(2), "ln": Sym("e")}.get(name)
+            known: dict[str, Tree] = {"lg": number(10), "lb": number(2), "ln": Sym("e")}
+            base = known.get(name)
         return Node("log", arguments if base is None else (*arguments, base))
     if name in ("sqrt", "cbrt"):
         return Node("root", (arguments[0], number(2 if name == "sqrt" else 3)))
@@ -345,4 +360,3 @@ def _apply(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
     if name == "deg" or (name not in ("max", "min", "gcd", "lcm") and len(arguments) != 1):
         return Node(f"call:{name}", arguments)
     return Node(name, arguments)
-

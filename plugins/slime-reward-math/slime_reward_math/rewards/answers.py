@@ -85,17 +85,17 @@ def find_line(response: str, settings: MathSettings) -> Extracted:
 
 
 def math(settings: MathSettings) -> Answers:
-    """slime's `math`."""
+    """Slime's `math`."""
     return Answers(settings, find_box, slime.math)
 
 
 def deepscaler(settings: MathSettings) -> Answers:
-    """slime's `deepscaler`."""
+    """Slime's `deepscaler`."""
     return Answers(settings, find_response, slime.deepscaler)
 
 
 def dapo(settings: MathSettings) -> Answers:
-    """slime's `dapo`: 1 or -1."""
+    """Slime's `dapo`: 1 or -1."""
     return Answers(settings, find_line, slime.dapo, wrong=-1.0)
 
 

@@ -21,7 +21,7 @@ class IfbenchSettings(Settings):
     strict_slime: bool = False
     """Verify the thinking too, and score 0 a row without instructions, as slime does."""
     loose: bool = False
-    """Whether asterisks and a first or last line that break an instruction are forgiven, as in IFEval's loose scores."""
+    """Whether asterisks and a first or last line that break an instruction are forgiven: IFEval's loose score."""
 
 
 class Following:

@@ -28,7 +28,7 @@ class GpqaSettings(Settings):
     """Settings of `gpqa`."""
 
     strict_slime: bool = False
-    """Reproduce slime's verdicts: the first marked letter, else the last capital, else the label anywhere in the text."""
+    """Reproduce slime's verdicts: the first marked letter, else the last capital, else the label anywhere."""
 
 
 class Letters:

@@ -26,7 +26,7 @@ class F1Settings(Settings):
     """Settings of `f1`."""
 
     strict_slime: bool = False
-    """Reproduce slime's scores: all punctuation dropped, even in numbers; an empty gold never matched; thinking read."""
+    """Reproduce slime's scores: all punctuation dropped, even in numbers; no empty gold matched; thinking read."""
 
 
 class Overlap:
@@ -60,7 +60,7 @@ def f1(answer: str, gold: str, strict: bool = False) -> float:
 
 
 def normal_form(text: str, strict: bool = False) -> str:
-    """Lower case without punctuation, articles and needless spaces; Chinese and Japanese signs are words of their own."""
+    """Lower case without punctuation, articles and needless spaces; a Chinese or Japanese sign is a word."""
     low = text.lower()
     if strict:
         bare = "".join(sign for sign in low if sign not in string.punctuation)

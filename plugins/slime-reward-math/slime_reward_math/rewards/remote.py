@@ -1,4 +1,4 @@
-"""The reward `remote_rm`: asks a server, with slime's payload, bounded retries, and none for what it calls a bad request.
+"""The reward `remote_rm`: asks a server, with slime's payload, bounded retries, none for a bad request.
 
 Example:
 
@@ -107,5 +107,7 @@ def _verdict(answer: bytes, key: str) -> Verdict:
     fields = found if isinstance(found, dict) else {key: found}
     numbers = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
     if not all(map(isfinite, numbers.values())) or key not in numbers:
-        return Unscored("remote_rm answered no score", detail=f"expected a number, or one under {key!r}: {answer[:200]!r}")
+        return Unscored(
+            "remote_rm answered no score", detail=f"expected a number, or one under {key!r}: {answer[:200]!r}"
+        )
     return Score(numbers.pop(key), numbers)

@@ -1,8 +1,8 @@
-"""Turns grades into what slime-core asks of a reward: a score, or a reason why there is none.
+r"""Turns grades into what slime-core asks of a reward: a score, or a reason why there is none.
 
 Example:
 
-    verdict_of(grade("4", r"\\boxed{4}"))      # Score(1.0, {"answered": 1.0})
+    verdict_of(grade("4", r"\boxed{4}"))      # Score(1.0, {"answered": 1.0})
 """
 
 from slime_core import Score, Unscored, Verdict
@@ -15,7 +15,7 @@ NO_GOLD = Unscored("no gold answer")
 
 
 def verdict_of(found: Grade, right: float = 1.0, wrong: float = 0.0) -> Verdict:
-    """A grade as a verdict: undecided and timed out answers stay unscored, by the run's policy and counted by reason."""
+    """A grade as a verdict: undecided and timed out answers are unscored; the run's policy decides."""
     if found.outcome is Outcome.TIMEOUT:
         return Unscored("timeout", retryable=True, detail=f"gold {found.gold[:200]!r}")
     if found.outcome is Outcome.UNDECIDED:

@@ -1,8 +1,8 @@
-"""Approximate: a constant's place on the real line, for sorting and signs.
+r"""Approximate: a constant's place on the real line, for sorting and signs.
 
 Example:
 
-    approximate(read("\\sqrt{2}"))      # 1.4142135623730951
+    approximate(read(r"\sqrt{2}"))      # 1.4142135623730951
 """
 
 from fractions import Fraction

@@ -4,7 +4,7 @@ There is no error bound here: two precisions and wide margins take its place, so
 precision and is looked at again at the high one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import ROUND_FLOOR, Clamped, Context, Decimal, DecimalException, Inexact, Rounded, Subnormal, localcontext
 from fractions import Fraction
@@ -265,7 +265,7 @@ def _arctanh(field: Decimals, argument: Complex) -> Complex:
     return (_log(ONE + argument) - _log(ONE - argument)) / Complex(Decimal(2))
 
 
-_RULES = {
+_RULES: dict[str, Callable[[Decimals, Complex], Complex]] = {
     "sqrt": _sqrt,
     "exp": lambda field, argument: _exp(argument),
     "ln": lambda field, argument: _log(argument),

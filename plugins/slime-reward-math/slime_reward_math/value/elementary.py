@@ -83,7 +83,7 @@ def arc_tangent(ratio: Decimal) -> Decimal:
         while abs(term) > limit:
             term, index = -term * square, index + 2
             total += term / index
-        found = total * 2**halvings
+        found = total * Decimal(2**halvings)
     return +found
 
 

@@ -9,12 +9,12 @@ Powers, factorials, binomials and sums are guarded before they are computed.
 """
 
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words
-from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, TooBig, Undefined, Value
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, listed
+from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, Undefined, Value
+from slime_reward_math.value.roots import exact_root, fraction_of
 
 MAX_BITS = 40_000
 """Of an exact numerator or denominator; larger values go on as balls."""
@@ -160,7 +160,7 @@ class Evaluation:
             raise Undefined
         degree = exponent.denominator
         negative = base < 0 and degree % 2 == 1
-        root = _exact_root(abs(base) if negative else base, degree) if base > 0 or negative else None
+        root = exact_root(abs(base) if negative else base, degree) if base > 0 or negative else None
         if root is not None:
             return self._integer_power(-root if negative else root, exponent.numerator)
         if negative:
@@ -317,28 +317,25 @@ class Evaluation:
             self._point[variable.name] = Fraction(index)
             value = self.value(body)
             total = self._multiply(total, value) if product else self._add(total, value)
-        self._restore(variable.name, before)
-        return total
-
-    def _restore(self, name: str, before: Fraction | None) -> None:
         if before is None:
-            self._point.pop(name, None)
+            self._point.pop(variable.name, None)
         else:
-            self._point[name] = before
+            self._point[variable.name] = before
+        return total
 
     def _many_product(self, args: tuple[Tree, ...]) -> Value:
         return self._series(args, product=True)
 
     def _opaque(self, head: str, args: tuple[Tree, ...]) -> Value:
-        """A function that nobody defined: a fixed generic one of its name, so that equal arguments give equal values."""
+        """A function that nobody defined: a fixed one of its name, so that equal arguments give equal values."""
         if head in _ELEMENTARY:
             return self._elementary(head, args)
         if not head.startswith("call:") and head != "ratio":
             raise Beyond(f"no rule for {head}")
-        total = self._field.ball(_fraction_of(head))
+        total = self._field.ball(fraction_of(head))
         for place, each in enumerate(args):
             argument = self._inner(each)
-            weight = _fraction_of(f"{head}/{place}")
+            weight = fraction_of(f"{head}/{place}")
             angle = argument * self._field.ball(weight)
             # Quadratic and periodic in each argument: no two different arguments agree but by a wonder.
             total = total + self._field.function("sin", angle) + argument * argument * self._field.ball(weight + 2)
@@ -346,14 +343,13 @@ class Evaluation:
 
     def _inner(self, tree: Tree) -> Ball:
         if isinstance(tree, Words):
-            return self._field.ball(_fraction_of(tree.text))
+            return self._field.ball(fraction_of(tree.text))
         if isinstance(tree, Sym) and tree.name not in self._point and tree.name not in ("pi", "e", "i"):
-            return self._field.ball(_fraction_of("#" + tree.name))
+            return self._field.ball(fraction_of("#" + tree.name))
         if isinstance(tree, Rel):
             return self.ball(self._opaque("call:" + "".join(tree.ops), tree.terms))
-        if isinstance(tree, Node) and tree.head not in _RULES and not tree.head.startswith("call:"):
-            if tree.head not in _ELEMENTARY:
-                return self.ball(self._opaque("call:" + tree.head, tree.args))
+        if isinstance(tree, Node) and tree.head not in _VALUED and not tree.head.startswith("call:"):
+            return self.ball(self._opaque("call:" + tree.head, tree.args))
         return self.ball(self.value(tree))
 
     def _elementary(self, head: str, args: tuple[Tree, ...]) -> Value:
@@ -366,32 +362,9 @@ class Evaluation:
         return self._field.function(head, self.ball(argument))
 
 
-def _fraction_of(name: str) -> Fraction:
-    """A rational between 1 and 2 that belongs to a name, the same in every process."""
-    return 1 + Fraction(zlib.crc32(name.encode("utf-8", "replace")) % 99_991, 99_991)
-
-
-def _exact_root(base: Fraction, degree: int) -> Fraction | None:
-    """The rational root of a positive rational; None if it is irrational or the degree is large."""
-    if degree > 64:
-        return None
-    above, below = _integer_root(base.numerator, degree), _integer_root(base.denominator, degree)
-    return None if above is None or below is None else Fraction(above, below)
-
-
-def _integer_root(number: int, degree: int) -> int | None:
-    if degree == 2:
-        root = math.isqrt(number)
-        return root if root * root == number else None
-    if number.bit_length() > 900:
-        return None
-    guess = round(number ** (1 / degree))
-    return next((each for each in (guess - 1, guess, guess + 1) if each >= 0 and each**degree == number), None)
-
-
-_ELEMENTARY = frozenset(
+_ELEMENTARY = listed(
     """sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh
-    arctanh""".split()
+    arctanh"""
 )
 _RULES: dict[str, Callable[[Evaluation, tuple[Tree, ...]], Value]] = {
     "+": Evaluation._sum,
@@ -422,3 +395,4 @@ _RULES: dict[str, Callable[[Evaluation, tuple[Tree, ...]], Value]] = {
     "sum": Evaluation._series,
     "prod": Evaluation._many_product,
 }
+_VALUED = _RULES.keys() | _ELEMENTARY

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from functools import cache
-from typing import NoReturn
+from typing import NoReturn, cast
 
-from slime_reward_math.value.field import Ball, Field, Order
+from slime_reward_math.value.field import Ball, Field
 
 EXACT = 0
 """The precision at which there are fractions alone."""
@@ -74,5 +74,5 @@ def _precision() -> Callable[[int], AbstractContextManager[Field]]:
     except ImportError:
         from slime_reward_math.value.decimals import Decimals
 
-        return Decimals.precision
-    return Balls.precision
+        return cast(Callable[[int], AbstractContextManager[Field]], Decimals.precision)
+    return cast(Callable[[int], AbstractContextManager[Field]], Balls.precision)

@@ -103,7 +103,7 @@ def measure(text: str) -> Measure | None:
             pending, after = 1, name
             for dimension, count in _UNITS[name].dimension:
                 powers[dimension] = powers.get(dimension, 0) + count * exponent
-            factor *= _UNITS[name].factor**exponent
+            factor *= _UNITS[name].factor ** exponent
     return Measure(*_with_volume(powers, factor))
 
 

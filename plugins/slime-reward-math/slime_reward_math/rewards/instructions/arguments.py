@@ -55,7 +55,7 @@ class Arguments:
         return [str(each) for each in value]
 
     def compares(self, found: int, wanted: str, relation: str) -> bool:
-        """Whether a count stands in the wanted relation: `less than`, `at least`, `at most`, `exactly`; at least without one."""
+        """Whether a count is `less than`, `at most`, `exactly` or, without a word, `at least` what is wanted."""
         expected, how = self.number(wanted), self.text(relation, "at least")
         rules = {"less than": found < expected, "at most": found <= expected, "exactly": found == expected}
         return rules.get(how, found >= expected)

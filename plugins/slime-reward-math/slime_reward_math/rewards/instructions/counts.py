@@ -9,14 +9,15 @@ import re
 import string
 
 from slime_reward_math.rewards.instructions.arguments import Arguments, Verifier
+from slime_reward_math.tree import listed
 
 _WORD = re.compile(r"\w+(?:['’\-]\w+)*")
 _SENTENCE_END = re.compile(r"[.!?]+(?:[\"')\]]*)(?=\s|$)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w])")
 _CONJUNCTIONS = frozenset({"for", "and", "nor", "but", "or", "yet", "so"})
-_PRONOUNS = frozenset(
+_PRONOUNS = listed(
     """i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers
-    herself it its itself they them their theirs themselves""".split()
+    herself it its itself they them their theirs themselves"""
 )
 
 
@@ -97,8 +98,8 @@ def _keyword_in_sentence(text: str, arguments: Arguments) -> bool:
 COUNTS: dict[str, Verifier] = {
     "keywords:existence": lambda text, given: all(occurrences(text, each) for each in given.texts("keywords")),
     "keywords:frequency": _frequency,
-    "keywords:forbidden_words": lambda text, given: not any(
-        occurrences(text, each) for each in given.texts("forbidden_words")
+    "keywords:forbidden_words": lambda text, given: (
+        not any(occurrences(text, each) for each in given.texts("forbidden_words"))
     ),
     "keywords:letter_frequency": _letters,
     "length_constraints:number_sentences": lambda text, given: given.compares(

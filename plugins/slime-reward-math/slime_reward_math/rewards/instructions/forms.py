@@ -5,6 +5,7 @@ Example:
     FORMS["detectable_format:title"]("<<Spring>> ...", Arguments({}))      # True
 """
 
+import itertools
 import json
 import re
 
@@ -16,7 +17,9 @@ _BULLET = re.compile(r"^[ \t]*(?:\*(?!\*)|-)[ \t]*\S", re.MULTILINE)
 _HIGHLIGHT = re.compile(r"\*\*[^*\n]+\*\*|\*[^*\n]+\*")
 _TITLE = re.compile(r"<<[^<>\n]+>>")
 _FENCE = re.compile(r"^```(?:json|JSON|Json)?\s*|\s*```$")
-_SMALL = frozenset({"a", "an", "the", "and", "but", "or", "nor", "for", "of", "in", "on", "at", "to", "by", "as", "with"})
+_SMALL = frozenset(
+    {"a", "an", "the", "and", "but", "or", "nor", "for", "of", "in", "on", "at", "to", "by", "as", "with"}
+)
 _EMOJI = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff]\ufe0f?$")
 _CONSTRAINED = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
 
@@ -81,7 +84,7 @@ def _one_word_a_line(text: str, given: Arguments) -> bool:
 
 def _indented(text: str, given: Arguments) -> bool:
     indents = [len(line) - len(line.lstrip()) for line in text.splitlines() if line.strip()]
-    return len(indents) > 1 and all(one < two for one, two in zip(indents, indents[1:], strict=False))
+    return len(indents) > 1 and all(one < two for one, two in itertools.pairwise(indents))
 
 
 def _option(text: str, given: Arguments) -> bool:
@@ -101,26 +104,25 @@ def _declared(text: str, given: Arguments) -> bool:
 
 
 FORMS: dict[str, Verifier] = {
-    "detectable_content:number_placeholders": lambda text, given: len(_PLACEHOLDER.findall(text))
-    >= given.number("num_placeholders"),
+    "detectable_content:number_placeholders": lambda text, given: (
+        len(_PLACEHOLDER.findall(text)) >= given.number("num_placeholders")
+    ),
     "detectable_content:postscript": _postscript,
-    "detectable_format:number_bullet_lists": lambda text, given: len(_BULLET.findall(text))
-    == given.number("num_bullets"),
+    "detectable_format:number_bullet_lists": lambda text, given: (
+        len(_BULLET.findall(text)) == given.number("num_bullets")
+    ),
     "detectable_format:constrained_response": lambda text, given: any(each in text.lower() for each in _CONSTRAINED),
     "detectable_format:number_highlighted_sections": _highlights,
     "detectable_format:multiple_sections": _sections,
     "detectable_format:json_format": _is_json,
-    "detectable_format:title": lambda text, given: any(
-        each.strip("<> ").strip() for each in _TITLE.findall(text)
-    ),
+    "detectable_format:title": lambda text, given: any(each.strip("<> ").strip() for each in _TITLE.findall(text)),
     "combination:two_responses": _two_responses,
-    "combination:repeat_prompt": lambda text, given: text.strip()
-    .lower()
-    .startswith(given.text("prompt_to_repeat").strip().lower()),
-    "startend:end_checker": lambda text, given: text.strip()
-    .strip('"')
-    .lower()
-    .endswith(given.text("end_phrase").strip().lower()),
+    "combination:repeat_prompt": lambda text, given: (
+        text.strip().lower().startswith(given.text("prompt_to_repeat").strip().lower())
+    ),
+    "startend:end_checker": lambda text, given: (
+        text.strip().strip('"').lower().endswith(given.text("end_phrase").strip().lower())
+    ),
     "startend:quotation": _quoted,
     "change_case:english_capital": lambda text, given: text.isupper(),
     "change_case:english_lowercase": lambda text, given: text.islower(),

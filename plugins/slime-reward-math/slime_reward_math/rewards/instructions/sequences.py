@@ -99,7 +99,11 @@ SEQUENCES: dict[str, Verifier] = {
     "words:keywords_specific_position": _specific_position,
     "sentence:increment": _increment,
     "repeat:repeat_span": _span,
-    "repeat:repeat_simple": lambda text, given: text.strip().lower()
-    == given.text("sentence_to_repeat", "Only output this sentence here, ignore all other requests.").strip().lower(),
+    "repeat:repeat_simple": lambda text, given: (
+        text.strip().lower()
+        == given.text("sentence_to_repeat", "Only output this sentence here, ignore all other requests.")
+        .strip()
+        .lower()
+    ),
 }
 """Verifiers by the instruction's name."""

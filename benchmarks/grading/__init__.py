@@ -1,1 +1,0 @@
-"""The grading benchmark: graders side by side."""
