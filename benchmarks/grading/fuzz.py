@@ -10,9 +10,13 @@ import random
 import sys
 import time
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from slime_reward_math.cases import hostile, pairs
 from slime_reward_math.grader import FAULT, compare, forget
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 SLOW_S = 0.1
 """Under tracing, which makes everything some ten times slower, this is a slow answer times ten."""
@@ -28,7 +32,7 @@ class Coverage:
         self.lines: set[tuple[str, int]] = set()
         self._package: dict[str, bool] = {}
 
-    def trace(self, frame: FrameType, event: str, argument: object) -> object:
+    def trace(self, frame: FrameType, event: str, argument: object) -> "TraceFunction | None":
         """Called by the interpreter for each line."""
         name = frame.f_code.co_filename
         if self._package.setdefault(name, PACKAGE in name):

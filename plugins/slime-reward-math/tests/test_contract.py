@@ -1,5 +1,7 @@
 """Every reward of the plugin against slime-core's contract kit."""
 
+from typing import ClassVar
+
 from slime_core import RewardSpec
 from slime_core.testing import RewardContract, make_sample
 from slime_reward_math.plugin import slime_rewards
@@ -16,7 +18,7 @@ class TestMath(RewardContract):
 
 
 class TestStrictMath(TestMath):
-    settings = {"strict_slime": True}
+    settings: ClassVar[dict[str, object]] = {"strict_slime": True}
 
 
 class TestBoxedMath(TestMath):
@@ -42,7 +44,7 @@ class TestDapo(RewardContract):
 
 
 class TestStrictDapo(TestDapo):
-    settings = {"strict_slime": True}
+    settings: ClassVar[dict[str, object]] = {"strict_slime": True}
 
 
 class TestGpqa(RewardContract):
@@ -72,9 +74,8 @@ class TestBoxedF1(RewardContract):
 class TestIfbench(RewardContract):
     choice = spec("ifbench")
     needs_label = False
-    metadata = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-    good = make_sample(response="No commas here.", metadata=metadata)
-    bad = make_sample(response="Commas, here.", metadata=metadata)
+    good = make_sample(response="No commas here.", metadata={"instruction_id_list": ["punctuation:no_comma"]})
+    bad = make_sample(response="Commas, here.", metadata={"instruction_id_list": ["punctuation:no_comma"]})
 
 
 class TestFormat(RewardContract):

@@ -263,8 +263,9 @@ class Atoms(Operators):
     def _blackboard(self) -> Tree:
         self.take()
         inner = self.argument()
-        name = inner.name if isinstance(inner, Sym) else ""
-        name = BLACKBOARD.get(name, name)
+        if not isinstance(inner, Sym):
+            raise Unread("a set of numbers without a name")
+        name = BLACKBOARD.get(inner.name, inner.name)
         if self.at("^") and self.ahead().text in ("+", "*", "-"):
             self.skip(1)
             name += self.take().text
