@@ -142,6 +142,10 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
         return _by_number(one == two, left, right)
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
         return True, "the same number with a decimal comma"
+    if "." not in left.squeezed and "." not in right.squeezed:
+        squares = plain.square(left.squeezed, one), plain.square(right.squeezed, two)
+        if None not in squares:
+            return squares[0] == squares[1], "the same number" if squares[0] == squares[1] else "another number"
     if left.number is not None or not plain.may_be_language(left.clean):
         return None
     picked = plain.chosen(right.clean)

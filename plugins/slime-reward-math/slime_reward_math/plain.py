@@ -17,11 +17,14 @@ _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|math
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re.ASCII)
 _LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
 _RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
+_SURD = re.compile(r"(-?)(?:(\d*)\\sqrt\{(\d+)\}|\\[dt]?frac\{(\d*)\\sqrt\{(\d+)\}\}\{(\d+)\})", re.ASCII)
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
+MAX_SURD = 80
+"""Characters of a root that is read here."""
 MAX_NUMBER = 1_000
 """Characters of a number that is read here; longer ones go through the reader and its bounds."""
 
@@ -54,6 +57,23 @@ def number(text: str) -> Fraction | int | None:
     if not below:
         return None
     return Fraction(-above if match[1] else above, below)
+
+
+def square(text: str, value: Fraction | int | None) -> Fraction | int | None:
+    r"""The square of a plain number or of `a\sqrt{b}` over c, negative for a negative one; None for anything else.
+
+    Where two of them differ the answers differ, and nothing need be read.
+    """
+    if value is not None:
+        return value * abs(value)
+    match = _SURD.fullmatch(text) if len(text) <= MAX_SURD and "\\sqrt" in text else None
+    if match is None:
+        return None
+    factor, radicand, below = int(match[2] or match[4] or 1), int(match[3] or match[5]), int(match[6] or 1)
+    if not below:
+        return None
+    found = Fraction(factor * factor * radicand, below * below)
+    return -found if match[1] else found
 
 
 def may_be_language(text: str) -> bool:

@@ -24,6 +24,8 @@ from slime_reward_math.match.forms import (
     matrix,
 )
 from slime_reward_math.match.parts import (
+    DECIMAL,
+    SHAPE,
     heads_of,
     is_point,
     items_of,
@@ -118,14 +120,14 @@ class Matcher:
             return infinite(gold) == infinite(answer)
         if isinstance(gold, Num) and isinstance(answer, Num) and gold.value == answer.value:
             return True
-        if shapes(gold) or shapes(answer):
+        if SHAPE in self._heads and (shapes(gold) or shapes(answer)):
             return self._shaped(gold, answer)
         self._left -= 1
         if self._left < 0:
             self._unknown = Unknown("too many comparisons")
             return False
         try:
-            return same(gold, answer) or close(gold, answer)
+            return same(gold, answer) or (DECIMAL in self._heads and close(gold, answer))
         except Unknown as error:
             self._unknown = self._unknown or error
             return False

@@ -7,7 +7,10 @@ Example:
 
 from slime_reward_math.match import equations
 from slime_reward_math.match.forms import LISTS, SHAPES, is_node, spread
-from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, walk
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, walk
+
+DECIMAL, SHAPE = ".", "#"
+"""Among the heads: a number is written with a decimal point; something has no value."""
 
 
 def shapes(tree: Tree) -> bool:
@@ -97,5 +100,17 @@ def sums_degrees(tree: Tree) -> bool:
 
 def heads_of(tree: Tree) -> set[str]:
     """Every head in a tree, and those that its units may turn into."""
-    found = {each.head for each in walk(tree) if isinstance(each, Node)}
-    return found | {"deg", "percent"} if "unit" in found else found
+    found: set[str] = set()
+    for each in walk(tree):
+        if isinstance(each, Node):
+            found.add(each.head)
+        elif isinstance(each, Num):
+            if each.places:
+                found.add(DECIMAL)
+        elif not isinstance(each, Sym):
+            found.add(SHAPE)
+    if "unit" in found:
+        found |= {"deg", "percent", DECIMAL}
+    if not found.isdisjoint(SHAPES):
+        found.add(SHAPE)
+    return found

@@ -51,6 +51,7 @@ _TOKEN = re.compile(
 )
 _OPENING = frozenset({"(", "[", "\\{", "\\langle"})
 _CLOSING = frozenset({")", "]", "\\}", "\\rangle"})
+_BRACKETS = _OPENING | _CLOSING
 _PLAIN_NAMES = frozenset(
     {"pi", "infinity", "infty", "inf", "oo", "sqrt", "undefined", "DNE", "alpha", "beta", "theta", "lambda", "cup"}
     | {"times", "cdot", "frac", "binom"}
@@ -88,7 +89,18 @@ class _Cutter:
             if match is None:
                 raise Unread("a character that is no mathematics")
             self._place = match.end()
-            self._take(match.lastgroup or "", match[0])
+            kind, found = match.lastgroup or "", match[0]
+            # What most tokens are is taken here, without another call.
+            if kind == "sym":
+                if found in _BRACKETS:
+                    self._depth += (found in _OPENING) - (found in _CLOSING)
+                self._found.append(Token("sym", found, self._gap))
+                self._gap = False
+            elif kind == "word" and len(found) == 1:
+                self._found.append(Token("let", found, self._gap))
+                self._gap = False
+            else:
+                self._take(kind, found)
             if len(self._found) > MAX_TOKENS:
                 raise Unread("too many tokens")
         self._found.append(Token("end", ""))
@@ -104,9 +116,6 @@ class _Cutter:
             self._command(text)
         elif kind == "word":
             self._word(text)
-        else:
-            self._depth += (text in _OPENING) - (text in _CLOSING)
-            self._add("sym", text)
 
     def _add(self, kind: str, text: str) -> None:
         self._found.append(Token(kind, text, self._gap))
@@ -182,9 +191,7 @@ class _Cutter:
             self._text_token(content)
 
     def _word(self, word: str) -> None:
-        if len(word) == 1:
-            self._add("let", word)
-        elif word in _PLAIN_NAMES and not self._is_unit(word):
+        if word in _PLAIN_NAMES and not self._is_unit(word):
             self._add("cmd", "\\" + word)
         elif glued := _GLUED.match(word):
             self._add("cmd", "\\" + glued[1])

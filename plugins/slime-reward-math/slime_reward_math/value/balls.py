@@ -6,8 +6,8 @@ The working precision of python-flint belongs to the process, so one lock guards
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from fractions import Fraction
 
 from flint import acb, arb, ctx, fmpq, fmpz
@@ -31,6 +31,23 @@ _LARGEST_EXPONENT = 1 << 40
 """Of two: beyond it a value is called too big."""
 
 
+class Precision(AbstractContextManager["Balls"]):
+    """Sets python-flint's precision, and sets it back."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits, self._before = bits, bits
+        self._held = _lock
+
+    def __enter__(self) -> "Balls":
+        self._held.acquire()
+        self._before, ctx.prec = ctx.prec, self._bits
+        return Balls(self._bits)
+
+    def __exit__(self, *arguments: object) -> None:
+        ctx.prec = self._before
+        self._held.release()
+
+
 class Balls:
     """Complex balls at one precision in bits."""
 
@@ -38,15 +55,9 @@ class Balls:
         self.bits = bits
 
     @staticmethod
-    @contextmanager
-    def precision(bits: int) -> Iterator["Balls"]:
+    def precision(bits: int) -> "Precision":
         """The field at a precision, for as long as the context lasts."""
-        with _lock:
-            before, ctx.prec = ctx.prec, bits
-            try:
-                yield Balls(bits)
-            finally:
-                ctx.prec = before
+        return Precision(bits)
 
     def ball(self, value: Fraction) -> acb:
         return acb(arb(fmpq(value.numerator, value.denominator)))

@@ -1,7 +1,7 @@
 """Which Field there is: fractions alone at precision 0, python-flint's balls where it is installed, else decimals."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from functools import cache
 from typing import NoReturn, cast
@@ -53,17 +53,23 @@ class Fractions:
         raise NeedsBalls
 
 
+class _Always(AbstractContextManager[Field]):
+    """A context without a beginning and an end."""
+
+    def __enter__(self) -> Field:
+        return _FRACTIONS
+
+    def __exit__(self, *arguments: object) -> None:
+        return
+
+
 _FRACTIONS: Field = Fractions()
-
-
-@contextmanager
-def _fractions() -> Iterator[Field]:
-    yield _FRACTIONS
+_ALWAYS = _Always()
 
 
 def field(bits: int) -> AbstractContextManager[Field]:
     """The field at a precision in bits; fractions alone at `EXACT`."""
-    return _fractions() if bits == EXACT else _precision()(bits)
+    return _ALWAYS if bits == EXACT else _precision()(bits)
 
 
 @cache
