@@ -8,6 +8,7 @@ Cheapest first: text, then plain numbers, then trees and exact or rigorous value
 gold answers are read once. Nothing is evaluated as code and no signal is set, so that any thread or process may grade.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -25,6 +26,9 @@ from slime_reward_math.verdict import Grade, Outcome
 
 DEADLINE_S = 1.0
 """Seconds of one verdict; the bounds of the reader and the evaluation keep almost all below 0.01."""
+MIN_WORDS = 3
+"""Words that make an unreadable gold language."""
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 FAULT = "a fault of the grader"
 """How the reason of a verdict begins that this package is to blame for."""
 MEMO = 4_096
@@ -241,9 +245,7 @@ def loose(text: str) -> str:
 
 
 def _mostly_words(text: str) -> bool:
-    bare = plain.unwrapped(text)
-    letters = sum(sign.isalpha() or sign.isspace() for sign in bare)
-    return "\\" not in bare and letters >= 0.8 * len(bare) and " " in bare
+    return len(_WORD.findall(plain.unwrapped(text))) >= MIN_WORDS
 
 
 def forget() -> None:

@@ -92,7 +92,12 @@ def words(text: str) -> str | None:
     if " and " in bare or " or " in bare:
         return None
     low = bare.rstrip(".!").replace("-", " ").casefold().split()
-    return " ".join(each for each in low if each not in ("the", "a", "an")) or None
+    return " ".join(_singular(each) for each in low if each not in ("the", "a", "an")) or None
+
+
+def _singular(word: str) -> str:
+    """A word without the ending of a plural."""
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
 
 
 def choice(text: str) -> str | None:

@@ -10,12 +10,12 @@ from slime_reward_math.grader import forget
 from slime_reward_math.value import fields
 from slime_reward_math.value.decimals import Decimals
 
-KNOWN_MISSES = 8
+KNOWN_MISSES = 12
 """Right answers among the pairs that no rule recognises yet: they keep the figure honest."""
 
 
 def test_the_pairs_are_many() -> None:
-    assert len(pairs()) > 800
+    assert len(pairs()) > 950
     assert sum(not each.expected for each in pairs()) > 100
 
 

@@ -48,6 +48,11 @@ def is_domain(tree: Tree) -> bool:
     )
 
 
+def is_aside(tree: Tree) -> bool:
+    """Whether a clause is no answer but a condition or a domain."""
+    return is_domain(tree) or (isinstance(tree, Node) and tree.head == "given" and len(tree.args) == 1)
+
+
 def spread(tree: Tree) -> list[list[Tree]]:
     """What the plus-minus signs of a tree stand for: all together, and each for itself if there are several."""
     signs = [each for each in walk(tree) if isinstance(each, Node) and each.head in ("pm", "mp")]

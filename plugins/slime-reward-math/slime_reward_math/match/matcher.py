@@ -18,7 +18,7 @@ from slime_reward_math.match.forms import (
     canonical_names,
     element_of,
     infinite,
-    is_domain,
+    is_aside,
     is_node,
     items,
     matrix,
@@ -204,8 +204,8 @@ class Matcher:
         return len(gold) == len(answer) and all(map(self.match, gold, answer))
 
     def _list(self, gold: Tree, answer: Tree) -> bool:
-        left = [each for each in items(gold) if not is_domain(each)]
-        right = [each for each in items(answer) if not is_domain(each)]
+        left = [each for each in items(gold) if not is_aside(each)]
+        right = [each for each in items(answer) if not is_aside(each)]
         if not left or not right:
             return False
         left, right = named_once(left), named_once(right)

@@ -48,6 +48,7 @@ _DELIMITER = re.compile(r"(?<!\\)\\[\[\]()]")
 _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
 _TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
 _PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
+_UNION = re.compile(r"([)\]}])\s*U\s*(?=([(\[{\\]))")
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 
@@ -65,6 +66,8 @@ def clean(text: str) -> str:
     if "<" in text and "</su" in text:
         text = _TAG.sub(lambda tag: ("^{" if tag[1] == "sup" else "_{") + tag[2] + "}", text)
     text = _outer(text)
+    if "U" in text:
+        text = _UNION.sub(r"\1\\cup ", text)
     return _parts(text) if text[:2] in ("(1", "(i", "(a") or text[:8] == "\\text{(i" else text
 
 

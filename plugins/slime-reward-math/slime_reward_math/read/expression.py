@@ -319,8 +319,10 @@ def _combination(base: Tree, exponent: Tree) -> Tree | None:
 
 
 def _times(left: Tree, right: Tree) -> Tree:
-    if isinstance(right, Rel):
+    if isinstance(right, Rel) or (isinstance(right, Node) and right.head == "given"):
         return Node("given", (left, right))
+    if isinstance(right, Words):
+        return Node("unit", (left, right))
     if isinstance(left, Node) and isinstance(right, Node) and left.head == right.head == "deg":
         return Node("+", (left, right))
     if isinstance(left, Node) and left.head == "set" and len(left.args) == 1:
