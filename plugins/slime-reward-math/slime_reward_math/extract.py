@@ -42,6 +42,9 @@ def extract(response: str, phrases: bool = False) -> Extracted:
         response: the model's text.
         phrases: whether `the final answer is ...` near the end will do where there is no box.
     """
+    plain = _plain_box(response)
+    if plain:
+        return Extracted(plain, "the last box")
     start = thought_ends(response)
     if start is None:
         return Extracted(None, "thinking did not end")
@@ -49,6 +52,16 @@ def extract(response: str, phrases: bool = False) -> Extracted:
     if found.text is None and phrases and found.reason == "no box":
         return _phrase(response, start)
     return found
+
+
+def _plain_box(response: str) -> str:
+    """The content of a last box that needs no care, as most do: no thinking, no braces in it, no box before it."""
+    opening = response.rfind("\\boxed{") + 7
+    closing = response.find("}", opening, opening + MAX_ANSWER)
+    if opening < 7 or closing < 0 or "think>" in response or "}" in response[max(0, opening - 7 - MAX_GAP) : opening]:
+        return ""
+    content = response[opening:closing]
+    return "" if "{" in content or "\\" in content or response.find("\\boxed", closing) >= 0 else content.strip()
 
 
 def thought_ends(response: str) -> int | None:

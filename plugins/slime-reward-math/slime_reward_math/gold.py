@@ -32,6 +32,8 @@ def gold_text(label: object) -> str:
 
 
 def _of_text(label: str) -> str:
+    if label.isdecimal():
+        return label
     if BOX in label:
         return extract(label).text or ""
     text = label.strip()

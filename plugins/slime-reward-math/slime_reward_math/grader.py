@@ -60,13 +60,19 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
         phrases: whether `the final answer is ...` will do where there is no box.
         deadline_s: seconds after which the verdict is `timeout`.
     """
-    expected = _gold(gold)
-    if not expected:
+    side = _gold(gold)
+    if side is None:
         return Grade(Outcome.UNDECIDED, "no gold answer")
     found = extract(response, phrases)
     if found.text is None:
-        return Grade(Outcome.WRONG, found.reason, None, expected)
-    return compare(expected, found.text, deadline_s=deadline_s)
+        return Grade(Outcome.WRONG, found.reason, None, side.text)
+    answer = found.text
+    if side.number is not None and answer.isdecimal() and len(answer) <= plain.MAX_NUMBER and answer.isascii():
+        # Half of all answers are integers: they are compared without another word.
+        decided = _by_number(side.number == int(answer), side, answer)
+        if decided is not None:
+            return _grade(*decided, side.text, answer)
+    return compare(side.text, answer, deadline_s=deadline_s)
 
 
 def grade_many(pairs: Iterable[tuple[object, str]], *, deadline_s: float = DEADLINE_S) -> list[Grade]:
@@ -81,11 +87,18 @@ def compare(gold: str, answer: str, *, deadline_s: float = DEADLINE_S) -> Grade:
     return _compare(gold, answer, deadline_s)
 
 
-def _gold(gold: object) -> str:
-    return _gold_of_text(gold) if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED else gold_text(gold)
+def _gold(gold: object) -> Side | None:
+    """The gold answer's side; None if there is no gold answer."""
+    if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED:
+        return _gold_of_text(gold)
+    text = gold_text(gold)
+    return _prepare(text) if text else None
 
 
-_gold_of_text = lru_cache(MEMO)(gold_text)
+@lru_cache(MEMO)
+def _gold_of_text(gold: str) -> Side | None:
+    text = gold_text(gold)
+    return _side(text) if text else None
 
 
 @lru_cache(MEMO)
@@ -143,13 +156,18 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
         return True, "the same text"
     one, two = left.number, right.number
     if one is not None and two is not None:
-        return _by_number(one == two, left, right)
+        return _by_number(one == two, left, right.squeezed)
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
         return True, "the same number with a decimal comma"
     if "." not in left.squeezed and "." not in right.squeezed:
         squares = plain.square(left.squeezed, one), plain.square(right.squeezed, two)
         if None not in squares:
             return squares[0] == squares[1], "the same number" if squares[0] == squares[1] else "another number"
+    listed = plain.numbers(left.clean)
+    if listed is not None and "," in right.clean:
+        others = plain.numbers(right.clean)
+        if others is not None and listed != others:
+            return False, "other numbers"
     if left.number is not None or not plain.may_be_language(left.clean):
         return None
     picked = plain.chosen(right.clean)
@@ -166,13 +184,13 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     return None
 
 
-def _by_number(equal: bool, left: Side, right: Side) -> tuple[bool, str] | None:
+def _by_number(equal: bool, left: Side, right: str) -> tuple[bool, str] | None:
     """Two plain numbers; a comma that may separate leaves the verdict to the trees."""
     if equal:
         return True, "the same number"
-    open_commas = "," in left.squeezed or "," in right.squeezed
+    open_commas = "," in left.squeezed or "," in right
     # One of the two may be the other, rounded: the rule for that looks at trees.
-    rounded = ("." in left.squeezed) != ("." in right.squeezed) and left.number != int(left.number or 0)
+    rounded = ("." in left.squeezed) != ("." in right) and left.number != int(left.number or 0)
     return None if open_commas or rounded else (False, "another number")
 
 

@@ -18,6 +18,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re
 _LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
 _RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
 _SURD = re.compile(r"(-?)(?:(\d*)\\sqrt\{(\d+)\}|\\[dt]?frac\{(\d*)\\sqrt\{(\d+)\}\}\{(\d+)\})", re.ASCII)
+_NUMBERS = re.compile(r"[\d(\[](?:[-\d()\[\]., ]|\\[ ,;])*[\d)\]]", re.ASCII)
+_NUMBER_IN_LIST = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
@@ -59,13 +61,14 @@ def number(text: str) -> Fraction | int | None:
     return Fraction(-above if match[1] else above, below)
 
 
-def square(text: str, value: Fraction | int | None) -> Fraction | int | None:
+def square(text: str, value: Fraction | int | None) -> Fraction | None:
     r"""The square of a plain number or of `a\sqrt{b}` over c, negative for a negative one; None for anything else.
 
     Where two of them differ the answers differ, and nothing need be read.
     """
     if value is not None:
-        return value * abs(value)
+        exact = Fraction(value)
+        return exact * abs(exact)
     match = _SURD.fullmatch(text) if len(text) <= MAX_SURD and "\\sqrt" in text else None
     if match is None:
         return None
@@ -74,6 +77,18 @@ def square(text: str, value: Fraction | int | None) -> Fraction | int | None:
         return None
     found = Fraction(factor * factor * radicand, below * below)
     return -found if match[1] else found
+
+
+def numbers(text: str) -> set[Fraction] | None:
+    """The numbers of an answer that is nothing but plain numbers, commas and brackets; None for anything else.
+
+    Where the sets differ the answers differ, however they are ordered and bracketed.
+    """
+    if len(text) > MAX_NUMBER or _NUMBERS.fullmatch(text) is None:
+        return None
+    if may_group(text) or decimal_comma(text) is not None:
+        return None
+    return {Fraction(each) for each in _NUMBER_IN_LIST.findall(text)}
 
 
 def may_be_language(text: str) -> bool:

@@ -4,6 +4,8 @@ Example:
 
     Node("+", (Sym("x"), Num(Fraction(1))))      # x + 1
     Rel(("<",), (Sym("x"), Num(Fraction(1))))    # x < 1
+
+Nobody changes a tree; they are not frozen because that would triple what it takes to make one.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Num:
     """A rational number, exactly as written."""
 
@@ -24,7 +26,7 @@ class Num:
     """Significant digits as written, for the rounding rules."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sym:
     """A variable or a constant: `x`, `x_1`, `pi`, `e`, `i`, `inf`."""
 
@@ -32,7 +34,7 @@ class Sym:
     """Its name, subscript included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Words:
     """Plain language: a label, an annotation, a unit, or a whole answer in words."""
 
@@ -40,7 +42,7 @@ class Words:
     """Lower case, single spaces, no full stop."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
     """An operation, a function, a bracket or a structure over other trees."""
 
@@ -50,7 +52,7 @@ class Node:
     """What it is made of."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rel:
     """A chain of relations: `a < b <= c` has two operators and three terms."""
 

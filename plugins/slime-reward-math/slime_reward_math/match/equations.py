@@ -180,9 +180,12 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
         left, right = _last(gold), _last(answer)
         # f(w) = x is no definition of f: the gold's variable would be another one in the answer.
         free = set(names.values()) - names.keys()
-        same_names = left is not None and right is not None and not free.intersection(symbols(right))
-        if same_names and left is not None and right is not None and matcher.match(left, rename(right, names)):
-            return True
+        if left is not None and right is not None:
+            if not free.intersection(symbols(right)) and matcher.match(left, rename(right, names)):
+                return True
+            if set(symbols(one)).isdisjoint((*symbols(left), *symbols(right))):
+                # Both say outright what the name is: nothing is left to be found by solving.
+                return False
     if len(gold.terms) == len(answer.terms) == 2:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):
             return True

@@ -5,6 +5,8 @@ Example:
     read(r"x = 1 \text{ or } x = 2")      # Node("or", (Rel(("=",), ...), Rel(("=",), ...)))
 """
 
+import itertools
+
 from slime_reward_math.read.expression import Expressions
 from slime_reward_math.read.names import CONDITIONS, JOINS, RELATIONS
 from slime_reward_math.read.tokens import Grouping, Unread, tokens
@@ -21,6 +23,7 @@ NAMED: dict[str, Tree] = {
     ),
 }
 """Sets that have a name in words."""
+_SEPARATING = frozenset({",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee", "\\\\"})
 _SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
 _CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
 
@@ -49,24 +52,22 @@ class Answers(Expressions):
 
     def listing(self, top: bool = False) -> Tree:
         """Clauses with commas, semicolons, `and` and `or` between them."""
-        groups: list[list[Tree]] = [[]]
+        found: list[Tree] = []
+        cuts: list[int] = []
         head = "list"
         while True:
-            head = self._separators(groups, head)
+            if self.now.text in _SEPARATING or self.now.kind == "text":
+                head = self._separators(head, cuts, len(found))
             if self.now.kind == "end" or (not top and self._closes()):
                 break
-            groups[-1].append(self.clause())
-            if sum(map(len, groups)) > MAX_ITEMS:
+            found.append(self.clause())
+            if len(found) > MAX_ITEMS:
                 raise Unread("a list with too many items")
             if not self._separated(top):
                 break
-        groups = [each for each in groups if each]
-        if len(groups) > 1 and any(len(each) > 1 for each in groups):
-            return Node("list", tuple(_one(each, "list") for each in groups))
-        flat = [each for group in groups for each in group]
-        if not flat:
+        if not found:
             raise Unread("nothing to read")
-        return _one(flat, head)
+        return _grouped(found, cuts) if cuts else _one(found, head)
 
     def _closes(self) -> bool:
         return self.now.text in _CLOSERS or (self.french > 0 and self.at("["))
@@ -75,15 +76,14 @@ class Answers(Expressions):
         token = self.now
         if token.kind == "text":
             return token.text in JOINS
-        if token.text == "\\\\" and top:
-            return True
-        return token.text in (",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee") and (token.text != "&" or top)
+        return token.text in _SEPARATING and (top or token.text not in ("&", "\\\\"))
 
-    def _separators(self, groups: list[list[Tree]], head: str) -> str:
+    def _separators(self, head: str, cuts: list[int], count: int) -> str:
+        """Pass over separators; semicolons are noted among the cuts, words may change the head."""
         while True:
             token = self.now
             if token.text == ";" and token.kind == "sym":
-                groups.append([])
+                cuts.append(count)
             elif token.kind == "text" and token.text in JOINS:
                 word = token.text.removeprefix(", ").split("/")[0]
                 head = word if word in ("and", "or") else head
@@ -206,23 +206,31 @@ class Answers(Expressions):
 
     def relation(self) -> Tree:
         """A chain of relations between sets, ratios and sums."""
-        with self.inside:
-            terms, operators = [self._side()], []
-            while self.now.kind in ("sym", "cmd"):
-                sign = RELATIONS.get(self.now.text)
-                if sign is None and self.at("\\not"):
-                    self.take()
-                    sign = {"=": "!=", "in": "notin"}.get(RELATIONS.get(self.now.text, ""), "not")
-                if sign is None:
-                    break
-                self.take()
-                self.accept(">") if sign == "=" and self.at(">") else None
-                while self.at("=") and sign in ("=", "<", ">"):
-                    self.take()
-                    sign = {"<": "<=", ">": ">="}.get(sign, sign)
-                operators.append(sign)
-                terms.append(self._side())
-            return Rel(tuple(operators), tuple(terms)) if operators else terms[0]
+        first = self._side()
+        sign = self._relation_sign()
+        if not sign:
+            return first
+        terms, operators = [first], []
+        while sign:
+            operators.append(sign)
+            terms.append(self._side())
+            sign = self._relation_sign()
+        return Rel(tuple(operators), tuple(terms))
+
+    def _relation_sign(self) -> str:
+        """The relation at hand, passed over; nothing without one."""
+        if self.now.kind not in ("sym", "cmd"):
+            return ""
+        sign = RELATIONS.get(self.now.text)
+        if sign is None and self.accept("\\not"):
+            sign = {"=": "!=", "in": "notin"}.get(RELATIONS.get(self.now.text, ""), "not")
+        if sign is None:
+            return ""
+        self.take()
+        while self.at("=", ">") and sign in ("=", "<", ">"):
+            if self.take().text == "=":
+                sign = {"<": "<=", ">": ">="}.get(sign, sign)
+        return sign
 
     def _side(self) -> Tree:
         token = self.now
@@ -354,6 +362,15 @@ def _parts(inner: Tree) -> tuple[Tree, ...]:
 
 def _one(items: list[Tree], head: str) -> Tree:
     return items[0] if len(items) == 1 else Node(head, tuple(items))
+
+
+def _grouped(found: list[Tree], cuts: list[int]) -> Tree:
+    """The items cut at semicolons: a list of lists, if some part has several."""
+    places = [0, *cuts, len(found)]
+    groups = [found[start:stop] for start, stop in itertools.pairwise(places) if stop > start]
+    if len(groups) > 1 and any(len(each) > 1 for each in groups):
+        return Node("list", tuple(_one(each, "list") for each in groups))
+    return _one(found, "list")
 
 
 def _unit_text(words: list[str]) -> str:

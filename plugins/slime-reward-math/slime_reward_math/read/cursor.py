@@ -8,7 +8,9 @@ from slime_reward_math.read.tokens import Token, Unread
 MAX_DEPTH = 40
 """Nested brackets, braces and functions; each costs about nine Python frames."""
 MAX_STEPS = 20_000
-"""Tokens passed or searched, so that no text makes the reader go back and forth for long."""
+"""Tokens searched for closing brackets, so that no text makes the reader look far ahead for long."""
+_AHEAD = 10
+"""How far is looked ahead without a search, at most."""
 
 
 class Cursor:
@@ -16,6 +18,9 @@ class Cursor:
 
     def __init__(self, found: list[Token]) -> None:
         self.tokens = [each for each in found if each.text not in SILENT or each.kind != "cmd"]
+        self.last = len(self.tokens) - 1
+        """Where the end is; more ends stand behind it, so that looking ahead needs no bounds."""
+        self.tokens += [self.tokens[-1]] * _AHEAD
         self.place, self.steps = 0, 0
         self.now = self.tokens[0]
         """The token at hand."""
@@ -34,11 +39,10 @@ class Cursor:
 
     def go(self, place: int) -> None:
         """Stand at a place."""
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise Unread("too many steps")
-        self.place = min(place, len(self.tokens) - 1)
-        self.now = self.tokens[self.place]
+        if place > self.last:
+            place = self.last
+        self.place = place
+        self.now = self.tokens[place]
 
     def skip(self, count: int) -> None:
         """Pass over that many tokens."""
@@ -46,8 +50,7 @@ class Cursor:
 
     def ahead(self, count: int = 1) -> Token:
         """The token that many places on; `end` beyond the last."""
-        place = self.place + count
-        return self.tokens[place] if place < len(self.tokens) else self.tokens[-1]
+        return self.tokens[self.place + count]
 
     def take(self) -> Token:
         """The token at hand, passed over."""
@@ -81,10 +84,15 @@ class Cursor:
             if token.kind == "sym" or token.kind == "cmd":
                 depth += (token.text == opening) - (token.text == closing)
                 if depth == 0:
-                    self.steps += place - self.place
+                    self._searched(place - self.place)
                     return place
-        self.steps += len(self.tokens) - self.place
+        self._searched(len(self.tokens) - self.place)
         raise Unread("a bracket that is not closed")
+
+    def _searched(self, count: int) -> None:
+        self.steps += count
+        if self.steps > MAX_STEPS:
+            raise Unread("too many steps")
 
 
 class _Level:

@@ -132,8 +132,7 @@ class Expressions(Atoms):
         if self.is_function():
             with self.inside:
                 return self._function()
-        with self.inside:
-            return self.powered(self.atom())
+        return self.powered(self.atom())
 
     def powered(self, base: Tree) -> Tree:
         """An atom with its exponents, factorials, percent and degree signs."""

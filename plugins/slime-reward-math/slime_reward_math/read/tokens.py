@@ -33,6 +33,10 @@ class Token(NamedTuple):
     """Whether a visible gap stood before it."""
 
 
+_new = tuple.__new__
+"""Makes a token without the call that a NamedTuple's own constructor is."""
+
+
 class Grouping(enum.Enum):
     """Where a comma before three digits groups digits; elsewhere it separates."""
 
@@ -94,10 +98,10 @@ class _Cutter:
             if kind == "sym":
                 if found in _BRACKETS:
                     self._depth += (found in _OPENING) - (found in _CLOSING)
-                self._found.append(Token("sym", found, self._gap))
+                self._found.append(_new(Token, ("sym", found, self._gap)))
                 self._gap = False
             elif kind == "word" and len(found) == 1:
-                self._found.append(Token("let", found, self._gap))
+                self._found.append(_new(Token, ("let", found, self._gap)))
                 self._gap = False
             else:
                 self._take(kind, found)
@@ -118,7 +122,7 @@ class _Cutter:
             self._word(text)
 
     def _add(self, kind: str, text: str) -> None:
-        self._found.append(Token(kind, text, self._gap))
+        self._found.append(_new(Token, (kind, text, self._gap)))
         self._gap = self._space = False
 
     def _number(self, text: str) -> None:
