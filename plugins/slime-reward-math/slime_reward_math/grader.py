@@ -232,8 +232,8 @@ def _pairs(left: Side, right: Side) -> Iterator[tuple[Tree | Unread, Tree | Unre
 def _readings(text: str) -> list[tuple[str, Grouping]]:
     """The ways to read a text's commas; one, if no comma can group digits."""
     ways = [(text, each) for each in (_READINGS if plain.may_group(text) else _READINGS[:1])]
-    decimal = plain.decimal_comma(text)
-    return ways if decimal is None else [*ways, (decimal, Grouping.OUTSIDE)]
+    others = (plain.decimal_comma(text), plain.after_choice(text))
+    return ways + [(other, Grouping.OUTSIDE) for other in others if other is not None]
 
 
 def _unread_or_wrong(

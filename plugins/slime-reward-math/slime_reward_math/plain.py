@@ -23,6 +23,7 @@ _NUMBER_IN_LIST = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
+_LETTERED = re.compile(r"[\(\[]?[A-J][.)\]]\s+(\S.*)", re.DOTALL)
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
 MAX_SURD = 80
@@ -130,6 +131,12 @@ def chosen(text: str) -> str | None:
 def may_group(text: str) -> bool:
     """Whether some comma may group digits or separate numbers."""
     return "," in text and _GROUPED.search(text) is not None
+
+
+def after_choice(text: str) -> str | None:
+    """`x = 42` of `C. x = 42`; None where no choice opens the text or nothing follows it."""
+    match = _LETTERED.fullmatch(text)
+    return match[1] if match else None
 
 
 def decimal_comma(text: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from slime_reward_math.match.forms import ROUND, is_label, minus, negative
 from slime_reward_math.read.names import FLIPPED
-from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, number, rebuild, rename, symbols
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, number, rebuild, rename, symbols, walk
 from slime_reward_math.value.approximate import approximate
 from slime_reward_math.value.same import Unknown, same
 
@@ -64,8 +64,12 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
 
 
 def _is_combination(tree: Tree) -> bool:
-    """Whether the left side combines several unknowns, as `a + b` does: `2x = 10` would have to be solved first."""
-    return len(symbols(tree)) > 1 and not (isinstance(tree, Node) and tree.head == "neg")
+    """Whether the left side combines several unknowns, as `a + b` does: `2x = 10` would have to be solved first.
+
+    Nothing but sums and products: `x^2 + y^2 = 1` is a curve, and not the answer 1.
+    """
+    heads = {each.head for each in walk(tree) if isinstance(each, Node)}
+    return len(symbols(tree)) > 1 and heads <= {"+", "*", "neg"} and not (isinstance(tree, Node) and tree.head == "neg")
 
 
 def _flipped(terms: list[Tree]) -> Tree | None:

@@ -44,6 +44,7 @@ from slime_reward_math.match.quantities import close, degrees_of, percent_of, qu
 from slime_reward_math.match.regions import is_set_like, region_names, regions
 from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head, number
 from slime_reward_math.value.same import Unknown, same
+from slime_reward_math.value.units import measure
 
 MAX_COMPARISONS = 300
 """Of values in one verdict."""
@@ -148,6 +149,10 @@ class Matcher:
                 return False
             scaled = right.value if factor == 1 else Node("*", (Num(factor), right.value))
             return self.match(left.value, scaled)
+        angle = is_node(left.value, ("deg",)) or is_node(right.value, ("deg",))
+        if angle and measure(left.unit or right.unit) is not None:
+            # Degrees are a unit too, and no minutes of time.
+            return False
         return self.match(left.value, right.value)
 
     def _percent(self, gold: Tree, answer: Tree) -> bool:

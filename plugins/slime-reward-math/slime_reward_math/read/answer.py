@@ -70,7 +70,10 @@ class Answers(Expressions):
         return _grouped(found, cuts) if cuts else _one(found, head)
 
     def _closes(self) -> bool:
-        return self.now.text in _CLOSERS or (self.french > 0 and self.at("["))
+        text = self.now.text
+        if text == "|" and not self.bars and not self.in_set:
+            return False
+        return text in _CLOSERS or (self.french > 0 and self.at("["))
 
     def _separated(self, top: bool) -> bool:
         token = self.now
@@ -289,6 +292,8 @@ class Answers(Expressions):
             return self._braces()
         if opening == "\\langle":
             return Node("()", self.items("\\rangle"))
+        if self.now.kind == "text" and self.now.text in JOINS:
+            raise Unread("a bracket that opens with a joining word")
         if opening == "(" and self.at(")"):
             self.take()
             return Node("()", ())

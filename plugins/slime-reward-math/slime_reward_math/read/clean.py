@@ -104,6 +104,9 @@ def _latex(text: str) -> str:
     if "\\\\" in text and ("\\begin" not in text or "\\\\begin" in text):
         # A text that was escaped twice: `\\frac` for `\frac`, four backslashes for a row's end.
         text = _ESCAPED.sub(r"\\", text) if "\\\\\\\\" not in text else text.replace("\\\\", "\\")
+    if "\\rac{" in text:
+        # What is left of \frac where \f was taken for a form feed.
+        text = text.replace("\\rac{", "\\frac{")
     if "\x0c" in text:
         text = _FORM_FEED.sub(r"\\f", text)
     if "\\right." in text:

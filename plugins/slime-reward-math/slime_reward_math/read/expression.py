@@ -184,6 +184,11 @@ class Expressions(Atoms):
         if self.at("{") and self.ahead().text in ("\\circ", "\\degree") and self.ahead(2).text == "}":
             self.skip(3)
             return self._degrees(base)
+        if self.at("{") and self.ahead().text in ("+", "-", "*") and self.ahead(2).text == "}":
+            self.skip(3)
+            return Node("^", (base, Sym(self.ahead(-2).text)))
+        if self.at("+", "-", "*") and self.ahead().text in ("}", ")", ""):
+            return Node("^", (base, Sym(self.take().text)))
         if self.at("\\prime"):
             return self._primed(base)
         if self.at("{") and self.ahead().text == "\\prime":

@@ -183,6 +183,10 @@ class _Cutter:
             self._gap = True
         elif len(name) == 1 and name.isalpha():
             self._add("up", name)
+        elif content.isalpha() and content.isupper() and 1 < len(content) < 5 and content not in ("AM", "PM", "DNE"):
+            # The name of a segment or an angle.
+            for letter in content:
+                self._add("let", letter)
         elif self._is_unit(name):
             self._text_token(name)
         elif name in FUNCTIONS or (upright and name in CONSTANTS):

@@ -25,6 +25,8 @@ COUNTS = frozenset({"n", "m", "k", "N", "M", "K", "j", "ell", "l"})
 """Letters that take integers."""
 _SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
 _JUMPS = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "max", "min", "sgn", "factorial", "binom", "sum", "prod"})
+_WHOLE_ONLY = frozenset({"mod", "gcd", "lcm", "sum", "prod"})
+"""Where every variable takes integers."""
 _BRANCHES = frozenset({"root", "^", "abs", "log"})
 _WHOLE = (7, 12, 29, 5, 102, 3, 18, 64, 11, 40, 9)
 _PARTS = tuple(
@@ -92,7 +94,7 @@ class _Pair:
         """Whether no point tells the two apart and enough points show them the same."""
         needed = 6 if heads & _JUMPS or COUNTS.intersection(names) else 3
         agreed = 0
-        for point in _positive(names):
+        for point in _positive(names, whole=not heads.isdisjoint(_WHOLE_ONLY)):
             found = self.at(point)
             if found is At.DIFFERENT:
                 return False
@@ -173,10 +175,12 @@ class _Pair:
 _SHOWN = {Order.SAME: At.SAME, Order.DIFFERENT: At.DIFFERENT, None: At.OUTSIDE}
 
 
-def _positive(names: list[str]) -> Iterator[dict[str, Fraction]]:
+def _positive(names: list[str], whole: bool = False) -> Iterator[dict[str, Fraction]]:
     for index in range(11):
         yield {
-            name: Fraction(_WHOLE[(index + 3 * place) % 11]) if name in COUNTS else _PARTS[(index + 5 * place) % 13]
+            name: Fraction(_WHOLE[(index + 3 * place) % 11])
+            if whole or name in COUNTS
+            else _PARTS[(index + 5 * place) % 13]
             for place, name in enumerate(names)
         }
 
