@@ -15,6 +15,8 @@ START_OF_THOUGHT = "<think>"
 BOX, FRAMED = "\\boxed", "\\fbox"
 MAX_ANSWER = 10_000
 """Characters; a longer box is no answer, and is not read to its end."""
+MAX_NESTING = 100
+"""Braces within braces; no answer has as many."""
 MAX_BOXES = 20
 """Boxes in a row that are read as one list."""
 MAX_GAP = 60
@@ -22,6 +24,7 @@ MAX_GAP = 60
 TAIL = 2_000
 """Characters at the end that are searched for a phrase like `the final answer is`."""
 _JOINTS = ("\\text", "\\quad", "\\qquad", "\\mathrm", "and", "or", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ", "&")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MARK = re.compile(r"(?i)\banswer(?: is)?(?:\*\*)?\s?[:：](?:\*\*)?[ \t]*\n?([^\n]{1,2000})")
 _PHRASES = ("final answer is", "final answer:", "the answer is", "answer is", "answer:")
 
@@ -126,25 +129,18 @@ def _content(response: str, place: int) -> tuple[str | None, int]:
 
 def _closing_brace(text: str) -> int | None:
     r"""Where the brace that opens `text` is closed; `\{` and `\}` are characters, not braces."""
-    depth, place = 0, 0
-    while True:
-        opening, closing = text.find("{", place), text.find("}", place)
-        if closing < 0:
-            return None
-        place = opening if 0 <= opening < closing else closing
-        if not _escaped(text, place):
-            depth += 1 if place == opening else -1
+    depth = 0
+    for match in _BRACE.finditer(text):
+        sign = match[0]
+        if sign == "{":
+            depth += 1
+            if depth > MAX_NESTING:
+                return None
+        elif sign == "}":
+            depth -= 1
             if depth == 0:
-                return place
-        place += 1
-
-
-def _escaped(text: str, place: int) -> bool:
-    """Whether an odd number of backslashes stands before a place."""
-    count = 0
-    while count < place and text[place - 1 - count] == "\\":
-        count += 1
-    return count % 2 == 1
+                return match.start()
+    return None
 
 
 def last_marked(response: str) -> Extracted:

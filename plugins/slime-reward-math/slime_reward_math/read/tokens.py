@@ -199,6 +199,8 @@ class _Cutter:
             self._text_token(content)
 
     def _word(self, word: str) -> None:
+        if len(word) > MAX_TOKENS:
+            raise Unread("too many tokens")
         if word in _PLAIN_NAMES and not self._is_unit(word):
             self._add("cmd", "\\" + word)
         elif glued := _GLUED.match(word):

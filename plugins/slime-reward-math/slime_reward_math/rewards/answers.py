@@ -17,6 +17,7 @@ from slime_reward_math.extract import Extracted, extract, last_marked, thought_e
 from slime_reward_math.gold import gold_text
 from slime_reward_math.grader import DEADLINE_S, compare
 from slime_reward_math.rewards.verdicts import NO_GOLD, golds, verdict_of
+from slime_reward_math.value.fields import warm_up
 from slime_reward_math.verdict import Grade, Outcome
 
 RESPONSE_MARKER = "###Response"
@@ -42,6 +43,8 @@ class Answers:
 
     def __init__(self, settings: MathSettings, find: Finder, strict: slime.Strict, wrong: float = 0.0) -> None:
         self._settings, self._find, self._strict, self._wrong = settings, find, strict, wrong
+        # Here, before anything runs: on the event loop everybody would wait for the import.
+        warm_up()
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Grade a sample; on the event loop, because a verdict takes 0.1 ms and never more than its bounds allow."""

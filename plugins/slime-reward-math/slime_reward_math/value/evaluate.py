@@ -22,7 +22,7 @@ MAX_FACTORIAL = 2_500
 """Largest n whose n! is computed exactly (24,800 bits)."""
 MAX_TERMS = 200
 """Of a sum or product that is written with a sign."""
-MAX_NODES = 4_000
+MAX_NODES = 2_500
 """Evaluated for one value."""
 ONE = Fraction(1)
 

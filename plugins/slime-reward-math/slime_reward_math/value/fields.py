@@ -72,6 +72,11 @@ def field(bits: int) -> AbstractContextManager[Field]:
     return _ALWAYS if bits == EXACT else _precision()(bits)
 
 
+def warm_up() -> None:
+    """Import what balls need now, so that no verdict waits for it."""
+    _precision()
+
+
 @cache
 def _precision() -> Callable[[int], AbstractContextManager[Field]]:
     """python-flint is imported on first use, because that takes 0.1 s; whether it is there is asked once."""
