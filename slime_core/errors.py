@@ -79,7 +79,7 @@ LONGEST_TEXT = 2_000
 def said_by(error: BaseException) -> str:
     """The text of a plugin's error, shortened, even of one that cannot say it."""
     try:
-        return _shortened(str(error))
+        return shortened(str(error))
     except BaseException as worse:
         return f"(its text cannot be read: {type(worse).__name__})"
 
@@ -94,9 +94,10 @@ def lines_of(error: BaseException | None) -> str:
     trace = error.__traceback__ if error is not None else None
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("slime_core."):
         trace = trace.tb_next
-    return f"\n{_shortened(''.join(traceback.format_tb(trace)).rstrip())}" if trace is not None else ""
+    return f"\n{shortened(''.join(traceback.format_tb(trace)).rstrip())}" if trace is not None else ""
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """A text of a plugin's, of a length that a log can bear."""
     half = LONGEST_TEXT // 2
     return text if len(text) <= LONGEST_TEXT else f"{text[:half]} [...] {text[-half:]}"

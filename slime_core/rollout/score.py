@@ -16,7 +16,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from slime_core.catalog.checks import check_verdict, check_verdicts
-from slime_core.errors import ContractError, said_by
+from slime_core.errors import ContractError, said_by, shortened
 from slime_core.isolation import StartError
 from slime_core.roles import RewardContext
 from slime_core.rollout.policy import GroupRewardUse, RewardUse
@@ -26,6 +26,8 @@ from slime_core.score import Score, Unscored, Verdict
 
 AnswerT = TypeVar("AnswerT")
 _CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
+LONGEST_REASON = 200
+"""Characters of a reason, which becomes the name of a metric."""
 ATTEMPTS = 2
 """Calls that a retryable failure is worth."""
 
@@ -78,6 +80,8 @@ class Hearing:
     def add(self, metric: str, use: RewardUse | GroupRewardUse, answer: Verdict | Failure) -> None:
         """Enter one answer: `NotApplicable` adds nothing, and what fails or is Unscored with a weight costs the sum."""
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
+        if isinstance(verdict, Unscored):  # it goes into every row, name and transcript that tells of the sample
+            verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
         self.verdicts[f"{metric}/{use.name}"] = verdict
         if isinstance(verdict, Score):
             self._total += use.weight * verdict.value

@@ -59,6 +59,10 @@ async def cancel_its_task(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(1.0)
 
 
+async def at_length(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Unscored("x" * (8 << 20))
+
+
 async def bare_number(sample: Sample, ctx: RewardContext) -> float:
     return 1.0
 
@@ -185,6 +189,7 @@ def test_a_generator_may_score_by_itself(make_bench: Make, use: Make) -> None:
         (cancel_itself, "r_cancelled"),
         (cancel_its_task, "r_cancelled"),
         (bare_number, "r_contract"),
+        (at_length, "r_contract"),
         (abstain, "no_reward_applies"),
     ],
 )
@@ -200,6 +205,17 @@ def test_a_failing_reward_costs_its_sample_alone(make_bench: Make, use: Make, re
 
 def test_a_reward_that_minds_its_own_time_is_left_alone(make_bench: Make, use: Make) -> None:
     assert only_sample(make_bench(rewards=[use(swallow)], n=1)).reward == 0.25
+
+
+def test_a_long_reason_is_cut_where_it_is_heard(make_bench: Make, use: Make, caplog: pytest.LogCaptureFixture) -> None:
+    async def quotes(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Unscored("y" * 100_000, detail="z" * 100_000)
+
+    bench = make_bench(rewards=[use(quotes)], max_error_rate=1.0)
+    with caplog.at_level(logging.WARNING), pytest.raises(RolloutError) as raised:
+        asyncio.run(bench.scheduler.collect(0, 1))
+    assert len(str(raised.value)) < 5_000
+    assert len(caplog.text) < 5_000
 
 
 @pytest.mark.parametrize(("retryable", "calls"), [(True, 2), (False, 1)])
