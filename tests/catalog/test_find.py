@@ -328,4 +328,4 @@ def test_what_does_not_fit_is_refused_before_it_is_used(
 
 
 def test_settings_of_a_choice_without_any_refuse_every_key(catalog: Catalog) -> None:
-    assert catalog.find("reward", "math").spec.settings is Settings
+    assert catalog.find("generator", "single_turn").spec.settings is Settings
