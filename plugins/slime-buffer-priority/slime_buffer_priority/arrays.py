@@ -17,6 +17,8 @@ Floats: TypeAlias = NDArray[np.float64]
 """Masses, keys, points, times: [n]."""
 Bools: TypeAlias = NDArray[np.bool_]
 """Which of some: [n]."""
+Groups: TypeAlias = NDArray[np.object_]
+"""Groups by place, where there is one: [n]. Taking some of them is four times as fast as from a list."""
 
 
 def grown(array: NDArray[np.generic], size: int) -> NDArray[np.generic]:

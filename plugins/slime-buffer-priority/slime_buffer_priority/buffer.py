@@ -9,7 +9,7 @@ Example:
     buffer.evict(following)                     # {id: "stale"}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.random import Generator, Philox
 from slime_buffer_priority.arrays import Bools, Floats, Ints
 from slime_buffer_priority.fifo import FifoShelf
 from slime_buffer_priority.keepers import make_keeper
-from slime_buffer_priority.notes import write_note
+from slime_buffer_priority.notes import write_notes
 from slime_buffer_priority.proportional import ProportionalShelf
 from slime_buffer_priority.quotas import Quotas
 from slime_buffer_priority.ranked import RankShelf
@@ -46,16 +46,20 @@ class PriorityBuffer:
         self._advantage_weight = settings.scores.get(ScoreName.ADVANTAGE, 0.0)
         self._quotas = Quotas(settings.quotas)
         self._store = Store()
-        self._shelves = [_shelf(settings) for _ in range(len(settings.quotas) + 1)]
+        self._shelves = [_shelf(settings, self._store) for _ in range(len(settings.quotas) + 1)]
         self._keeper = make_keeper(settings.keep)
         self._gone: dict[GroupId, str] = {}
         self._draws = self._evictions = self._version = 0
         self._highest = 1.0
+        self._drawn: tuple[Sequence[Group], Ints] = ((), np.zeros(0, np.int64))
 
     def add(self, groups: Sequence[Group]) -> None:
         """Take finished groups in, with the highest advantage so far: each is to be seen once, soon."""
         places = self._store.add(map(self._entry, groups), float(self._advantage_keys(np.array([self._highest]))[0]))
-        self._put(places)
+        keys = self._store.keys.take(places)
+        for shelf, among in self._by_shelf(places):
+            shelf.put(places[among], keys[among])
+        self._keeper.put(places, keys)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Hand out groups by their law, none that is stale; each is weighed, and counts one use more."""
@@ -69,9 +73,9 @@ class PriorityBuffer:
         uses = self._store.uses[places] + 1
         self._store.uses[places] = uses
         groups = self._store.at(places)
-        for group, use, weight in zip(groups, uses.tolist(), weights, strict=True):
-            write_note(group, use, weight)
+        write_notes(groups, uses)
         self._remove(places[uses >= self._settings.max_uses])
+        self._drawn = (groups, np.where(uses < self._settings.max_uses, places, -1))
         return Draw(groups, weights)
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
@@ -80,16 +84,19 @@ class PriorityBuffer:
         Raises:
             ValueError: one is not finite, or below 0.
         """
-        known = self._store.places
-        held = [(known[group_id], score) for group_id, score in scores.items() if group_id in known]
-        if not held or not self._advantage_weight:
+        if not self._advantage_weight:
             return
-        places, advantages = np.array([place for place, _ in held], np.int64), np.array([score for _, score in held])
+        advantages = np.fromiter(scores.values(), np.float64, len(scores))
+        places = self._places_of(scores)
+        places, advantages = places[places >= 0], advantages[places >= 0]
         if not (np.isfinite(advantages) & (advantages >= 0)).all():
-            raise ValueError(f"mean absolute advantages are finite, 0 or more; found {float(advantages.min())}")
-        self._highest = max(self._highest, float(advantages.max()))
-        self._store.keys[places] = self._store.fixed[places] + self._advantage_keys(advantages)
-        self._put(places)
+            raise ValueError(f"mean absolute advantages are finite, 0 or more; found {advantages.min()}")
+        self._highest = max(self._highest, float(advantages.max(initial=0.0)))
+        keys = self._store.fixed.take(places) + self._advantage_keys(advantages)
+        self._store.keys[places] = keys
+        for shelf, among in self._by_shelf(places):
+            shelf.change(places[among], keys[among])
+        self._keeper.change(places, keys)
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Remove what is too old for the context, and what is beyond the capacity."""
@@ -147,6 +154,21 @@ class PriorityBuffer:
         fixed = fixed_key(group, self._settings, draws=self._draws, version=version)
         return Entry(group, fixed, version, self._quotas.of(group.id.source))
 
+    def _places_of(self, ids: Iterable[GroupId]) -> Ints:
+        """Places of groups, -1 of those that are no longer held: [n].
+
+        The last draw, in its order or another, is tried first: a look into the table of a million costs 1 us a group.
+        """
+        groups, places = self._drawn
+        drawn, wanted = [group.id for group in groups], list(ids)
+        if drawn == wanted:
+            return places
+        table = dict(zip(drawn, places.tolist(), strict=True))
+        found = list(map(table.get, wanted))
+        if None in found:
+            found = [self._store.places.get(group_id, -1) for group_id in wanted]
+        return np.array(found, np.int64)
+
     def _advantage_keys(self, advantages: Floats) -> Floats:
         return self._advantage_weight * np.log2(advantages + self._settings.epsilon)
 
@@ -165,15 +187,10 @@ class PriorityBuffer:
             stale = self._store.older_than(ctx.weight_version - self._settings.max_staleness)
             self._gone |= {group.id: STALE for group in self._remove(stale)}
 
-    def _put(self, places: Ints) -> None:
-        keys = self._store.keys[places]
-        for shelf, among in self._by_shelf(places):
-            shelf.put(places[among], keys[among])
-        self._keeper.put(places, keys)
-
     def _remove(self, places: Ints) -> list[Group]:
         if not len(places):
             return []
+        self._drawn = ((), np.zeros(0, np.int64))
         for shelf, among in self._by_shelf(places):
             shelf.remove(places[among])
         self._keeper.remove(places)
@@ -189,10 +206,10 @@ class PriorityBuffer:
         return Generator(Philox(key=derive_seed(self._seed, "slime-buffer-priority", purpose, number)))
 
 
-def _shelf(settings: PrioritySettings) -> Shelf:
+def _shelf(settings: PrioritySettings, store: Store) -> Shelf:
     match settings.order:
         case Order.PROPORTIONAL:
-            return ProportionalShelf(settings.alpha)
+            return ProportionalShelf(settings.alpha, lambda places: store.keys.take(places))
         case Order.RANK:
             return RankShelf(settings.alpha)
         case Order.FIFO:

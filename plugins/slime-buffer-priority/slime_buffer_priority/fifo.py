@@ -27,8 +27,11 @@ class FifoShelf:
         self._queue = Queue()
 
     def put(self, places: Ints, keys: Floats) -> None:
-        """Take places in; those that are held stay where they are."""
+        """Take places in."""
         self._queue.append(places)
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """Nothing changes."""
 
     def remove(self, places: Ints) -> None:
         """Forget places."""

@@ -25,7 +25,11 @@ class Keeper(Protocol):
     """What is held, as far as giving up goes."""
 
     def put(self, places: Ints, keys: Floats) -> None:
-        """Take places in, or give them new keys: [n] each."""
+        """Take places in: [n] each."""
+        ...
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """They have new keys: [n] each."""
         ...
 
     def remove(self, places: Ints) -> None:
@@ -66,6 +70,9 @@ class Newest:
         """Take places in."""
         self._queue.append(places)
 
+    def change(self, places: Ints, keys: Floats) -> None:
+        """No matter."""
+
     def remove(self, places: Ints) -> None:
         """They left."""
         self._queue.remove(places)
@@ -93,7 +100,11 @@ class Highest:
         self._index = RankIndex()
 
     def put(self, places: Ints, keys: Floats) -> None:
-        """Take places in, or give them new keys."""
+        """Take places in."""
+        self._index.put(places, keys)
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """Their ranks change."""
         self._index.put(places, keys)
 
     def remove(self, places: Ints) -> None:
@@ -130,7 +141,10 @@ class Reservoir:
 
     def put(self, places: Ints, keys: Floats) -> None:
         """Take places in; they wait for the next `surplus`."""
-        self._waiting.append(np.array([each for each in places.tolist() if each not in self._seat_of], np.int64))
+        self._waiting.append(places)
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """No matter."""
 
     def remove(self, places: Ints) -> None:
         """They left."""

@@ -38,6 +38,6 @@ def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
     yield BatchTransformSpec(
         "replay",
         ReplayColumns,
-        summary="Columns replay_count and replay_weight: which use of its group a sample is, and its weight",
+        summary="A column replay_count: the how-manieth use of its group this is",
         columns=COLUMNS,
     )

@@ -2,18 +2,18 @@
 
 Example:
 
-    shelf = ProportionalShelf(alpha=0.6)
-    shelf.put(np.array([0, 1]), np.array([0.0, 3.0]))        # priorities 1 and 8
+    shelf = ProportionalShelf(alpha=0.6, keys_at=keys.take)
+    shelf.put(np.array([0, 1]), keys)                        # keys 0.0 and 3.0 are priorities 1 and 8
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
 from numpy.random import Generator
 
-from slime_buffer_priority.arrays import Floats, Ints, grown
-from slime_buffer_priority.race import Race
+from slime_buffer_priority.arrays import Floats, Ints
+from slime_buffer_priority.race import draw
 from slime_buffer_priority.shelf import weights_of
 from slime_buffer_priority.tree import SumTree
 from slime_core.sample import Json
@@ -29,25 +29,26 @@ class ProportionalShelf:
     Masses stay within 2 ** -500 and 2 ** 500: what lies below counts as much as 2 ** -500.
     """
 
-    def __init__(self, alpha: float) -> None:
-        """Hold nothing."""
+    def __init__(self, alpha: float, keys_at: Callable[[Ints], Floats]) -> None:
+        """Hold nothing; `keys_at` tells the keys of places, once they were put."""
         self._alpha = alpha
+        self._keys_at = keys_at
         self._tree = SumTree(1)
-        self._keys: Floats = np.zeros(1)
         self._base = 0.0
         self._count = 0
-        self._race = Race()
 
     def put(self, places: Ints, keys: Floats) -> None:
-        """Take places in, or give them new keys."""
-        if not len(places):
-            return
-        self._reach(int(places.max()) + 1)
-        self._count += len(places) - int(np.count_nonzero(self._tree.masses(places)))
-        self._keys[places] = keys
+        """Take places in."""
+        if len(places):
+            self._reach(int(places.max()) + 1)
+            self._count += len(places)
+            self.change(places, keys)
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """Give places new keys."""
         masses = self._mass(keys)
         self._tree.put(places, masses)
-        if masses.max() > _HIGH:
+        if masses.max(initial=0.0) > _HIGH:
             self._rebase()
 
     def remove(self, places: Ints) -> None:
@@ -59,7 +60,7 @@ class ProportionalShelf:
         """Distinct places, one after another by mass, and their weights."""
         if self._count and self._tree.total < _LOW:
             self._rebase()
-        drawn = self._race.draw(self, want, random)
+        drawn = draw(self, want, random)
         return drawn.places, weights_of(drawn, max(1, self._count))
 
     def state(self) -> dict[str, Json]:
@@ -71,7 +72,6 @@ class ProportionalShelf:
         self._base = cast(float, state["base"])
         self._tree, self._count = SumTree(1), 0
         self._reach(cast(int, state["size"]))
-        self._keys[places] = keys
         self._count = len(places)
         self._tree.put(places, self._mass(keys))
 
@@ -111,12 +111,12 @@ class ProportionalShelf:
 
     def _rebase(self) -> None:
         places = self.everything()
-        self._base = float(self._keys[places].max())
-        self._tree.put(places, self._mass(self._keys[places]))
+        keys = self._keys_at(places)
+        self._base = float(keys.max())
+        self._tree.put(places, self._mass(keys))
 
     def _reach(self, size: int) -> None:
-        if size <= self._tree.size and len(self._keys) == self._tree.size:
-            return
-        tree = SumTree(max(size, self._tree.size))
-        tree.put_all(self._tree.every_mass())
-        self._tree, self._keys = tree, cast(Floats, grown(self._keys[: tree.size], tree.size))
+        if size > self._tree.size:
+            tree = SumTree(size)
+            tree.put_all(self._tree.every_mass())
+            self._tree = tree

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from slime_buffer_priority.arrays import Floats, Ints
-from slime_buffer_priority.race import Drawn, Race
+from slime_buffer_priority.race import Drawn, draw
 from slime_buffer_priority.ranks import RankIndex
 from slime_buffer_priority.shelf import weights_of
 from slime_core.sample import Json
@@ -27,10 +27,13 @@ class RankShelf:
         self._alpha = alpha
         self._index = RankIndex()
         self._ends: Floats = np.ones(1)
-        self._race = Race()
 
     def put(self, places: Ints, keys: Floats) -> None:
-        """Take places in, or give them new keys."""
+        """Take places in."""
+        self._index.put(places, keys)
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """Give places new keys."""
         self._index.put(places, keys)
 
     def remove(self, places: Ints) -> None:
@@ -41,7 +44,7 @@ class RankShelf:
         """Distinct places, one after another by rank, and their weights."""
         while len(self._ends) < len(self._index):
             self._ends = self.masses(np.arange(2 * len(self._ends))).cumsum()
-        drawn = self._race.draw(self, want, random)
+        drawn = draw(self, want, random)
         places = Drawn(self._index.at(drawn.places), drawn.chances)
         return places.places, weights_of(places, max(1, self.count))
 

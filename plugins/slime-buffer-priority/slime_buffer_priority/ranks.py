@@ -11,10 +11,11 @@ Example:
 """
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 
-from slime_buffer_priority.arrays import Floats, Ints
+from slime_buffer_priority.arrays import Floats, Ints, grown
 from slime_buffer_priority.tree import SumTree
 
 _BUCKETS, _PER_OCTAVE, _HEADROOM = 65_536, 1_024, 16_384
@@ -29,9 +30,10 @@ class RankIndex:
         """Key of the bucket that has 16 factors of two above it; the highest key, when the last one did not fit."""
         self._rows: dict[int, list[int]] = {}
         self._counts = SumTree(_BUCKETS)
-        self._code: dict[int, int] = {}
-        self._position: dict[int, int] = {}
-        self._key: dict[int, float] = {}
+        self._codes: Ints = np.zeros(0, np.int64)
+        self._keys: Floats = np.zeros(0)
+        self._position: list[int] = []
+        self._held = 0
 
     def put(self, places: Ints, keys: Floats) -> None:
         """Take places in, or give them new keys: [n] each, no place twice."""
@@ -39,28 +41,30 @@ class RankIndex:
             return
         if float(keys.max()) > self.base + (_HEADROOM - 1) / _PER_OCTAVE:
             self._rebase(float(keys.max()))
-        codes = self._codes(keys)
-        moved = list(zip(places.tolist(), codes.tolist(), keys.tolist(), strict=True))
-        touched = set()
-        for place, code, key in moved:
-            old = self._code.get(place)
-            if old != code:
-                if old is not None:
-                    self._take(place)
-                    touched.add(old)
-                self._append(place, code)
-                touched.add(code)
-            self._key[place] = key
-        self._count(touched)
+        self._reach(int(places.max()) + 1)
+        self._keys[places] = keys
+        codes, old = self._code_of(keys), self._codes.take(places)
+        moves = codes != old
+        codes, old, places = codes[moves], old[moves], places[moves]
+        self._leave(places[old >= 0], old[old >= 0])
+        self._held += int(np.count_nonzero(old < 0))
+        self._codes[places] = codes
+        rows, position = self._rows, self._position
+        for place, code in zip(places.tolist(), codes.tolist(), strict=True):
+            row = rows.get(code)
+            if row is None:
+                row = rows[code] = []
+            position[place] = len(row)
+            row.append(place)
+        self._count(np.concatenate((codes, old[old >= 0])))
 
     def remove(self, places: Ints) -> None:
         """Forget places: [n]."""
-        touched = set()
-        for place in places.tolist():
-            touched.add(self._code[place])
-            self._take(place)
-            del self._key[place]
-        self._count(touched)
+        codes = self._codes.take(places)
+        self._leave(places, codes)
+        self._codes[places] = -1
+        self._held -= len(places)
+        self._count(codes)
 
     def at(self, ranks: Ints) -> Ints:
         """Places at ranks, the highest key at 0: [n]."""
@@ -75,7 +79,7 @@ class RankIndex:
 
     def __len__(self) -> int:
         """Places held."""
-        return len(self._key)
+        return self._held
 
     def load(self, base: float, places: Ints, keys: Floats) -> None:
         """Continue with places by rank, as iterating gave them, and the base there was."""
@@ -83,29 +87,33 @@ class RankIndex:
         self.base = base
         self.put(places, keys)
 
-    def _codes(self, keys: Floats) -> Ints:
+    def _code_of(self, keys: Floats) -> Ints:
         codes = np.floor((self.base - keys) * _PER_OCTAVE) + _HEADROOM
         return codes.clip(0, _BUCKETS - 1).astype(np.int64)
 
-    def _append(self, place: int, code: int) -> None:
-        row = self._rows.setdefault(code, [])
-        self._code[place], self._position[place] = code, len(row)
-        row.append(place)
+    def _leave(self, places: Ints, codes: Ints) -> None:
+        rows, position = self._rows, self._position
+        for place, code in zip(places.tolist(), codes.tolist(), strict=True):
+            row = rows[code]
+            last = row.pop()
+            if last != place:
+                row[position[place]] = last
+                position[last] = position[place]
+            if not row:
+                del rows[code]
 
-    def _take(self, place: int) -> None:
-        code, position = self._code.pop(place), self._position.pop(place)
-        row = self._rows[code]
-        last = row.pop()
-        if last != place:
-            row[position] = last
-            self._position[last] = position
-        if not row:
-            del self._rows[code]
+    def _count(self, codes: Ints) -> None:
+        touched = np.unique(codes)
+        self._counts.put(touched, np.array([float(len(self._rows.get(code, ()))) for code in touched.tolist()]))
 
-    def _count(self, codes: set[int]) -> None:
-        places = np.fromiter(codes, np.int64, len(codes))
-        self._counts.put(places, np.array([float(len(self._rows.get(code, ()))) for code in codes]))
+    def _reach(self, size: int) -> None:
+        if size > len(self._position):
+            room = 1 << (size - 1).bit_length()
+            self._keys = cast(Floats, grown(self._keys, room))
+            # One more, so that a place without a code has -1.
+            self._codes = cast(Ints, grown(self._codes + 1, room)) - 1
+            self._position += [0] * (room - len(self._position))
 
     def _rebase(self, base: float) -> None:
         places = np.fromiter(self, np.int64, len(self))
-        self.load(base, places, np.array([self._key[place] for place in places.tolist()]))
+        self.load(base, places, self._keys.take(places))

@@ -24,7 +24,11 @@ class Shelf(Protocol):
     """Places that are held, each with its key."""
 
     def put(self, places: Ints, keys: Floats) -> None:
-        """Take places in, or give them new keys: [n] each, no place twice."""
+        """Take places in: [n] each, no place twice."""
+        ...
+
+    def change(self, places: Ints, keys: Floats) -> None:
+        """Give places that are held new keys: [n] each, no place twice."""
         ...
 
     def remove(self, places: Ints) -> None:

@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from slime_buffer_priority.arrays import Floats, Ints, grown
+from slime_buffer_priority.arrays import Floats, Groups, Ints, grown
 from slime_core import Group, GroupId
 from slime_core.sample import Json
 
@@ -36,7 +36,7 @@ class Store:
 
     def __init__(self) -> None:
         """Hold nothing."""
-        self.groups: list[Group | None] = []
+        self.groups: Groups = np.zeros(0, np.object_)
         """The group at each place."""
         self.places: dict[GroupId, int] = {}
         """The place of each group."""
@@ -66,11 +66,9 @@ class Store:
 
     def remove(self, places: Ints) -> list[Group]:
         """Let groups go."""
-        gone = []
-        for place in places.tolist():
-            group = self._at(place)
-            gone.append(group)
-            self.groups[place] = None
+        gone = self.at(places)
+        self.groups[places] = None
+        for place, group in zip(places.tolist(), gone, strict=True):
             del self.places[group.id]
             version = self._version_at[place]
             self._versions[version].discard(place)
@@ -81,8 +79,7 @@ class Store:
 
     def at(self, places: Ints) -> list[Group]:
         """The groups at places."""
-        groups = self.groups
-        return cast(list[Group], [groups[place] for place in places.tolist()])
+        return cast(list[Group], self.groups.take(places).tolist())
 
     def older_than(self, version: int) -> Ints:
         """Places whose oldest token is from before a weight version, in order."""
@@ -132,19 +129,13 @@ class Store:
     def _place(self) -> int:
         if self._free:
             return self._free.pop()
-        self._grow(len(self.groups) + 1)
-        return len(self.groups) - 1
+        self._grow(len(self._version_at) + 1)
+        return len(self._version_at) - 1
 
     def _grow(self, size: int) -> None:
-        more = size - len(self.groups)
-        self.groups += [None] * more
-        self._version_at += [0] * more
+        self._version_at += [0] * (size - len(self._version_at))
         if size > len(self.keys):
             room = 1 << (size - 1).bit_length()
+            self.groups = cast(Groups, grown(self.groups, room))
             self.keys, self.fixed = cast(Floats, grown(self.keys, room)), cast(Floats, grown(self.fixed, room))
             self.uses, self.shelves = cast(Ints, grown(self.uses, room)), cast(Ints, grown(self.shelves, room))
-
-    def _at(self, place: int) -> Group:
-        group = self.groups[place]
-        assert group is not None, "a place that is known holds a group"
-        return group

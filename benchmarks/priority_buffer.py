@@ -1,0 +1,201 @@
+"""The priority buffer against TorchRL's and cpprb's prioritised replay: insert, sample and update, in turns.
+
+    pip install slime-core numpy torchrl cpprb ./plugins/slime-buffer-priority
+    python benchmarks/priority_buffer.py
+
+All hold a million items with the same priorities; a draw is fetched, weighed, and its priorities are changed, as a
+training step does. The peers hold one integer an item and draw with putting back; this buffer hands out whole groups,
+distinct ones, and notes in each one how often it came. Processor time, medians of rounds in turns; the last line printed is
+one JSON object.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import cpprb
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torchrl.data import LazyTensorStorage, PrioritizedReplayBuffer
+
+from slime_buffer_priority.buffer import PriorityBuffer
+from slime_buffer_priority.settings import Order, PrioritySettings
+from slime_core import Group, GroupId
+from slime_core.roles import BufferContext, BufferSetup, Selection
+from slime_core.testing import make_sample
+
+ALPHA, BETA = 0.6, 0.4
+BATCHES = (256, 1024, 4096)
+NOW = BufferContext(rollout_id=0, weight_version=0)
+
+
+class Subject(Protocol):
+    """One buffer, filled."""
+
+    def sample(self, batch: int) -> None:
+        """Draw, and remember what."""
+
+    def scored(self, priorities: NDArray[np.float64]) -> None:
+        """Take the new priorities of what was drawn, in the form that `update` wants; not timed."""
+
+    def update(self) -> None:
+        """Change the priorities of what was drawn."""
+
+
+class Ours:
+    """slime-buffer-priority."""
+
+    def __init__(self, priorities: NDArray[np.float64], order: Order) -> None:
+        """Fill it."""
+        count = len(priorities)
+        sample = make_sample(reward=1.0)
+        groups = [Group(GroupId("bench", 0, number, number), [sample]) for number in range(count)]
+        settings = PrioritySettings(
+            order=order, capacity=count, alpha=ALPHA, beta=BETA, epsilon=1e-6, max_uses=1_000_000, replay_ratio=1.0
+        )
+        self.buffer = PriorityBuffer(settings, BufferSetup(_no_choice, 0, buffer_filter=_NoFilter()))
+        started = time.process_time()
+        self.buffer.add(groups)
+        self.insert_s = time.process_time() - started
+        self.buffer.update(dict(zip((group.id for group in groups), priorities.tolist(), strict=True)))
+        self._drawn: Sequence[Group] = ()
+        self._scores: dict[GroupId, float] = {}
+
+    def sample(self, batch: int) -> None:
+        """Draw."""
+        self._drawn = self.buffer.sample(batch, NOW).groups
+
+    def scored(self, priorities: NDArray[np.float64]) -> None:
+        """What a trainer reports of the draw: its work, and not timed."""
+        self._scores = dict(zip((group.id for group in self._drawn), priorities.tolist(), strict=True))
+
+    def update(self) -> None:
+        """Change."""
+        self.buffer.update(self._scores)
+
+
+class TorchRL:
+    """torchrl's PrioritizedReplayBuffer, on its C++ trees."""
+
+    def __init__(self, priorities: NDArray[np.float64]) -> None:
+        """Fill it."""
+        count = len(priorities)
+        self.buffer = PrioritizedReplayBuffer(alpha=ALPHA, beta=BETA, eps=1e-6, storage=LazyTensorStorage(count))
+        items = torch.arange(count)
+        started = time.process_time()
+        places = self.buffer.extend(items)
+        self.insert_s = time.process_time() - started
+        self.buffer.update_priority(places, torch.from_numpy(priorities).float())
+        self._places = places
+
+    def sample(self, batch: int) -> None:
+        """Draw."""
+        _, info = self.buffer.sample(batch, return_info=True)
+        self._places = torch.as_tensor(info["index"])
+
+    def scored(self, priorities: NDArray[np.float64]) -> None:
+        """A tensor."""
+        self._priorities = torch.from_numpy(priorities).float()
+
+    def update(self) -> None:
+        """Change."""
+        self.buffer.update_priority(self._places, self._priorities)
+
+
+class Cpprb:
+    """cpprb's PrioritizedReplayBuffer, on its C++ trees."""
+
+    def __init__(self, priorities: NDArray[np.float64]) -> None:
+        """Fill it."""
+        count = len(priorities)
+        kinds = {"item": {"dtype": np.int64}}
+        self.buffer = cpprb.PrioritizedReplayBuffer(count, kinds, alpha=ALPHA, eps=1e-6)
+        items = np.arange(count)
+        started = time.process_time()
+        self.buffer.add(item=items)
+        self.insert_s = time.process_time() - started
+        self.buffer.update_priorities(items, priorities)
+        self._places = items[:0]
+
+    def sample(self, batch: int) -> None:
+        """Draw."""
+        self._places = self.buffer.sample(batch, beta=BETA)["indexes"]
+
+    def scored(self, priorities: NDArray[np.float64]) -> None:
+        """An array."""
+        self._priorities = priorities
+
+    def update(self) -> None:
+        """Change."""
+        self.buffer.update_priorities(self._places, self._priorities)
+
+
+class _NoFilter:
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        return Selection(take=())
+
+
+def _no_choice(role: str, name: str, **settings: object) -> object:
+    raise LookupError(f"{role} {name}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=1_000_000, help="items held")
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of each batch size")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(json.dumps(measure(arguments.size, arguments.rounds)))
+
+
+def measure(size: int, rounds: int) -> dict[str, object]:
+    """Microseconds and ratios at one size; a ratio above 1 means that this buffer is faster."""
+    random = np.random.default_rng(0)
+    priorities = random.random(size)
+    ours, ranked = Ours(priorities, Order.PROPORTIONAL), Ours(priorities, Order.RANK)
+    torchrl, cpp = TorchRL(priorities), Cpprb(priorities)
+    subjects: dict[str, Subject] = {"slime": ours, "slime_rank": ranked, "torchrl": torchrl, "cpprb": cpp}
+    found: dict[str, object] = {
+        "size": size,
+        "insert_us": {
+            name: round(each.insert_s / size * 1e6, 3)
+            for name, each in (("slime", ours), ("slime_rank", ranked), ("torchrl", torchrl), ("cpprb", cpp))
+        },
+    }
+    return found | {f"batch_{batch}": in_turns(subjects, batch, rounds, random) for batch in BATCHES}
+
+
+def in_turns(
+    subjects: Mapping[str, Subject], batch: int, rounds: int, random: np.random.Generator
+) -> dict[str, dict[str, float]]:
+    """Median microseconds of a draw, a change and both, and how many times as long both take as with `slime`."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in subjects}
+    for _ in range(rounds):
+        priorities = random.random(batch)
+        for name, subject in subjects.items():
+            started = time.process_time()
+            subject.sample(batch)
+            sample_s = time.process_time() - started
+            subject.scored(priorities)
+            started = time.process_time()
+            subject.update()
+            times[name].append((sample_s, time.process_time() - started))
+    both = {name: statistics.median(map(sum, each)) for name, each in times.items()}
+    return {
+        name: {
+            "sample_us": round(statistics.median(sample for sample, _ in each) * 1e6, 1),
+            "update_us": round(statistics.median(update for _, update in each) * 1e6, 1),
+            "both_us": round(both[name] * 1e6, 1),
+            "times_slime": round(both[name] / both["slime"], 2),
+        }
+        for name, each in times.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
