@@ -3,10 +3,10 @@
     pip install slime-core numpy torchrl cpprb ./plugins/slime-buffer-priority
     python benchmarks/priority_buffer.py
 
-All hold a million items with the same priorities; a draw is fetched, weighed, and its priorities are changed, as a
-training step does. The peers hold one integer an item and draw with putting back; this buffer hands out whole groups,
-distinct ones, and notes in each one how often it came. Processor time, medians of rounds in turns; the last line printed is
-one JSON object.
+All hold the same million groups with the same priorities. A draw is made, its groups are fetched and weighed, and their
+priorities are changed, as a training step does; the peers draw with putting back, this buffer draws distinct ones and
+counts their uses. TorchRL holds the groups in its ListStorage; cpprb holds their numbers, and a list the groups.
+Processor time, medians of rounds in turns; the last line printed is one JSON object.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import cpprb
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torchrl.data import LazyTensorStorage, PrioritizedReplayBuffer
+from torchrl.data import ListStorage, PrioritizedReplayBuffer
 
 from slime_buffer_priority.buffer import PriorityBuffer
 from slime_buffer_priority.settings import Order, PrioritySettings
@@ -49,11 +49,9 @@ class Subject(Protocol):
 class Ours:
     """slime-buffer-priority."""
 
-    def __init__(self, priorities: NDArray[np.float64], order: Order) -> None:
+    def __init__(self, groups: Sequence[Group], priorities: NDArray[np.float64], order: Order) -> None:
         """Fill it."""
         count = len(priorities)
-        sample = make_sample(reward=1.0)
-        groups = [Group(GroupId("bench", 0, number, number), [sample]) for number in range(count)]
         settings = PrioritySettings(
             order=order, capacity=count, alpha=ALPHA, beta=BETA, epsilon=1e-6, max_uses=1_000_000, replay_ratio=1.0
         )
@@ -81,20 +79,19 @@ class Ours:
 class TorchRL:
     """torchrl's PrioritizedReplayBuffer, on its C++ trees."""
 
-    def __init__(self, priorities: NDArray[np.float64]) -> None:
+    def __init__(self, groups: Sequence[Group], priorities: NDArray[np.float64]) -> None:
         """Fill it."""
-        count = len(priorities)
-        self.buffer = PrioritizedReplayBuffer(alpha=ALPHA, beta=BETA, eps=1e-6, storage=LazyTensorStorage(count))
-        items = torch.arange(count)
+        storage = ListStorage(len(groups))
+        self.buffer = PrioritizedReplayBuffer(alpha=ALPHA, beta=BETA, eps=1e-6, storage=storage, collate_fn=list)
         started = time.process_time()
-        places = self.buffer.extend(items)
+        places = self.buffer.extend(groups)
         self.insert_s = time.process_time() - started
         self.buffer.update_priority(places, torch.from_numpy(priorities).float())
         self._places = places
 
     def sample(self, batch: int) -> None:
         """Draw."""
-        _, info = self.buffer.sample(batch, return_info=True)
+        self._drawn, info = self.buffer.sample(batch, return_info=True)
         self._places = torch.as_tensor(info["index"])
 
     def scored(self, priorities: NDArray[np.float64]) -> None:
@@ -109,9 +106,10 @@ class TorchRL:
 class Cpprb:
     """cpprb's PrioritizedReplayBuffer, on its C++ trees."""
 
-    def __init__(self, priorities: NDArray[np.float64]) -> None:
+    def __init__(self, groups: Sequence[Group], priorities: NDArray[np.float64]) -> None:
         """Fill it."""
-        count = len(priorities)
+        self._groups = groups
+        count = len(groups)
         kinds = {"item": {"dtype": np.int64}}
         self.buffer = cpprb.PrioritizedReplayBuffer(count, kinds, alpha=ALPHA, eps=1e-6)
         items = np.arange(count)
@@ -124,6 +122,7 @@ class Cpprb:
     def sample(self, batch: int) -> None:
         """Draw."""
         self._places = self.buffer.sample(batch, beta=BETA)["indexes"]
+        self._drawn = [self._groups[place] for place in self._places.tolist()]
 
     def scored(self, priorities: NDArray[np.float64]) -> None:
         """An array."""
@@ -157,8 +156,10 @@ def measure(size: int, rounds: int) -> dict[str, object]:
     """Microseconds and ratios at one size; a ratio above 1 means that this buffer is faster."""
     random = np.random.default_rng(0)
     priorities = random.random(size)
-    ours, ranked = Ours(priorities, Order.PROPORTIONAL), Ours(priorities, Order.RANK)
-    torchrl, cpp = TorchRL(priorities), Cpprb(priorities)
+    item = make_sample(reward=1.0)
+    groups = [Group(GroupId("bench", 0, number, number), [item]) for number in range(size)]
+    ours, ranked = Ours(groups, priorities, Order.PROPORTIONAL), Ours(groups, priorities, Order.RANK)
+    torchrl, cpp = TorchRL(groups, priorities), Cpprb(groups, priorities)
     subjects: dict[str, Subject] = {"slime": ours, "slime_rank": ranked, "torchrl": torchrl, "cpprb": cpp}
     found: dict[str, object] = {
         "size": size,

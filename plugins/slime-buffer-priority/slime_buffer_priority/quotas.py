@@ -33,8 +33,10 @@ class Quotas:
         if len(held) == 1:
             return [min(want, held[0])]
         credit = [old + want * share for old, share in zip(self._credit, self._shares, strict=True)]
-        counts = [min(have, max(0, math.floor(due + 1e-9))) for have, due in zip(held, credit, strict=True)]
-        spare = want - sum(counts)
+        counts, spare = [0] * len(held), want
+        for number in sorted(range(len(held)), key=lambda each: -credit[each]):
+            counts[number] = min(held[number], spare, max(0, math.floor(credit[number] + 1e-9)))
+            spare -= counts[number]
         while spare and (roomy := [number for number, count in enumerate(counts) if count < held[number]]):
             number = max(roomy, key=lambda each: (credit[each] - counts[each], self._shares[each]))
             more = 1 if len(roomy) > 1 else min(spare, held[number] - counts[number])
