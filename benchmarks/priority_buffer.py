@@ -25,6 +25,7 @@ from torchrl.data import ListStorage, PrioritizedReplayBuffer
 from slime_buffer_priority.buffer import PriorityBuffer
 from slime_buffer_priority.settings import Order, PrioritySettings
 from slime_core import Group, GroupId
+from slime_core.buffer import FifoBuffer, FifoFilter
 from slime_core.roles import BufferContext, BufferSetup, Selection
 from slime_core.testing import make_sample
 
@@ -168,7 +169,8 @@ def measure(size: int, rounds: int) -> dict[str, object]:
             for name, each in (("slime", ours), ("slime_rank", ranked), ("torchrl", torchrl), ("cpprb", cpp))
         },
     }
-    return found | {f"batch_{batch}": in_turns(subjects, batch, rounds, random) for batch in BATCHES}
+    found |= {f"batch_{batch}": in_turns(subjects, batch, rounds, random) for batch in BATCHES}
+    return found | {f"fifo_{held}": measure_fifo(groups, held, rounds) for held in (1_000, size)}
 
 
 def in_turns(
@@ -195,6 +197,29 @@ def in_turns(
             "times_slime": round(both[name] / both["slime"], 2),
         }
         for name, each in times.items()
+    }
+
+
+def measure_fifo(groups: Sequence[Group], held: int, rounds: int) -> dict[str, float]:
+    """Median microseconds of adding 64 groups and taking 64 while `held` wait, and of a list cut off at its front."""
+    fifo = FifoBuffer(BufferSetup(_no_choice, 0, buffer_filter=FifoFilter()))
+    fifo.add(groups[:held])
+    plain = list(groups[:held])
+    ours, cut = [], []
+    for number in range(rounds):
+        fresh = groups[64 * number : 64 * number + 64]
+        started = time.process_time()
+        fifo.add(fresh)
+        fifo.sample(64, NOW)
+        between = time.process_time()
+        plain.extend(fresh)
+        _ = plain[:64]
+        del plain[:64]
+        ours.append(between - started)
+        cut.append(time.process_time() - between)
+    return {
+        "fifo_us": round(statistics.median(ours) * 1e6, 1),
+        "list_us": round(statistics.median(cut) * 1e6, 1),
     }
 
 

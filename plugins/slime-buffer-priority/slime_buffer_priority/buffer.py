@@ -183,9 +183,8 @@ class PriorityBuffer:
 
     def _expire(self, ctx: BufferContext) -> None:
         self._version = ctx.weight_version
-        if self._settings.max_staleness is not None:
-            stale = self._store.older_than(ctx.weight_version - self._settings.max_staleness)
-            self._gone |= {group.id: STALE for group in self._remove(stale)}
+        stale = self._store.older_than(ctx.weight_version - self._settings.max_staleness)
+        self._gone |= {group.id: STALE for group in self._remove(stale)}
 
     def _remove(self, places: Ints) -> list[Group]:
         if not len(places):

@@ -76,9 +76,7 @@ class PrioritySettings(Settings):
     normalize: bool = Field(default=True, description="Divide importance weights by the largest of their draw.")
     max_uses: int = Field(default=4, ge=1, description="Most times that one group is trained on.")
     replay_ratio: float = Field(default=2.0, ge=1, description="Mean uses of a group; the rest is generated anew.")
-    max_staleness: int | None = Field(
-        default=8, ge=0, description="Weight versions by which a group's oldest token may lag."
-    )
+    max_staleness: int = Field(default=8, ge=0, description="Weight versions by which a group's oldest token may lag.")
     quotas: dict[str, Share] = Field(
         default={}, description="Share of each draw by data set; what is left goes to all the others."
     )

@@ -60,7 +60,7 @@ def test_a_group_leaves_with_its_last_use_and_counts_them() -> None:
 
 
 def test_a_high_advantage_is_drawn_more_often() -> None:
-    buffer, counts = made(max_uses=10_000, alpha=1.0, max_staleness=None), Counter[int]()
+    buffer, counts = made(max_uses=10_000, alpha=1.0, max_staleness=100_000), Counter[int]()
     groups = [make_group(0), make_group(1)]
     buffer.add(groups)
     buffer.update({groups[0].id: 0.04, groups[1].id: 0.24})  # and epsilon 0.01: 0.05 to 0.25
@@ -70,7 +70,7 @@ def test_a_high_advantage_is_drawn_more_often() -> None:
 
 
 def test_a_new_group_has_the_highest_advantage_so_far() -> None:
-    buffer = made(max_uses=10_000, alpha=4.0, max_staleness=None)
+    buffer = made(max_uses=10_000, alpha=4.0, max_staleness=100_000)
     buffer.add([make_group(0), make_group(1)])
     buffer.update({make_group(0).id: 20.0, make_group(1).id: 0.1})
     buffer.add([make_group(2)])
@@ -156,7 +156,7 @@ def test_quotas_are_kept_over_draws_and_a_short_source_leaves_its_share() -> Non
 
 
 def test_weights_anneal_to_full_correction() -> None:
-    buffer = made(max_uses=10_000, alpha=1.0, beta=0.0, beta_rollouts=10, max_staleness=None, normalize=False)
+    buffer = made(max_uses=10_000, alpha=1.0, beta=0.0, beta_rollouts=10, max_staleness=100_000, normalize=False)
     groups = [make_group(draw) for draw in range(40)]
     buffer.add(groups)
     buffer.update({group.id: 0.1 + group.id.draw for group in groups})
@@ -191,7 +191,7 @@ def test_normalised_weights_scale_down_only() -> None:
 )
 def test_each_score_and_their_product_decide_who_stays(scores: dict[str, float], low: Group, high: Group) -> None:
     for groups in ([low, high], [high, low]):
-        buffer = made(scores=scores, keep=Keep.HIGHEST, capacity=1, max_staleness=None)
+        buffer = made(scores=scores, keep=Keep.HIGHEST, capacity=1, max_staleness=100_000)
         buffer.add(groups)
         assert set(buffer.evict(at(20))) == {low.id}
 
