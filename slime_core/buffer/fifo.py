@@ -42,6 +42,9 @@ class FifoBuffer:
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Hand out what the filter takes; what it drops is reported by the next `evict`."""
         chosen = self._filter.select(self._waiting, want, ctx)
+        if not chosen.drop and list(chosen.take) == list(range(len(chosen.take))):
+            taken = self._waiting.take_first(len(chosen.take))
+            return Draw(taken, [1.0] * len(taken))
         taken = [self._waiting[position] for position in chosen.take]
         self._dropped |= {self._waiting[position].id: self.DROPPED for position in chosen.drop}
         self._waiting.remove({*chosen.take, *chosen.drop})
@@ -93,18 +96,20 @@ class _Waiting(Sequence[Group]):
         """Add groups at the end."""
         self._groups.extend(groups)
 
-    def remove(self, positions: set[int]) -> None:
-        """Take groups out."""
-        count = len(positions)
-        if positions == set(range(count)):
-            first, self._first = self._first, self._first + count
-            self._groups[first : self._first] = [None] * count
-            if 2 * self._first > len(self._groups):
-                del self._groups[: self._first]
-                self._first = 0
-        else:
-            self._groups = [group for position, group in enumerate(self) if position not in positions]
+    def take_first(self, count: int) -> list[Group]:
+        """Take the first groups out."""
+        first, self._first = self._first, self._first + count
+        taken = self._groups[first : self._first]
+        self._groups[first : self._first] = [None] * count
+        if 2 * self._first > len(self._groups):
+            del self._groups[: self._first]
             self._first = 0
+        return cast(list[Group], taken)
+
+    def remove(self, positions: set[int]) -> None:
+        """Take any groups out."""
+        self._groups = [group for position, group in enumerate(self) if position not in positions]
+        self._first = 0
 
     @overload
     def __getitem__(self, key: int) -> Group: ...
