@@ -2,10 +2,10 @@
 
 Example:
 
-    buffer = CheckedBuffer(Used("fifo", "slime-core", FifoBuffer(setup)))
+    buffer = CheckedBuffer(Used("fifo", "slime-core", FifoBuffer(setup)), max_uses=1)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from slime_core.catalog.checks import blaming, check_draw, check_evicted, check_selection
@@ -37,19 +37,21 @@ class CheckedFilter:
 class CheckedBuffer:
     """A buffer as the loop sees it; `ContractError` for what breaks its contract, `PluginError` for what it raises."""
 
-    def __init__(self, use: Used[Buffer]) -> None:
-        """Wrap an empty buffer."""
+    def __init__(self, use: Used[Buffer], max_uses: int) -> None:
+        """Wrap an empty buffer, which may hand out each group `max_uses` times."""
         self._use = use
-        self._held: set[GroupId] = set()
+        self._max_uses = max_uses
+        self._held: dict[GroupId, int] = {}
+        self._out: dict[GroupId, int] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
         """Pass finished groups on."""
         with self._blaming("add"):
             self._use.part.add(groups)
-        self._held.update(group.id for group in groups)
+        self._held.update((group.id, 0) for group in groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """At most `want` of the groups that it was given and still has, none twice; at least one."""
+        """At most `want` of the groups that it has, none twice nor again before `update`; at least one."""
         with self._blaming("sample"):
             answer = self._use.part.sample(want, ctx)
         draw = check_draw(answer, plugin=self._use.plugin, want=want, is_held=self._held.__contains__)
@@ -59,20 +61,23 @@ class CheckedBuffer:
                 f"buffer of plugin {self._use.plugin}: it holds {held} groups and handed out none of {want}: a step "
                 "needs one at least; hand groups out while `len` says that there are any"
             )
-        self._held.difference_update(group.id for group in draw.groups)
+        self._out |= {group.id: self._held.pop(group.id) + 1 for group in draw.groups}
         return draw
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
-        """Pass scores on."""
+        """Pass scores on; groups that were handed out are held again, but those that were used up."""
         with self._blaming("update"):
             self._use.part.update(scores)
+        self._held |= {group_id: uses for group_id, uses in self._out.items() if uses < self._max_uses}
+        self._out = {}
 
     def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
         """Groups that it had, and why it gave them up."""
         with self._blaming("evict"):
             answer = self._use.part.evict(ctx)
         evicted = check_evicted(answer, plugin=self._use.plugin, is_held=self._held.__contains__)
-        self._held.difference_update(evicted)
+        for group_id in evicted:
+            del self._held[group_id]
         return evicted
 
     def state_dict(self) -> dict[str, Json]:
@@ -85,9 +90,9 @@ class CheckedBuffer:
         with self._blaming("load_state_dict"):
             self._use.part.load_state_dict(state)
 
-    def hold(self, ids: Iterable[GroupId]) -> None:
-        """What it holds after a resume, by the accounts."""
-        self._held = set(ids)
+    def hold(self, uses: Mapping[GroupId, int]) -> None:
+        """What it holds after a resume, and how often each was used, by the accounts."""
+        self._held = dict(uses)
 
     def __len__(self) -> int:
         """Groups that `sample` could still hand out."""

@@ -7,8 +7,8 @@ Example:
     taken = buffer.sample(64, context)
 """
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast, overload
 
 from slime_core.errors import CheckpointError
 from slime_core.roles import BufferContext, BufferSetup, Draw, Selection
@@ -32,21 +32,23 @@ class FifoBuffer:
     def __init__(self, setup: BufferSetup) -> None:
         """Start empty."""
         self._filter = setup.buffer_filter
-        self._groups: list[Group] = []
+        self._waiting = _Waiting()
         self._dropped: dict[GroupId, str] = {}
 
     def add(self, groups: Sequence[Group]) -> None:
         """Take finished groups in, behind those that are held."""
-        self._groups.extend(groups)
+        self._waiting.extend(groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
         """Hand out what the filter takes; what it drops is reported by the next `evict`."""
-        held = tuple(self._groups)
-        chosen = self._filter.select(held, want, ctx)
-        self._dropped |= {held[position].id: self.DROPPED for position in chosen.drop}
-        gone = {*chosen.take, *chosen.drop}
-        self._groups = [group for position, group in enumerate(held) if position not in gone]
-        return Draw([held[position] for position in chosen.take], [1.0] * len(chosen.take))
+        chosen = self._filter.select(self._waiting, want, ctx)
+        if not chosen.drop and list(chosen.take) == list(range(len(chosen.take))):
+            taken = self._waiting.take_first(len(chosen.take))
+            return Draw(taken, [1.0] * len(taken))
+        taken = [self._waiting[position] for position in chosen.take]
+        self._dropped |= {self._waiting[position].id: self.DROPPED for position in chosen.drop}
+        self._waiting.remove({*chosen.take, *chosen.drop})
+        return Draw(taken, [1.0] * len(taken))
 
     def update(self, scores: Mapping[GroupId, float]) -> None:
         """Nothing to learn: arrival alone decides."""
@@ -59,7 +61,7 @@ class FifoBuffer:
     def state_dict(self) -> dict[str, Json]:
         """Held groups, and dropped ones that nobody has been told of."""
         return {
-            "groups": [group.to_dict() for group in self._groups],
+            "groups": [group.to_dict() for group in self._waiting],
             "dropped": {str(group_id): reason for group_id, reason in self._dropped.items()},
         }
 
@@ -73,10 +75,53 @@ class FifoBuffer:
             raise CheckpointError(
                 f"a fifo buffer cannot continue from a state with {', '.join(sorted(state)) or 'nothing'}"
             )
-        self._groups = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["groups"])]
+        self._waiting = _Waiting()
+        self._waiting.extend(Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["groups"]))
         dropped = cast(Mapping[str, str], state["dropped"])
         self._dropped = {GroupId.parse(group_id): reason for group_id, reason in dropped.items()}
 
     def __len__(self) -> int:
         """Groups held."""
-        return len(self._groups)
+        return len(self._waiting)
+
+
+class _Waiting(Sequence[Group]):
+    """Groups in order, as filters see them; the first ones leave at a cost that does not grow with what is held."""
+
+    def __init__(self) -> None:
+        self._groups: list[Group | None] = []
+        self._first = 0
+
+    def extend(self, groups: Iterable[Group]) -> None:
+        """Add groups at the end."""
+        self._groups.extend(groups)
+
+    def take_first(self, count: int) -> list[Group]:
+        """Take the first groups out."""
+        first, self._first = self._first, self._first + count
+        taken = self._groups[first : self._first]
+        self._groups[first : self._first] = [None] * count
+        if 2 * self._first > len(self._groups):
+            del self._groups[: self._first]
+            self._first = 0
+        return cast(list[Group], taken)
+
+    def remove(self, positions: set[int]) -> None:
+        """Take any groups out."""
+        self._groups = [group for position, group in enumerate(self) if position not in positions]
+        self._first = 0
+
+    @overload
+    def __getitem__(self, key: int) -> Group: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Group]: ...
+
+    def __getitem__(self, key: int | slice) -> Group | Sequence[Group]:
+        positions = range(self._first, len(self._groups))[key]
+        if isinstance(positions, int):
+            return cast(Group, self._groups[positions])
+        return [cast(Group, self._groups[position]) for position in positions]
+
+    def __len__(self) -> int:
+        return len(self._groups) - self._first

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slime_core.roles._table import SELECTABLE, SPECS
     from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec
     from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
-    from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw
+    from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
     from slime_core.roles.check import Check, CheckSpec, Finding, Health
     from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
@@ -133,6 +133,7 @@ __all__ = [
     "PromptFile",
     "RankSetup",
     "Removal",
+    "Replay",
     "Reward",
     "RewardContext",
     "RewardShaper",

@@ -1,6 +1,6 @@
-"""The ledger: every group's identity and state, append-only, so that nothing is lost and nothing is trained twice.
+"""The ledger: every group's identity, state and uses, append-only: nothing is lost or trained beyond its allowance.
 
-    drawn -> finished -> buffered -> trained | dropped(reason)
+    drawn -> finished -> buffered -> trained(use) | dropped(reason)
 
 A transition that skips a state or repeats one is an error: it means that the loop lost count. On resume the file is
 truncated to the offset that the checkpoint recorded.
@@ -8,6 +8,7 @@ truncated to the offset that the checkpoint recorded.
 
 import enum
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ class GroupState(enum.Enum):
     BUFFERED = "buffered"
     """Waiting in the buffer."""
     TRAINED = "trained"
-    """Used in an optimizer step."""
+    """Used in an optimizer step; buffered still, until it was used as often as it may be."""
     DROPPED = "dropped"
     """Will never be trained; the line says why."""
 
@@ -50,17 +51,20 @@ class LedgerError(SlimeError):
 class Ledger:
     """Accounts of one run; live groups are held by identity, ended ones are counted."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file for appending.
+    def __init__(self, path: Path, max_uses: int = 1) -> None:
+        """Open the file for appending; each group may be trained on `max_uses` times.
 
         Raises:
             RunFolderError: it cannot be written.
         """
         self._path = path
+        self._max_uses = max_uses
         with self._writing():
             self._file = path.open("ab")
         self._live: dict[GroupId, GroupState] = {}
         self._ended: Counter[str] = Counter()
+        self._uses: dict[GroupId, int] = {}
+        self._recorded: Counter[str] = Counter()
 
     def record(self, state: GroupState, ids: Iterable[GroupId], rollout_id: int) -> None:
         """Move groups to a state.
@@ -86,15 +90,19 @@ class Ledger:
                 raise LedgerError(f"group {group_id} cannot become {state.value} {times} times at once")
         lines = []
         for group_id, reason in groups:
-            if state in (GroupState.TRAINED, GroupState.DROPPED):
-                del self._live[group_id]
-                self._ended[state.value] += 1
-            else:
-                self._live[group_id] = state
             line: dict[str, Json] = {"id": str(group_id), "state": state.value, "rollout_id": rollout_id}
+            if state is GroupState.TRAINED:
+                line["use"] = self._uses[group_id] = self._uses.get(group_id, 0) + 1
             if reason is not None:
                 line["reason"] = REDACTOR.redact(reason)
+            if state is GroupState.DROPPED or self._uses.get(group_id) == self._max_uses:
+                del self._live[group_id]
+                self._uses.pop(group_id, None)
+                self._ended[state.value] += 1
+            elif state is not GroupState.TRAINED:
+                self._live[group_id] = state
             lines.append(json.dumps(line) + "\n")
+        self._recorded[state.value] += len(lines)
         with self._writing():
             self._file.write("".join(lines).encode())
 
@@ -102,12 +110,18 @@ class Ledger:
         """Whether the group is being generated."""
         return self._live.get(group_id) is GroupState.DRAWN
 
-    def buffered(self) -> list[GroupId]:
-        """The groups that wait in the buffer."""
-        return [group_id for group_id, state in self._live.items() if state is GroupState.BUFFERED]
+    def buffered(self) -> dict[GroupId, int]:
+        """The groups that wait in the buffer, and how often each was trained on."""
+        held = (group_id for group_id, state in self._live.items() if state is GroupState.BUFFERED)
+        return {group_id: self._uses.get(group_id, 0) for group_id in held}
+
+    def fresh(self, batch: int, ratio: float) -> int:
+        """Groups to generate so that, `batch` uses later, there are at most `ratio` uses a group; below 1 for none."""
+        uses, entered = self._recorded["trained"], self._recorded["buffered"]
+        return math.ceil((uses + batch) / ratio) - entered
 
     def counts(self) -> dict[str, int]:
-        """Groups by state."""
+        """Groups by state; one that waits for another use is buffered."""
         live = Counter(state.value for state in self._live.values())
         return {state.value: live[state.value] + self._ended[state.value] for state in GroupState}
 
@@ -131,7 +145,13 @@ class Ledger:
             self._file.flush()
             os.fsync(self._file.fileno())
         live: dict[str, Json] = {str(group_id): state.value for group_id, state in self._live.items()}
-        return {"offset": self._file.tell(), "live": live, "ended": dict(self._ended)}
+        return {
+            "offset": self._file.tell(),
+            "live": live,
+            "uses": {str(group_id): uses for group_id, uses in self._uses.items()},
+            "ended": dict(self._ended),
+            "recorded": dict(self._recorded),
+        }
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Go back to a commit point: later lines are cut off.
@@ -139,10 +159,10 @@ class Ledger:
         Raises:
             LedgerError: the file is shorter than the commit point.
         """
-        offset, live, ended = state["offset"], state["live"], state["ended"]
+        offset, live, uses = state["offset"], state["live"], state["uses"]
         assert isinstance(offset, int)
         assert isinstance(live, dict)
-        assert isinstance(ended, dict)
+        assert isinstance(uses, dict)
         size = self._file.seek(0, 2)
         if size < offset:
             raise LedgerError(
@@ -153,7 +173,13 @@ class Ledger:
             self._file.truncate(offset)
         self._file.seek(offset)
         self._live = {GroupId.parse(group_id): GroupState(value) for group_id, value in live.items()}
-        self._ended = Counter({name: int(str(count)) for name, count in ended.items()})
+        self._uses = {GroupId.parse(group_id): int(str(count)) for group_id, count in uses.items()}
+        self._ended, self._recorded = _counter(state["ended"]), _counter(state["recorded"])
+
+    def rewind(self) -> None:
+        """Start over: nothing was recorded."""
+        empty: dict[str, Json] = {"offset": 0, "live": {}, "uses": {}, "ended": {}, "recorded": {}}
+        self.load_state_dict(empty)
 
     def close(self) -> None:
         """Close the file; what no checkpoint covers may stay unwritten."""
@@ -166,3 +192,8 @@ class Ledger:
             yield
         except OSError as error:
             raise RunFolderError(f"cannot write the ledger {self._path}: {error.strerror}") from error
+
+
+def _counter(counts: Json) -> Counter[str]:
+    assert isinstance(counts, dict)
+    return Counter({name: int(str(count)) for name, count in counts.items()})

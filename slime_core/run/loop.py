@@ -121,6 +121,8 @@ class Loop:
         report = await session.trainer.train(prepared, self.rollout_id)
         session.buffer.update(report.scores)
         session.ledger.record(GroupState.TRAINED, [group.id for group in draw.groups], self.rollout_id)
+        following = BufferContext(self.rollout_id + 1, self.rollout_id + 1)
+        session.ledger.drop(session.buffer.evict(following), self.rollout_id)
         for step_metrics in report.steps:
             await session.emit(TrainStepEnd(self.rollout_id, self._step, step_metrics))
             self._step += 1
@@ -136,9 +138,9 @@ class Loop:
             await self._save()
 
     async def _collect(self) -> RolloutResult:
-        """Generate until the buffer can feed a step."""
-        session = self._session
-        want = self._config.rollout.rollout_batch_size - len(session.buffer)
+        """Generate until the buffer can feed a step, and so much that its groups are not used too often."""
+        session, batch = self._session, self._config.rollout.rollout_batch_size
+        want = max(batch - len(session.buffer), session.ledger.fresh(batch, session.replay.ratio))
         session.source.rollout_id = self.rollout_id
         self._display.phase(f"engine: {max(0, want)} groups of {self._config.rollout.n_samples_per_prompt}")
         return await session.scheduler.collect(self.rollout_id, max(0, want))
@@ -147,10 +149,7 @@ class Loop:
         session, want = self._session, self._config.rollout.rollout_batch_size
         session.buffer.add(result.kept)
         session.ledger.record(GroupState.BUFFERED, [group.id for group in result.kept], self.rollout_id)
-        context = BufferContext(self.rollout_id, self.rollout_id)
-        draw = session.buffer.sample(want, context)
-        session.ledger.drop(session.buffer.evict(context), self.rollout_id)
-        return draw
+        return session.buffer.sample(want, BufferContext(self.rollout_id, self.rollout_id))
 
     async def _report(
         self,
@@ -214,7 +213,7 @@ class Loop:
         session = self._session
         if checkpoint is None:
             self._metrics.truncate(0)
-            session.ledger.load_state_dict({"offset": 0, "live": {}, "ended": {}})
+            session.ledger.rewind()
             return
         self._display.phase(f"loading {checkpoint.path.name}")
         state = checkpoint.state()

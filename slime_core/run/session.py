@@ -51,7 +51,8 @@ class Session:
         self.stop = StopRequest()
         self.tokenizer = self.build.tokenizer()
         with ExitStack() as undo:
-            self.ledger = undo.enter_context(closing(Ledger(folder.ledger)))
+            self.replay = self.build.replay()
+            self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
             self._rows.check(source)
             self.eval_sets = read_eval_sets(self.build, self.tokenizer, self._rows)

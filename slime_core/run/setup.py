@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
+from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
 from slime_core.config import Chosen, Plan
 from slime_core.data import HfTokenizer
@@ -16,6 +17,7 @@ from slime_core.roles import (
     Buffer,
     BufferFilter,
     BufferSetup,
+    BufferSpec,
     DataSource,
     DataSourceSetup,
     Engine,
@@ -27,6 +29,7 @@ from slime_core.roles import (
     Launcher,
     LauncherSetup,
     PromptFile,
+    Replay,
     Reward,
     RewardShaper,
     SampleFilter,
@@ -169,7 +172,14 @@ class Builder:
         """The run's buffer, with its filter."""
         buffer_filter = CheckedFilter(cast(Used[BufferFilter], build_used(self.plan.one("buffer_filter"), self.setup)))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        return CheckedBuffer(cast(Used[Buffer], build_used(self.plan.one("buffer"), setup)))
+        used = cast(Used[Buffer], build_used(self.plan.one("buffer"), setup))
+        return CheckedBuffer(used, self.replay().max_uses)
+
+    def replay(self) -> Replay:
+        """How often the run's buffer hands out one group."""
+        chosen = self.plan.one("buffer")
+        with blaming("buffer (replay)", chosen.registered.plugin):
+            return cast(BufferSpec, chosen.registered.spec).replay(chosen.settings)
 
     def launcher(self, folder: RunFolder) -> Launcher:
         """The run's launcher."""

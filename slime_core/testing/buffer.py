@@ -2,7 +2,7 @@
 
     class TestPriority(BufferContract):
         choice = "slime-buffer-priority/priority"
-        replays = True                  # it hands out a group more than once
+        settings = {"capacity": 8}
 
 A buffer is the run's memory between rollout and training: what it loses or repeats is lost or repeated for good.
 """
@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
-from unittest import SkipTest
 
 from slime_core.roles import (
     Buffer,
@@ -37,8 +36,6 @@ class BufferContract(RoleContract[BufferSpec]):
     kind = BufferSpec
     choice: ClassVar[str | BufferSpec]
     """The buffer: a name for the catalog, or a spec."""
-    replays: ClassVar[bool] = False
-    """Whether it may hand out a group more than once."""
 
     @check("BUF-001")
     def test_the_factory_builds_a_buffer(self) -> None:
@@ -72,18 +69,18 @@ class BufferContract(RoleContract[BufferSpec]):
             require(not wrong, f"weights must be finite and above 0, found {wrong}")
 
     @check("BUF-004", needs=("BUF-001", "BUF-005", "BUF-008"))
-    def test_a_group_is_handed_out_once(self) -> None:
-        """Training twice on a group that promises one use is off-policy; a buffer that means it says `replays`."""
-        if self.replays:
-            raise SkipTest("the contract says replays = True")
+    def test_a_group_is_handed_out_as_often_as_the_spec_says(self) -> None:
+        """Training on a group more often than announced is off-policy: once, unless `BufferSpec.replay` says more."""
+        allowed = self.spec.replay(self.validated()).max_uses
         buffer, uses = self._build(), Counter[GroupId]()
-        for round_, groups in _rounds():
-            buffer.add(groups)
-            uses.update(group.id for group in buffer.sample(3, _context(round_)).groups)
-        for round_ in range(ROUNDS, 2 * ROUNDS):
-            uses.update(group.id for group in buffer.sample(3, _context(round_)).groups)
-        again = [str(group_id) for group_id, count in uses.items() if count > 1]
-        require(not again, f"handed out more than once: {', '.join(again)}")
+        for round_ in range(ROUNDS * (1 + allowed)):
+            if round_ < ROUNDS:
+                buffer.add(_groups(round_))
+            ids = [group.id for group in buffer.sample(3, _context(round_)).groups]
+            buffer.update(dict.fromkeys(ids, 1.0))
+            uses.update(ids)
+        again = [str(group_id) for group_id, count in uses.items() if count > allowed]
+        require(not again, f"handed out more than {_times(allowed)}: {', '.join(again)}")
 
     @check("BUF-005", needs=("BUF-001", "BUF-008"))
     def test_nothing_comes_of_nothing(self) -> None:
@@ -170,6 +167,10 @@ def _groups(round_: int) -> list[Group]:
 
 def _rounds() -> list[tuple[int, list[Group]]]:
     return [(round_, _groups(round_)) for round_ in range(ROUNDS)]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _context(round_: int) -> BufferContext:

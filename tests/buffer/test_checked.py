@@ -7,7 +7,7 @@ import pytest
 from slime_core.buffer import CheckedBuffer, CheckedFilter, FifoBuffer, FifoFilter
 from slime_core.catalog.used import Used
 from slime_core.errors import ContractError, PluginError
-from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Selection
+from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
 from slime_core.sample import Group, GroupId
 from slime_core.testing.samples import make_group
 
@@ -43,10 +43,12 @@ class Answers(FifoBuffer):
         return super().evict(ctx) if self.evicted is None else self.evicted  # type: ignore[return-value]
 
 
-def made(kind: type[FifoBuffer] = FifoBuffer, chosen: BufferFilter | None = None) -> tuple[CheckedBuffer, FifoBuffer]:
+def made(
+    kind: type[FifoBuffer] = FifoBuffer, chosen: BufferFilter | None = None, max_uses: int = 1
+) -> tuple[CheckedBuffer, FifoBuffer]:
     own_filter = CheckedFilter(Used("filter", "slime-filter", chosen or FifoFilter()))
     inner = kind(BufferSetup(make=lambda role, name, **settings: None, seed=0, buffer_filter=own_filter))
-    buffer = CheckedBuffer(Used("buffer", "slime-buffer", inner))
+    buffer = CheckedBuffer(Used("buffer", "slime-buffer", inner), max_uses)
     buffer.add(GROUPS)
     return buffer, inner
 
@@ -116,7 +118,7 @@ def test_a_group_leaves_once_also_after_a_resume() -> None:
     assert [group.id for group in buffer.sample(2, NOW).groups] == [group.id for group in GROUPS[:2]]
     again, inner = made(Answers)
     again.load_state_dict(state)
-    again.hold([GROUPS[2].id])
+    again.hold({GROUPS[2].id: 0})
     inner.drawn = Draw([GROUPS[0]], [1.0])  # type: ignore[attr-defined]
     with pytest.raises(ContractError, match="gave away before"):
         again.sample(1, NOW)
@@ -124,7 +126,41 @@ def test_a_group_leaves_once_also_after_a_resume() -> None:
     assert again.sample(1, NOW).groups == [GROUPS[2]]
 
 
+def test_a_group_may_be_handed_out_as_often_as_was_announced_and_never_while_it_is_trained() -> None:
+    buffer, inner = made(Answers, max_uses=2)
+    inner.drawn = Draw(GROUPS[:1], [1.0])  # type: ignore[attr-defined]
+    buffer.sample(1, NOW)
+    with pytest.raises(ContractError, match="gave away before"):
+        buffer.sample(1, NOW)
+    inner.evicted = {GROUPS[0].id: "old"}  # type: ignore[attr-defined]
+    with pytest.raises(ContractError, match="is none that it holds"):
+        buffer.evict(NOW)
+    buffer.update({})
+    buffer.sample(1, NOW)
+    buffer.update({})
+    with pytest.raises(ContractError, match="gave away before"):
+        buffer.sample(1, NOW)
+
+
+def test_uses_are_counted_on_after_a_resume() -> None:
+    buffer, inner = made(Answers, max_uses=2)
+    buffer.hold({GROUPS[0].id: 1, GROUPS[1].id: 0})
+    inner.drawn = Draw(GROUPS[:2], [1.0, 1.0])  # type: ignore[attr-defined]
+    buffer.sample(2, NOW)
+    buffer.update({})
+    with pytest.raises(ContractError, match="r0:d0, which it was not given or gave away before"):
+        buffer.sample(2, NOW)
+    inner.drawn = Draw(GROUPS[1:2], [1.0])  # type: ignore[attr-defined]
+    assert buffer.sample(2, NOW).groups == GROUPS[1:2]
+
+
 def test_the_roles_are_met() -> None:
     buffer, _ = made()
     assert isinstance(buffer, Buffer)
     assert isinstance(CheckedFilter(Used("fifo", "slime-core", FifoFilter())), BufferFilter)
+
+
+@pytest.mark.parametrize(("max_uses", "ratio"), [(1, 2.0), (0, 1.0), (4, 0.5), (4, float("nan"))])
+def test_a_ratio_of_uses_that_cannot_be_kept_is_refused(max_uses: int, ratio: float) -> None:
+    with pytest.raises(ValueError, match=f"1 to max_uses = {max_uses}, not {ratio}"):
+        Replay(max_uses, ratio)

@@ -1,5 +1,6 @@
 """FifoBuffer: every group leaves once, taken or dropped with a reason, and the state keeps what is held."""
 
+import gc
 import json
 from collections.abc import Sequence
 
@@ -93,3 +94,29 @@ def test_the_state_of_another_buffer_is_refused() -> None:
 def test_the_roles_are_met() -> None:
     assert isinstance(make_buffer(FifoFilter()), Buffer)
     assert isinstance(FifoFilter(), BufferFilter)
+
+
+def test_filters_see_a_sequence_like_any_other() -> None:
+    seen: list[list[int]] = []
+
+    class Looks:
+        def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+            seen.append([group.id.draw for group in groups])
+            assert [groups[number].id.draw for number in range(len(groups))] == seen[-1]
+            assert [group.id.draw for group in groups[-2:]] == seen[-1][-2:]
+            with pytest.raises(IndexError):
+                groups[len(groups)]
+            return Selection(take=range(min(want, len(groups))), drop=[len(groups) - 1] if len(groups) > want else [])
+
+    held = make_buffer(Looks())
+    held.add(groups(10))
+    for rollout in range(4):
+        held.sample(2, BufferContext(rollout, rollout))
+    assert seen == [list(range(10)), list(range(2, 9)), [4, 5, 6, 7], [6]]
+
+
+def test_what_was_handed_out_is_not_kept_alive() -> None:
+    held = make_buffer(FifoFilter())
+    held.add(groups(100))
+    group = held.sample(1, BufferContext(0, 0)).groups[0]
+    assert not [each for each in gc.get_referrers(group) if isinstance(each, list) and len(each) > 50]

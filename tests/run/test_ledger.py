@@ -88,6 +88,60 @@ def test_a_group_named_twice_in_one_step_is_not_trained_twice(tmp_path: Path) ->
     ledger.close()
 
 
+def held(ledger: Ledger, *numbers: int) -> None:
+    for state in PATHS[GroupState.BUFFERED]:
+        ledger.record(state, [group(number) for number in numbers], 0)
+
+
+def test_a_group_is_trained_as_often_as_it_may_be_and_each_use_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path, max_uses=2)
+    held(ledger, 0, 1)
+    ledger.record(GroupState.TRAINED, [group(0)], 1)
+    assert ledger.buffered() == {group(0): 1, group(1): 0}
+    ledger.record(GroupState.TRAINED, [group(0)], 2)
+    assert ledger.buffered() == {group(1): 0}
+    with pytest.raises(LedgerError, match="d0 cannot become trained: it is unknown"):
+        ledger.record(GroupState.TRAINED, [group(0)], 3)
+    ledger.record(GroupState.TRAINED, [group(1)], 3)
+    ledger.drop({group(1): "stale"}, 4)
+    assert ledger.counts() == {"drawn": 0, "finished": 0, "buffered": 0, "trained": 1, "dropped": 1}
+    ledger.close()
+    assert [(line["id"], line["use"]) for line in lines(path) if line["state"] == "trained"] == [
+        (str(group(0)), 1),
+        (str(group(0)), 2),
+        (str(group(1)), 1),
+    ]
+
+
+def test_uses_are_known_after_a_resume(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path, max_uses=2)
+    held(ledger, 0)
+    ledger.record(GroupState.TRAINED, [group(0)], 1)
+    state = json.loads(json.dumps(ledger.state_dict()))
+    ledger.close()
+    again = Ledger(path, max_uses=2)
+    again.load_state_dict(state)
+    assert (again.buffered(), again.fresh(4, ratio=2.0)) == ({group(0): 1}, 2)
+    again.record(GroupState.TRAINED, [group(0)], 2)
+    assert again.buffered() == {}
+    again.rewind()
+    assert (sum(again.counts().values()), again.fresh(4, ratio=2.0)) == (0, 2)
+    again.close()
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(1.0, [4, 4, 4, 4]), (2.0, [4, 0, 2, 2]), (1.5, [4, 2, 2, 3])])
+def test_what_is_generated_keeps_the_ratio_of_uses(tmp_path: Path, ratio: float, expected: list[int]) -> None:
+    ledger, made = Ledger(tmp_path / "ledger.jsonl", max_uses=9), list[int]()
+    for _ in expected:
+        made.append(max(4 - len(ledger.buffered()), ledger.fresh(4, ratio), 0))
+        held(ledger, *range(sum(made[:-1]), sum(made)))
+        ledger.record(GroupState.TRAINED, list(ledger.buffered())[:4], 0)
+    assert made == expected
+    ledger.close()
+
+
 @pytest.mark.parametrize("state", [GroupState.DRAWN, GroupState.FINISHED])
 def test_nothing_may_be_half_done_at_a_commit_point(tmp_path: Path, state: GroupState) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")

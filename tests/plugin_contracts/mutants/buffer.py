@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from slime_core import Group, GroupId
-from slime_core.roles import BufferContext, BufferSetup, BufferSpec, Draw
+from slime_core.roles import BufferContext, BufferSetup, BufferSpec, Draw, Replay
 from slime_core.sample import Json
 from slime_core.testing import BufferContract, Contract
 
@@ -40,14 +40,16 @@ class Queue:
         return len(self.groups)
 
 
-class Replay(Queue):
-    """Hands out groups again, the least used first."""
+class Again(Queue):
+    """Hands out each group three times, the least used first."""
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        self.groups.sort(key=lambda group: cast(int, group.metadata.get("uses", 0)))
-        for group in self.groups[:want]:
-            group.metadata["uses"] = cast(int, group.metadata.get("uses", 0)) + 1
-        return Draw(self.groups[:want], [1.0] * min(want, len(self.groups)))
+        self.groups.sort(key=_uses)
+        taken = self.groups[:want]
+        for group in taken:
+            group.metadata["uses"] = _uses(group) + 1
+        self.groups = [group for group in self.groups if _uses(group) < 3]
+        return Draw(taken, [1.0] * len(taken))
 
 
 class StartsFull(Queue):
@@ -134,26 +136,26 @@ class ChangesRewards(Queue):
         return draw
 
 
-def contract_of(kind: type[Queue]) -> type[BufferContract]:
+def _uses(group: Group) -> int:
+    return cast(int, group.metadata.get("uses", 0))
+
+
+def contract_of(kind: type[Queue], max_uses: int = 1) -> type[BufferContract]:
     def factory(settings: object, setup: BufferSetup) -> Queue:
         return kind()
 
     class Subject(BufferContract):
-        choice = BufferSpec("subject", factory)
+        choice = BufferSpec("subject", factory, replay=lambda settings: Replay(max_uses))
 
     return Subject
 
 
-class SaysThatItReplays(contract_of(Replay)):  # type: ignore[misc]
-    replays = True
-
-
-GOOD: list[type[Contract]] = [contract_of(Queue), SaysThatItReplays]
+GOOD: list[type[Contract]] = [contract_of(Queue), contract_of(Again, max_uses=3)]
 MUTANTS: dict[str, list[type[Contract]]] = {
     "BUF-001": [contract_of(StartsFull)],
     "BUF-002": [contract_of(TakesOneMore)],
     "BUF-003": [contract_of(ForgetsWeights), contract_of(NegativeWeights)],
-    "BUF-004": [contract_of(Replay)],
+    "BUF-004": [contract_of(Again), contract_of(Again, max_uses=2)],
     "BUF-005": [contract_of(RaisesWhenEmpty)],
     "BUF-006": [contract_of(LosesTheLast), contract_of(ForgetsItsTurn)],
     "BUF-007": [contract_of(EvictsTwice), contract_of(KeepsTheEvicted)],

@@ -1,0 +1,35 @@
+"""What is offered to slime-core: without numpy until a buffer is built, and with what the ledger must know."""
+
+import subprocess
+import sys
+
+from slime_buffer_priority import PrioritySettings
+from slime_buffer_priority.notes import ReplayColumns
+from slime_buffer_priority.plugin import slime_batch_transforms, slime_buffers
+from slime_core import Group, GroupId, Settings
+from slime_core.roles import Replay, Setup, ShapeContext
+from slime_core.testing import make_sample
+
+
+def test_offering_imports_no_numpy() -> None:
+    code = "import sys, slime_buffer_priority.plugin; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_ledger_is_told_how_often_a_group_is_used() -> None:
+    (spec,) = slime_buffers()
+    assert spec.replay(PrioritySettings(max_uses=5, replay_ratio=2.5)) == Replay(max_uses=5, ratio=2.5)
+
+
+def test_a_loss_can_read_how_often_a_group_is_trained_on() -> None:
+    (spec,) = slime_batch_transforms()
+    transform, context = ReplayColumns(Settings(), Setup(_nothing, 0)), ShapeContext(0, ())
+    group = Group(GroupId("kit", 0, 0, 0), [make_sample(reward=1.0)])
+    assert transform(group.samples[0], group, context) == {"replay_count": 1.0}
+    group.metadata["replay_count"] = 3
+    assert transform(group.samples[0], group, context) == {"replay_count": 3.0}
+    assert set(spec.columns) == {"replay_count"}
+
+
+def _nothing(role: str, name: str, **settings: object) -> object:
+    raise AssertionError("nothing else is made")
