@@ -10,10 +10,11 @@ Example:
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 from slime_core.data.interleave import Interleaving
+from slime_core.data.row_reader import Prompt
 from slime_core.data.streams import Stream, Taken
 from slime_core.errors import CheckpointError
 from slime_core.roles import DataSourceSetup
@@ -148,31 +149,41 @@ def group_of(taken: Taken, draw: int, size: int, template_kwargs: Mapping[str, J
     source, epoch, row, prompt = taken
     reward = cast("str | None", prompt.metadata.get("custom_rm_path"))
     generator = cast("str | None", prompt.metadata.get("generate_function_path"))
+    first = draw * size
     samples = [
         Sample(
-            group_index=draw,
-            index=index,
-            rollout_id=draw * size + index,
-            prompt=copied(prompt.prompt),
-            label=copied(prompt.label),
-            metadata=copied(prompt.metadata),
-            multimodal_inputs=copied(prompt.media),
-            apply_chat_template_kwargs=dict(template_kwargs),
-            custom_rm_path=reward,
+            draw,
+            index,
+            first + index,
+            text,
+            multimodal_inputs=media,
+            apply_chat_template_kwargs={**template_kwargs},
+            label=label,
+            metadata=metadata,
             generate_function_path=generator,
+            custom_rm_path=reward,
             source=source,
         )
-        for index in range(size)
+        for index, (text, label, metadata, media) in enumerate(_copies(prompt, size))
     ]
     return Group(GroupId(source, epoch, row, draw), samples)
 
 
-def copied(value: T) -> T:
+def _copies(prompt: Prompt, count: int) -> Iterator[Prompt]:
+    """Prompts that share nothing that can be changed; copying only a flat row's metadata takes half the time."""
+    text, label, metadata, media = prompt
+    if media or any(isinstance(value, dict | list) for value in (text, label, *metadata.values())):
+        yield from (Prompt(_copied(text), _copied(label), _copied(metadata), _copied(media)) for _ in range(count))
+    else:
+        yield from (Prompt(text, label, {**metadata}, None) for _ in range(count))
+
+
+def _copied(value: T) -> T:
     """A JSON value of which nothing is shared."""
     if isinstance(value, dict):
-        return cast(T, {key: copied(each) for key, each in value.items()})
+        return cast(T, {key: _copied(each) for key, each in value.items()})
     if isinstance(value, list):
-        return cast(T, [copied(each) for each in value])
+        return cast(T, [_copied(each) for each in value])
     return value
 
 

@@ -30,7 +30,7 @@ class RecordFile:
     def __enter__(self) -> "RecordFile":
         """Make the file."""
         try:
-            self._file = tempfile.TemporaryFile(prefix="slime-prompts-")  # noqa: SIM115  # closed by __exit__
+            self._file = tempfile.TemporaryFile(prefix="slime-prompts-")  # closed by __exit__
         except OSError as error:
             raise _no_room(error) from None
         return self

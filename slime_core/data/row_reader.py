@@ -6,8 +6,8 @@ Example:
 """
 
 import json
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rows import BadRow, Row
@@ -19,17 +19,16 @@ NAMING = {"rm_type": "reward", "custom_rm_path": "reward", "generate_function_pa
 """Keys of a row's metadata that name a choice for its samples, in slime's words, and the role of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """One usable row."""
 
     prompt: str | list[Message]
     """Text, or messages that were not rendered."""
-    label: Json = None
+    label: Json
     """The gold answer."""
-    metadata: dict[str, Json] = field(default_factory=dict)
+    metadata: dict[str, Json]
     """The row's metadata; tool definitions are its "tools"."""
-    media: dict[str, Json] | None = None
+    media: dict[str, Json] | None
     """Its media by kind, as the row gave them."""
 
 
