@@ -11,7 +11,9 @@ Example:
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, cast
 
@@ -121,9 +123,10 @@ class GeneratedStream:
         self._left_out.load_state_dict(cast(dict[str, Json], state["left_out"]))
 
     def _read(self, index: int) -> Prompt | TooLong | BadRow:
-        where = f"{self.name}, row {index}"
+        where, seed = f"{self.name}, row {index}", derive_seed(self._seed, self.name, index)
         try:
-            row: object = self._make(derive_seed(self._seed, self.name, index), index)
+            with _seeding_random(seed):
+                row: object = self._make(seed, index)
         except Exception as error:
             return BadRow(f"{where}: making it raised {type(error).__name__}: {error}")
         if not isinstance(row, Mapping):
@@ -143,6 +146,17 @@ class GeneratedStream:
                 left_out.count(prompt)
             digest.update(repr(prompt).encode())
         return digest.hexdigest()
+
+
+@contextmanager
+def _seeding_random(seed: int) -> Iterator[None]:
+    """Seed the module `random`, and put it back: code that draws from it would make other rows after a resume."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 def generated_source(make_row: RowMaker, name: str, setup: DataSourceSetup, size: int = EPOCH) -> PromptSource:

@@ -46,12 +46,14 @@ def test_a_label_of_null_is_bad_where_labels_are_wanted(make_source: MakeSource)
 
 
 def test_too_many_are_an_error_all_the_same(make_source: MakeSource, mixed: Path) -> None:
-    with pytest.raises(DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0\.09 .*\n.*:4: not"):
+    with pytest.raises(
+        DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0\.09 .*\n.*:4: not"
+    ):
         make_source([], path=mixed, label_key="label", bad_rows="skip", max_bad_row_rate=0.09)
 
 
 def test_a_file_of_bad_rows_alone_is_an_error(make_source: MakeSource) -> None:
-    with pytest.raises(DataError, match="not one of 2 rows can be used; .*left out 2 bad rows"):
+    with pytest.raises(DataError, match=r"not one of 2 rows can be used; .*left out 2 bad rows"):
         make_source([{"a": 1}, {"a": 2}], bad_rows="skip", max_bad_row_rate=1.0)
 
 

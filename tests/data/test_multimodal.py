@@ -42,7 +42,9 @@ def test_a_prompt_becomes_messages_with_parts(make_source: MakeSource) -> None:
 
 
 def test_the_chat_template_sees_the_parts(make_source: MakeSource) -> None:
-    sample = one(make_source([{"input": "<audio>Hm?", "sound": "a.wav"}], multimodal_keys=KEYS, apply_chat_template=True))
+    sample = one(
+        make_source([{"input": "<audio>Hm?", "sound": "a.wav"}], multimodal_keys=KEYS, apply_chat_template=True)
+    )
     assert "{'type': 'audio', 'audio': 'a.wav'}" in str(sample.prompt)
     assert sample.multimodal_inputs == {"audio": ["a.wav"]}
 

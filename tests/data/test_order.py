@@ -1,7 +1,7 @@
 """EpochOrder: a permutation of any size, decided by its seed, and as even as a shuffled list."""
 
 from collections import Counter
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import factorial
 
 import pytest
@@ -52,7 +52,7 @@ def test_neighbours_are_parted_as_by_chance(size: int) -> None:
     counts: Counter[int] = Counter()
     for seed in range(30_000 // size):
         order = list(EpochOrder(size, seed))
-        for before, after in zip(order, order[1:], strict=False):
+        for before, after in pairwise(order):
             counts[((after - before) % size - 1) * 10 // (size - 1)] += 1
     expected = counts.total() / 10
     assert sum((counts[each] - expected) ** 2 / expected for each in range(10)) < 9 + 5 * 18**0.5

@@ -22,7 +22,8 @@ def test_what_was_written_is_read(records: list[bytes]) -> None:
 
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = RecordFile()
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: Path("/dev/full").open("wb", buffering=0))
-    with pytest.raises(DataError, match=r"do not fit into the temporary directory .*No space left.*set TMPDIR"), full:
-        full.append(b"x")
+    says, records = r"do not fit into the temporary directory .*No space left.*set TMPDIR", RecordFile()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
+        with pytest.raises(DataError, match=says), records:
+            records.append(b"x")

@@ -135,7 +135,9 @@ def columns(folder: Path, request: pytest.FixtureRequest) -> Path:
     rows = 30 if request.param == "saved" else 7
     save(thirty().slice(0, 16), path / "one.arrow", rows)
     save(thirty().slice(16), path / "two.arrow", rows)
-    (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "one.arrow"}, {"filename": "two.arrow"}]}))
+    (path / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": "one.arrow"}, {"filename": "two.arrow"}]})
+    )
     (path / "dataset_info.json").write_text("{}")
     return path
 
