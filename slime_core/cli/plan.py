@@ -33,7 +33,7 @@ def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: o
     resolved = plan_run(ctx, run_file, flags)
     notes = read_all_prompts(resolved)
     if as_json:
-        click.echo(json.dumps(describe_plan(resolved), indent=2))
+        click.echo(json.dumps({**describe_plan(resolved), "data_notes": [*notes]}, indent=2))
     else:
         console = Console()
         show_plan(resolved, console)
