@@ -145,7 +145,7 @@ def encode_prompt(where: str, prompt: Prompt) -> bytes | BadRow:
 
 def decode_prompt(record: bytes) -> Prompt:
     """The inverse; what it returns shares nothing."""
-    return Prompt(*_DECODER.decode(record.decode()))
+    return Prompt._make(_DECODER.raw_decode(record.decode())[0])
 
 
 def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:
