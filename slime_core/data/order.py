@@ -14,8 +14,10 @@ Example:
 from math import isqrt
 from random import Random
 
-ROUNDS = 8
-"""Each mixes both coordinates once. With four, permutations of five are visibly uneven; with eight, no test sees it."""
+ROUNDS = 4
+"""Each mixes both coordinates once."""
+SMALL = 64
+"""Up to this size there are twice as many: permutations of five are visibly uneven after four rounds, not after eight."""
 
 
 class EpochOrder:
@@ -38,7 +40,7 @@ class EpochOrder:
                 [int(draw() * self._width) for _ in range(self._height)],
                 [int(draw() * self._height) for _ in range(self._width)],
             )
-            for _ in range(ROUNDS)
+            for _ in range(2 * ROUNDS if size <= SMALL else ROUNDS)
         ]
 
     def __getitem__(self, position: int) -> int:

@@ -5,12 +5,11 @@ Several files make one table, one after the other. What was read lies in a `Reco
 Example:
 
     table = PromptTable([part_of(PromptFile(Path("train.jsonl"), "train.jsonl"), tokenizer)])
-    table[0].prompt
+    source, row, prompt = table[0]
 """
 
 import hashlib
 import json
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +80,6 @@ class PromptTable:
             ModelError: a chat template is wanted and the model has none.
         """
         self._records = RecordFile()
-        self._numbers = array("Q")
         self.named: dict[tuple[str, str], str] = {}
         """Where each role and name that rows choose is named first."""
         with self._records:
@@ -93,12 +91,10 @@ class PromptTable:
         """Usable rows."""
         return len(self._records)
 
-    def __getitem__(self, number: int) -> Prompt:
-        return decode_prompt(self._records[number])
-
-    def place(self, number: int) -> tuple[str, int]:
-        """Of a usable row: the name of its file, and its number in it, the rows left out counted."""
-        return self.parts[bisect_right(self._starts, number) - 1].name, self._numbers[number]
+    def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
+        """The name of its file, its number in it (rows left out are counted too), and a prompt that nobody else holds."""
+        row, _, record = self._records[number].partition(b" ")
+        return self.parts[bisect_right(self._starts, number) - 1].name, int(row), decode_prompt(record)
 
     def _read(self, part: Part) -> PartRead:
         left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
@@ -108,9 +104,9 @@ class PromptTable:
             if not isinstance(record, bytes):
                 left_out.count(record)
                 continue
-            self._records.append(record)
-            self._numbers.append(number)
-            digest.update(b"%d %b\n" % (number, record))
+            numbered = b"%d %b" % (number, record)
+            self._records.append(numbered)
+            digest.update(numbered + b"\n")
         left_out.check(part.name, number + 1)
         prompts = len(self._records) - before
         if not prompts:
@@ -123,9 +119,11 @@ class PromptTable:
         read = part.reader.read(row)
         if not isinstance(read, Prompt):
             return read
-        for role, name, key in choices_of(read):
-            self.named.setdefault((role, name), f"{row.where}: {part.row_format.metadata_key}.{key}")
-        return encode_prompt(row.where, read)
+        record = encode_prompt(row.where, read)
+        if isinstance(record, bytes):
+            for role, name, key in choices_of(read):
+                self.named.setdefault((role, name), f"{row.where}: {part.row_format.metadata_key}.{key}")
+        return record
 
 
 def choices_of(prompt: Prompt) -> Iterator[tuple[str, str, str]]:

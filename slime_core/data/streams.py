@@ -93,8 +93,8 @@ class FileStream:
 
     def taken(self, number: int) -> Taken:
         """A row of the table in the current epoch; the place stays."""
-        source, row = self.table.place(number)
-        return Taken(source, self._epoch, row, self.table[number])
+        source, row, prompt = self.table[number]
+        return Taken(source, self._epoch, row, prompt)
 
     def __len__(self) -> int:
         return len(self.table)

@@ -46,7 +46,7 @@ def test_every_permutation_of_few_rows_is_as_likely(size: int) -> None:
     assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("size", [101, 1001])
+@pytest.mark.parametrize("size", [71, 101, 1001])
 def test_neighbours_are_parted_as_by_chance(size: int) -> None:
     """The distance of two neighbouring rows around the circle is uniform, in ten classes."""
     counts: Counter[int] = Counter()
