@@ -17,7 +17,7 @@ from random import Random
 ROUNDS = 4
 """Each mixes both coordinates once."""
 SMALL = 64
-"""Up to this size there are twice as many: permutations of five are visibly uneven after four rounds, not after eight."""
+"""Up to this size there are twice as many: permutations of five rows are visibly uneven after four, not after eight."""
 
 
 class EpochOrder:

@@ -92,7 +92,7 @@ class PromptTable:
         return len(self._records)
 
     def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
-        """The name of its file, its number in it (rows left out are counted too), and a prompt that nobody else holds."""
+        """The name of its file, its number in it (counting rows left out), and a prompt that nobody else holds."""
         row, _, record = self._records[number].partition(b" ")
         return self.parts[bisect_right(self._starts, number) - 1].name, int(row), decode_prompt(record)
 
