@@ -54,6 +54,7 @@ api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the pu
 	$(BIN)/python tools/api_snapshot.py --write
 
 reference: $(STAMPS)/dev ## write the reference pages and the transcripts of docs/ anew
+	$(BIN)/python tools/reference.py --write
 	$(BIN)/python tools/role_pages.py --write
 	$(BIN)/python tools/transcripts.py --write
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from slime_core.catalog import Catalog, RunHooks
+from slime_core.catalog import Catalog
 from slime_core.errors import UnknownName
 from slime_core.events import Event, SamplesDone
 from slime_core.roles import (
@@ -34,6 +34,7 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import Choices, GeneratorUse, RewardUse, RolloutPolicy, Scheduler, Scoring, SingleTurn
+from slime_core.run.run_hooks import RunHooks
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.score import Score, Verdict
 from slime_core.stats import PluginStats

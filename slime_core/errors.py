@@ -17,6 +17,8 @@
 Every message says what was tried, what was expected, what exists and what to type. All of them pickle.
 """
 
+import traceback
+
 
 class SlimeError(Exception):
     """Base of every error that slime-core raises on purpose; the command line prints it without a traceback."""
@@ -68,3 +70,34 @@ class NonFiniteError(SlimeError):
 
 class StopRun(SlimeError):
     """Raised by a run hook: finish the step, save, end with success."""
+
+
+LONGEST_TEXT = 2_000
+"""Characters of a plugin's error, and of its traceback, that are passed on; both ends say most."""
+
+
+def said_by(error: BaseException) -> str:
+    """The text of a plugin's error, shortened, even of one that cannot say it."""
+    try:
+        return shortened(str(error))
+    except BaseException as worse:
+        return f"(its text cannot be read: {type(worse).__name__})"
+
+
+def lines_of(error: BaseException | None) -> str:
+    """A traceback from where it left the core's code on, after a line break; empty if it never did, as at a time limit.
+
+    It does not end with the error's own text.
+    """
+    while isinstance(error, PluginError):
+        error = error.__cause__
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("slime_core."):
+        trace = trace.tb_next
+    return f"\n{shortened(''.join(traceback.format_tb(trace)).rstrip())}" if trace is not None else ""
+
+
+def shortened(text: str) -> str:
+    """A text of a plugin's, of a length that a log can bear."""
+    half = LONGEST_TEXT // 2
+    return text if len(text) <= LONGEST_TEXT else f"{text[:half]} [...] {text[-half:]}"

@@ -2,7 +2,8 @@
 
 Provider hooks are plain functions, called once per process; they yield specs. Run hooks watch a run: they may be
 `async def`, their return value is ignored, and an exception is logged once, counted, and never kills the run, unless
-it is `StopRun`. Rank hooks are plain functions in the trainer's processes; an error in one ends the run on all ranks.
+it is `StopRun`; one that takes over 30 s is cancelled, and after three such times called no more. Rank hooks are plain
+functions in the trainer's processes; an error in one ends the run on all ranks.
 *Whatever changes data is a role; whatever watches is a hook.*
 
     SLIME_API = "1"

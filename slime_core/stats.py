@@ -20,6 +20,8 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+BLOCKED_LIMIT_S = 60.0
+"""Seconds for which any call may keep the event loop, at most."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,8 @@ class CallStats:
     """What the run calls it; the plugin's own name where it has no other."""
     plugin: str
     """Who offers it."""
+    limit_s: float = BLOCKED_LIMIT_S
+    """Seconds for which one call may keep the event loop from everything else; then it is interrupted."""
     seconds: "array[float]" = field(default_factory=lambda: array("d"))
     """How long each call took."""
     errors: int = 0

@@ -22,3 +22,16 @@ def test_every_error_crosses_a_process(kind: type[Exception]) -> None:
     again = ForkingPickler.loads(ForkingPickler.dumps(kind("what was tried")))
     assert type(again) is kind
     assert str(again) == "what was tried"
+
+
+def test_what_a_plugins_error_says_is_short_and_never_fails() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert errors.said_by(ValueError("wrong")) == "wrong"
+    assert errors.said_by(Mute()) == "(its text cannot be read: RuntimeError)"
+    long = errors.said_by(ValueError(f"first{'x' * 100_000}last"))
+    assert len(long) < 2 * errors.LONGEST_TEXT
+    assert long.startswith("first")
+    assert long.endswith("last")

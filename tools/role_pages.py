@@ -24,6 +24,7 @@ from slime_core.hookspecs import (
     RunHookSpecs,
 )
 from slime_core.roles import SPECS, Spec
+from slime_core.testing import CONTRACTS
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -133,7 +134,8 @@ def _facts(spec: type[Spec[object]]) -> Iterator[str]:
     yield f"| several at once | {_several(spec)} |"
     yield f"| added in | {spec.added} |"
     yield f"| promise | {spec.stability.value} |"
-    yield from ("| its contract | [checks](../checks.md) |", "")
+    contract = CONTRACTS[role].__name__
+    yield from (f"| its contract | [`{contract}`](../checks.md#{contract.lower()}) |", "")
 
 
 def _constructor(spec: type[Spec[object]]) -> str:

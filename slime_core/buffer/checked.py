@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 from slime_core.catalog.checks import blaming, check_draw, check_evicted, check_selection
 from slime_core.catalog.used import Used
+from slime_core.errors import ContractError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, Draw, Selection
 from slime_core.sample import Group, GroupId, Json
 
@@ -48,10 +49,16 @@ class CheckedBuffer:
         self._held.update(group.id for group in groups)
 
     def sample(self, want: int, ctx: BufferContext) -> Draw:
-        """At most `want` of the groups that it was given and still has, none twice."""
+        """At most `want` of the groups that it was given and still has, none twice; at least one."""
         with self._blaming("sample"):
             answer = self._use.part.sample(want, ctx)
         draw = check_draw(answer, plugin=self._use.plugin, want=want, is_held=self._held.__contains__)
+        if want and not draw.groups:
+            held = len(self._held)
+            raise ContractError(
+                f"buffer of plugin {self._use.plugin}: it holds {held} groups and handed out none of {want}: a step "
+                "needs one at least; hand groups out while `len` says that there are any"
+            )
         self._held.difference_update(group.id for group in draw.groups)
         return draw
 

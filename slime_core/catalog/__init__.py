@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
     from slime_core.catalog.listing import Listed, list_plugins, remember
     from slime_core.catalog.registered import Registered, place_of
-    from slime_core.catalog.run_hooks import RunHooks
     from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus, PluginWarning
     from slime_core.catalog.worker import discover_in_worker
 
@@ -37,7 +36,6 @@ __all__ = [
     "PluginStatus",
     "PluginWarning",
     "Registered",
-    "RunHooks",
     "allowed_by_environment",
     "cache_folder",
     "check_decision",

@@ -4,16 +4,18 @@ pluggy's own loader stops at the first broken entry point, skips a second one of
 and orders calls by the directory listing. This loop does none of that.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pluggy
 
 from slime_core.catalog._candidates import Candidate
 from slime_core.catalog._hooks import ARGUMENTS, hook_faults, new_manager
-from slime_core.catalog._modules import describe
+from slime_core.catalog._modules import describe, outlived
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus
 from slime_core.hookspecs import API_VERSION, HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
@@ -58,9 +60,10 @@ class Loader:
         if owner.dist != candidate.dist:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
-            found = self._load(candidate, registered_as)
+            with outlived(), _staying():
+                found = self._load(candidate, registered_as)
         except KeyboardInterrupt:
-            raise
+            raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
         except BaseException as error:  # also of an object that raises when it is looked at
             fault = error if isinstance(error, _Fault) else _broken(PluginPhase.HOOKS, describe(error))
             if registered_as in self.order:
@@ -93,7 +96,7 @@ class Loader:
         if faults := list(hook_faults(self.manager, plugin)):
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, "; ".join(faults))
         if (first := self.manager.get_name(plugin)) is not None:
-            detail = f"plugin {first.partition(':')[0]} names the same module; uninstall one of them"
+            detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
         self.manager.register(plugin, registered_as)
         self.order[registered_as] = (len(self.order), candidate.plugin)
@@ -117,6 +120,16 @@ class Loader:
                         )
                     seen.add((role, spec.name))
                     yield spec
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Come back to the working directory, from which a run file names its files."""
+    here = Path.cwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)
 
 
 def _broken(phase: PluginPhase, detail: str) -> _Fault:

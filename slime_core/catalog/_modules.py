@@ -3,13 +3,16 @@
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-from slime_core.errors import PluginError, UnknownName
+from slime_core.errors import PluginError, UnknownName, said_by
 
 
 def import_project_module(text: str, root: Path | None = None) -> ModuleType:
@@ -24,7 +27,7 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
     """
     try:
         directory = root or Path.cwd()
-        with redirect_stdout(sys.stderr):  # standard output is for what the user asked
+        with outlived(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
             return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
     except (UnknownName, PluginError):
         raise
@@ -32,11 +35,34 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
         raise PluginError(f"{text} cannot be imported: {describe(error)}") from error
 
 
+@contextmanager
+def outlived() -> Iterator[None]:
+    """What is imported in this block cannot end the process, nor go on in a copy of it: `os._exit` is SystemExit."""
+    own, leave = os.getpid(), os._exit
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = leave
+        if os.getpid() != own:
+            leave(0)
+
+
 def describe(error: BaseException) -> str:
-    """Type, message and the innermost line of code that is not Python's import machinery."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    """Type, message and the innermost line of code that is not Python's import machinery, nor ours."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename[:1] != "<" and frame.filename != __file__
+    ]
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{at}"
+    return f"{type(error).__name__}: {said_by(error)}{at}"
 
 
 def _import_file(text: str, directory: Path) -> ModuleType:

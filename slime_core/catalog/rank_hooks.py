@@ -8,7 +8,7 @@ that no longer agree would train different models.
 """
 
 from slime_core.catalog.catalog import Catalog
-from slime_core.errors import PluginError
+from slime_core.errors import PluginError, said_by
 from slime_core.events import RankEvent
 from slime_core.hookspecs import HOOK_OF_RANK_EVENT
 
@@ -31,8 +31,8 @@ class RankHooks:
                     listener.function(event)
                 else:
                     listener.function()
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 raise PluginError(
                     f"rank hook {HOOK_OF_RANK_EVENT[type(event)]} of plugin {listener.plugin} raised on rank "
-                    f"{event.rank}: {type(error).__name__}: {error}"
+                    f"{event.rank}: {type(error).__name__}: {said_by(error)}"
                 ) from error

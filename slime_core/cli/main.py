@@ -1,7 +1,10 @@
 """`slime`: finds the command, runs it, turns errors into one message and an exit code."""
 
 import asyncio
+import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -23,6 +26,9 @@ from slime_core.errors import (
 from slime_core.secrets import redact_output, redacted_output
 
 ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
+EXIT_S = 10.0
+"""Seconds that threads may take to end when a command is done."""
+_WARNING = click.style("warning", fg="yellow", bold=True)
 _INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, RunFolderError)
 
 COMMANDS: Commands = {
@@ -86,7 +92,18 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     redact_output()  # also of what Python itself says about an error of ours
-    sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
+    code = run_cli(sys.argv[1:] if arguments is None else arguments)
+    threading.Thread(target=_end, args=(code,), name="exit", daemon=True).start()
+    sys.exit(code)
+
+
+def _end(code: int) -> None:
+    """End the process if it does not end by itself: Python waits for every thread that a plugin has left running."""
+    time.sleep(EXIT_S)
+    left = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    names = f": {', '.join(left)} still running" if left else ""
+    click.echo(f"{_WARNING}: done, and not ended in {EXIT_S:g} s{names}", err=True)
+    os._exit(code)
 
 
 def run_cli(arguments: Sequence[str]) -> int:
@@ -111,8 +128,8 @@ def _run(arguments: Sequence[str]) -> int:
     except SlimeError as error:
         _complain(error)
         return ERROR
-    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
-        click.echo("stopped", err=True)
+    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError) as error:
+        click.echo(f"stopped {error.__cause__ or error}".rstrip(), err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
 
@@ -126,7 +143,7 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """Print a warning without the place in the source that gave it."""
-    click.echo(f"{click.style('warning', fg='yellow', bold=True)}: {message}", err=True)
+    click.echo(f"{_WARNING}: {message}", err=True)
 
 
 def _complain(error: SlimeError) -> None:

@@ -1,6 +1,7 @@
 """The processes that a process has started, theirs included, as Linux's /proc knows them; elsewhere none are seen."""
 
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,13 @@ def descendants(pid: int) -> list[int]:
         found += children
         unseen += children
     return found
+
+
+def end_descendants(pid: int) -> None:
+    """Kill what a process has started, as far as it can still be found."""
+    for each in descendants(pid):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
 
 
 def resident_mb(pid: int) -> float:

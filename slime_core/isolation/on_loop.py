@@ -1,9 +1,11 @@
 """OnLoop: an async callable run where it is, under a time limit and a limit of calls at once, and measured."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Generic, TypeVar
 
+from slime_core.errors import PluginError, said_by
 from slime_core.isolation.limit import limited
 from slime_core.isolation.slots import Slots
 from slime_core.stats import CallStats
@@ -29,12 +31,14 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         self._timeout_s = timeout_s
         self._slots = Slots(max_concurrency) if max_concurrency else None
         self._calls = calls
+        calls.limit_s = min(calls.limit_s, timeout_s)
 
     async def __call__(self, subject: SubjectT, ctx: ContextT) -> ResultT:
         """One call.
 
         Raises:
             TimeoutError: it was given up.
+            PluginError: it raised `SystemExit`, or what else ends an event loop.
         """
         calls = self._calls
         if self._slots is not None:
@@ -42,12 +46,17 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         began = perf_counter()
         try:
             return await limited(self._call(subject, ctx), self._timeout_s)
-        except TimeoutError as error:
+        except TimeoutError:
             calls.timeouts += 1
-            raise error if str(error) else TimeoutError(f"no answer in {self._timeout_s:g} s") from error
-        except Exception:
-            calls.errors += 1
             raise
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+            calls.errors += isinstance(error, Exception)
+            raise
+        except BaseException as error:
+            calls.errors += 1
+            raise PluginError(
+                f"it raised {type(error).__name__}: {said_by(error)}"
+            ) from error  # asyncio would end the run with it
         finally:
             calls.seconds.append(perf_counter() - began)
             if self._slots is not None:

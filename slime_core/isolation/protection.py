@@ -96,7 +96,7 @@ class Protection:
             "memory_mb": spec.memory_mb,
         }
         launch = partial(WorkerProcess, start, title=title, memory_mb=spec.memory_mb)
-        return ProcessLane(spec, WorkerPool(launch, spec.max_concurrency or os.cpu_count() or 1))
+        return ProcessLane(spec, WorkerPool(launch, spec.max_concurrency or _cores()))
 
     async def start(self) -> None:
         """Start a worker of each choice that runs in processes.
@@ -115,6 +115,11 @@ class Protection:
         """End everything that was started; does nothing the second time."""
         for lane in self._lanes.values():
             lane.close()
+
+
+def _cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def isolation_of(spec: CallSpec[object], made: object) -> Isolation:

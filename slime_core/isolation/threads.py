@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeAlias
 
+from slime_core.errors import PluginError, said_by
 from slime_core.isolation.slots import Slots
 from slime_core.stats import CallStats
 
@@ -91,8 +92,12 @@ class _Thread:
             function, answer = given
             try:
                 value = function()
+            except Exception as error:
+                answer.give(None, RuntimeError(f"it raised {error!r}") if isinstance(error, StopIteration) else error)
             except BaseException as error:
-                answer.give(None, error)
+                answer.give(
+                    None, PluginError(f"it raised {type(error).__name__}: {said_by(error)}")
+                )  # ends a call, not the run
             else:
                 answer.give(value, None)
             del given, function, answer

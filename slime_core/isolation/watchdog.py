@@ -8,6 +8,7 @@ Example:
 
 import asyncio
 import inspect
+import itertools
 import logging
 import sys
 import threading
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Self
 
+from slime_core.isolation.interrupt import Interrupt
 from slime_core.stats import CallStats, PluginStats
 
 BLOCKED_S = 0.25
@@ -41,6 +43,7 @@ class Watchdog:
         self._stats = stats
         self._packages = dict(packages)
         self._blocked_s = blocked_s
+        self._interrupt = Interrupt(self._see)
         self._stop = threading.Event()
         self._told: set[str] = set()
         self._beat = 0.0
@@ -49,6 +52,7 @@ class Watchdog:
         """Watch the running loop, from its own thread."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
+        self._interrupt.__enter__()
         self._pulse()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
@@ -59,9 +63,11 @@ class Watchdog:
         self._stop.set()
         self._timer.cancel()
         self._thread.join()
+        self._interrupt.__exit__()
 
     def _pulse(self) -> None:
         self._beat = time.monotonic()
+        self._interrupt.put_off()
         self._timer = self._loop.call_later(BEAT_S, self._pulse)
 
     def _watch(self) -> None:
@@ -76,12 +82,17 @@ class Watchdog:
         """
         # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
         suspect, since, until = self._look(), beat + BEAT_S, time.monotonic()
+        next_signal = 0.0
         while self._beat == beat and not self._stop.wait(BEAT_S / 2):
             seen, now = self._look(), time.monotonic()
             if suspect is None or seen is None or seen.entry is not suspect.entry:
                 self._judge(suspect, until - since)
                 suspect, since = seen, now
             until = now
+            if suspect is not None and now - since > self._blocked_s and now >= next_signal:
+                self._interrupt.now(self._thread_id)
+                # Seldom: each signal fills a place in the loop's pipe, which a Ctrl-C needs as well.
+                next_signal = now + min(1.0, max(0.1, suspect.limit_s))
         self._judge(suspect, until - since)
 
     def _judge(self, suspect: "_Seen | None", seconds: float) -> None:
@@ -90,15 +101,22 @@ class Watchdog:
 
     def _look(self) -> "_Seen | None":
         """The call that the loop is in, and the line of the plugin."""
+        frame = sys._current_frames().get(self._thread_id)
+        return self._see(frame) if frame else None
+
+    def _see(self, frame: FrameType) -> "_Seen | None":
+        """The same, of the innermost frame of the loop's thread."""
         inside: list[FrameType] = []
-        for each in _outwards(sys._current_frames().get(self._thread_id)):
+        for each in _outwards(frame):
             calls = each.f_locals.get("calls")
             if isinstance(calls, CallStats):
                 return _Seen(calls, each, _place(self._own(inside, calls.plugin))) if inside else None
             inside.append(each)
-        for each in inside:
+        # What no call of the core's is measured by: the innermost code, up to where the core or the loop called it.
+        theirs = list(itertools.takewhile(lambda each: _package(each) not in (CORE, "asyncio"), inside))
+        for each in theirs:
             if plugin := self._packages.get(_package(each)):
-                return _Seen(self._stats.calls("task", plugin, plugin), each, _place(each))
+                return _Seen(self._stats.calls("task", plugin, plugin), theirs[-1], _place(each))
         return None
 
     def _own(self, inside: list[FrameType], plugin: str) -> FrameType:
@@ -115,12 +133,10 @@ class Watchdog:
         if key in self._told:
             return
         self._told.add(key)
-        what = f"{calls.role} {calls.name}" if calls.name != calls.plugin else calls.role
         log.warning(
-            "%s of plugin %s blocked the event loop for %.1f s in %s: everything else waited. Write `await` for what "
+            "%s blocked the event loop for %.1f s in %s: everything else waited. Write `await` for what "
             "takes time, or a plain `def`, which runs in a process of its own (said once)",
-            what,
-            calls.plugin,
+            seen.told,
             seconds,
             seen.place,
         )
@@ -134,6 +150,18 @@ class _Seen:
     entry: FrameType
     """Where the core called the plugin; held, so that no later call has the same identity."""
     place: str
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds for which it may keep the loop."""
+        return self.calls.limit_s
+
+    @property
+    def told(self) -> str:
+        """Its role and its plugin."""
+        calls = self.calls
+        what = f"{calls.role} {calls.name}" if calls.name != calls.plugin else calls.role
+        return f"{what} of plugin {calls.plugin}"
 
 
 def packages_of(offered: Iterable[tuple[str, Callable[..., object]]]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import cast
 
 from slime_core.catalog import Catalog
 from slime_core.catalog.checks import check_verdict, check_verdicts
-from slime_core.errors import ContractError
+from slime_core.errors import ContractError, said_by
 from slime_core.isolation._frames import LARGEST_ANSWER, frame, receive
 from slime_core.isolation._leash import ForkCount, die_with, keep_descendants, limit_memory
 from slime_core.isolation.wire import receive_sample, send_verdict
@@ -67,7 +67,7 @@ def main(channel_fd: int, lifeline_fd: int) -> None:
         worked = _build(start)
     except BaseException as error:
         traceback.print_exc()
-        channel.sendall(frame({"failed": f"{type(error).__name__}: {error}", "call": start["call"]}))
+        channel.sendall(frame({"failed": f"{type(error).__name__}: {said_by(error)}", "call": start["call"]}))
         raise SystemExit(1) from None
     channel.sendall(frame({"ready": True, "call": start["call"]}))
     own, role = os.getpid(), worked.role

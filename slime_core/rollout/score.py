@@ -13,9 +13,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+from weakref import WeakSet
 
 from slime_core.catalog.checks import check_verdict, check_verdicts
-from slime_core.errors import ContractError
+from slime_core.errors import ContractError, said_by, shortened
 from slime_core.isolation import StartError
 from slime_core.roles import RewardContext
 from slime_core.rollout.policy import GroupRewardUse, RewardUse
@@ -24,6 +25,9 @@ from slime_core.sample import Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 
 AnswerT = TypeVar("AnswerT")
+_CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
+LONGEST_REASON = 200
+"""Characters of a reason, which becomes the name of a metric."""
 ATTEMPTS = 2
 """Calls that a retryable failure is worth."""
 
@@ -76,6 +80,8 @@ class Hearing:
     def add(self, metric: str, use: RewardUse | GroupRewardUse, answer: Verdict | Failure) -> None:
         """Enter one answer: `NotApplicable` adds nothing, and what fails or is Unscored with a weight costs the sum."""
         verdict = Unscored(answer.reason, answer.retryable, answer.detail) if isinstance(answer, Failure) else answer
+        if isinstance(verdict, Unscored):  # it goes into every row, name and transcript that tells of the sample
+            verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
         self.verdicts[f"{metric}/{use.name}"] = verdict
         if isinstance(verdict, Score):
             self._total += use.weight * verdict.value
@@ -158,7 +164,7 @@ async def _ask(
     try:
         return check(await within(call(), waiting, f"reward {use.name}"))
     except TimeoutError as error:
-        return Failure(f"{use.name}_timeout", str(error), error, retryable=True)
+        return Failure(f"{use.name}_timeout", said_by(error), error, retryable=True)
     except asyncio.CancelledError:
         if cancelled_from_outside():
             raise
@@ -166,16 +172,26 @@ async def _ask(
     except StartError:
         raise  # no call of this reward will ever be answered
     except ContractError as error:
-        return Failure(f"{use.name}_contract", str(error), error)
+        return Failure(f"{use.name}_contract", said_by(error), error)
     except Exception as error:
-        return Failure(f"{use.name}_{type(error).__name__}", str(error), error)
+        return Failure(f"{use.name}_{type(error).__name__}", said_by(error), error)
 
 
 def _declined(use: RewardUse | GroupRewardUse, verdict: Unscored) -> Failure:
     return Failure(f"{use.name}_{'_'.join(verdict.reason.split())}", verdict.detail or verdict.reason)
 
 
+def cancel(task: asyncio.Task[object]) -> None:
+    """Cancel a task so that it knows who did: not its plugin."""
+    _CANCELLED.add(task)
+    task.cancel()
+
+
 def cancelled_from_outside() -> bool:
-    """Whether somebody cancelled this task, rather than a plugin some task of its own."""
+    """Whether this task is to end; if not, its plugin cancelled it, or some task of its own, and that is undone."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    if task is None or task in _CANCELLED:
+        return True
+    while task.cancelling():
+        task.uncancel()
+    return False

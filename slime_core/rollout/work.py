@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from slime_core.catalog.checks import check_generated
-from slime_core.errors import ContractError, RolloutError, WorkerError
+from slime_core.errors import ContractError, RolloutError, WorkerError, lines_of, said_by
 from slime_core.roles import (
     Engine,
     GenerateContext,
@@ -27,7 +27,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout.choices import Choices
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
-from slime_core.rollout.score import Failure, Hearing, Scored, cancelled_from_outside, hear, hear_together
+from slime_core.rollout.score import Failure, Hearing, Scored, cancel, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.waiting import Waiting, within
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
@@ -150,7 +150,7 @@ class SampleRunner:
                 made = await within(use.generator(sample, context), self.waiting, "generator")
             return check_generated(made, plugin=use.plugin, sample=sample)
         except TimeoutError as error:
-            return Failure("generator_timeout", str(error), error)
+            return Failure("generator_timeout", said_by(error), error)
         except asyncio.CancelledError:
             if cancelled_from_outside():
                 raise
@@ -158,9 +158,9 @@ class SampleRunner:
         except WorkerError:
             raise  # the engine is gone, and with it every sample
         except ContractError as error:
-            return Failure("generator_contract", str(error), error)
+            return Failure("generator_contract", said_by(error), error)
         except Exception as error:
-            return Failure(f"generator_{type(error).__name__}", str(error), error)
+            return Failure(f"generator_{type(error).__name__}", said_by(error), error)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
@@ -189,7 +189,7 @@ class SampleRunner:
         sample.remove_sample = True
         if failure.reason not in self._told:
             self._told.add(failure.reason)
-            log.warning("%s failed (%s): %s", where, failure.reason, failure.detail, exc_info=failure.cause)
+            log.warning("%s failed (%s): %s%s", where, failure.reason, failure.detail, lines_of(failure.cause))
         return scored
 
 
@@ -235,7 +235,7 @@ async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
     finally:
         unfinished = [task for task in tasks if not task.done()]
         for task in unfinished:
-            task.cancel()
+            cancel(task)
         if unfinished:
             await asyncio.gather(*unfinished, return_exceptions=True)
 

@@ -13,7 +13,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
 
-from slime_core.catalog import RunHooks
 from slime_core.catalog.used import Used
 from slime_core.config import Plan
 from slime_core.errors import ConfigError, StopRun
@@ -26,6 +25,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.row_choices import RowChoices
+from slime_core.run.run_hooks import RunHooks
 from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest
 from slime_core.run.trackers import Trackers

@@ -12,34 +12,46 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slime_core.testing.batch_transform import BatchTransformContract
     from slime_core.testing.buffer import BufferContract
     from slime_core.testing.buffer_filter import BufferFilterContract
     from slime_core.testing.contract import CheckInfo, CheckResult, CheckStatus, Contract, ContractViolation
     from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
+    from slime_core.testing.doctor_check import CheckContract
     from slime_core.testing.engine import CharTokenizer, ScriptedEngine
     from slime_core.testing.engine_contract import EngineContract
     from slime_core.testing.fake_engine import FakeEngine
     from slime_core.testing.generator import GeneratorContract
+    from slime_core.testing.group_filter import GroupFilterContract
     from slime_core.testing.group_reward import GroupRewardContract
+    from slime_core.testing.launcher import LauncherContract
+    from slime_core.testing.manager import PluginManager
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
-    from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
+    from slime_core.testing.report import BUDGET_S, PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
+    from slime_core.testing.reward_shaper import RewardShaperContract
     from slime_core.testing.role import RoleContract
+    from slime_core.testing.run_hooks import RunHooksContract
+    from slime_core.testing.sample_filter import SampleFilterContract
     from slime_core.testing.samples import make_group, make_pending, make_sample
     from slime_core.testing.tensors.advantage import AdvantageContract
     from slime_core.testing.tensors.correction import CorrectionContract
     from slime_core.testing.tensors.loss import LossContract
     from slime_core.testing.tensors.trainer import TrainerContract
+    from slime_core.testing.tracker import TrackerContract
 
 _HOMES = {
     "ALL_CHECKS": "registry",
+    "BUDGET_S": "report",
     "CONTRACTS": "registry",
     "AdvantageContract": "tensors.advantage",
+    "BatchTransformContract": "batch_transform",
     "BufferContract": "buffer",
     "BufferFilterContract": "buffer_filter",
     "CharTokenizer": "engine",
+    "CheckContract": "doctor_check",
     "CheckInfo": "contract",
     "CheckResult": "contract",
     "CheckStatus": "contract",
@@ -50,14 +62,21 @@ _HOMES = {
     "EngineContract": "engine_contract",
     "FakeEngine": "fake_engine",
     "GeneratorContract": "generator",
+    "GroupFilterContract": "group_filter",
     "GroupRewardContract": "group_reward",
+    "LauncherContract": "launcher",
     "LossContract": "tensors.loss",
+    "PluginManager": "manager",
     "PluginPackageContract": "package",
     "PluginReport": "report",
     "RewardContract": "reward",
+    "RewardShaperContract": "reward_shaper",
     "RoleContract": "role",
+    "RunHooksContract": "run_hooks",
+    "SampleFilterContract": "sample_filter",
     "ScriptedEngine": "engine",
     "SubjectReport": "report",
+    "TrackerContract": "tracker",
     "TrainerContract": "tensors.trainer",
     "check_plugin": "report",
     "make_group": "samples",
@@ -68,11 +87,14 @@ _HOMES = {
 
 __all__ = [
     "ALL_CHECKS",
+    "BUDGET_S",
     "CONTRACTS",
     "AdvantageContract",
+    "BatchTransformContract",
     "BufferContract",
     "BufferFilterContract",
     "CharTokenizer",
+    "CheckContract",
     "CheckInfo",
     "CheckResult",
     "CheckStatus",
@@ -83,14 +105,21 @@ __all__ = [
     "EngineContract",
     "FakeEngine",
     "GeneratorContract",
+    "GroupFilterContract",
     "GroupRewardContract",
+    "LauncherContract",
     "LossContract",
+    "PluginManager",
     "PluginPackageContract",
     "PluginReport",
     "RewardContract",
+    "RewardShaperContract",
     "RoleContract",
+    "RunHooksContract",
+    "SampleFilterContract",
     "ScriptedEngine",
     "SubjectReport",
+    "TrackerContract",
     "TrainerContract",
     "check_plugin",
     "make_group",

@@ -34,6 +34,8 @@ CANCEL_S = 1.0
 """How long a cancelled call may take to end."""
 LEAK_BYTES = 8_192
 """What each call may keep for ever; the calls that measure it are given samples six times as large."""
+RAISED = (Exception, SystemExit)
+"""What plugin code may raise; conduct is judged all the same."""
 ROUNDS = 8
 """Calls that must not leave a process or a thread each."""
 
@@ -96,7 +98,7 @@ def stall_s(act: Act) -> float:
         beat = time.perf_counter()
         ticking = asyncio.create_task(tick())
         await asyncio.sleep(0)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*RAISED):
             await act()
         await asyncio.sleep(0.01)
         ticking.cancel()
@@ -135,7 +137,7 @@ def refuses_cancellation(act: Act, delays: tuple[float, ...] = (0.0, 0.002, 0.02
         task = asyncio.ensure_future(act())
         await asyncio.sleep(delay)
         if not task.cancel():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*RAISED):
                 task.result()
             return True
         await asyncio.wait({task}, timeout=CANCEL_S)
@@ -151,7 +153,7 @@ def left_behind(act: Act) -> str:
     """What several calls leave running, if each leaves something: "8 processes after 8 calls"."""
 
     async def once() -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*RAISED):
             await act()
 
     asyncio.run(once())  # what a plugin starts once, and keeps, is its own business
@@ -192,7 +194,7 @@ def leaked_bytes(act: Act) -> float:
     async def many(count: int, limit_s: float) -> int:
         done, end = 0, time.perf_counter() + limit_s
         while done < count and (done < 8 or time.perf_counter() < end):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*RAISED):
                 await act()
             done += 1
         return done
@@ -217,7 +219,7 @@ def printed(act: Act) -> str:
     """What a call writes to standard output."""
 
     async def once() -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*RAISED):
             await act()
 
     with contextlib.redirect_stdout(io.StringIO()) as out:

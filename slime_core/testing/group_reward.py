@@ -15,6 +15,7 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog.checks import check_verdicts
+from slime_core.errors import ContractError, WorkerError
 from slime_core.isolation import isolation_of
 from slime_core.roles import GroupRewardSpec, Isolation, RewardContext
 from slime_core.sample import Sample
@@ -119,8 +120,9 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
     @check("GRW-008", needs=("GRW-002",))
     def test_it_works_off_the_main_thread(self) -> None:
         """Loops run in other threads too: `signal.alarm` and signal handlers are not to be had there."""
+        samples = self._usable()
         try:
-            in_thread(lambda: self._answer(self._usable()), self.spec.timeout_s)
+            in_thread(lambda: self._answer(samples), self.spec.timeout_s)
         except Exception as error:
             raise AssertionError(f"in another thread it raised {error!r}") from error
 
@@ -136,7 +138,7 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
                 raise AssertionError(f"response {name!r}: {error!r}") from error
             check_verdicts(returned, plugin=type(self).__name__, samples=group)
 
-    @check("GRW-010", needs=("GRW-001", "GRW-006"))
+    @check("GRW-010", needs=("GRW-002",))
     def test_it_can_be_cancelled(self) -> None:
         """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
         self._require_on_the_loop()
@@ -168,7 +170,7 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
         scored = any(isinstance(each, Score) for each in returned)
         require(not scored, f"every connection was refused, and the answer was {returned}")
 
-    @check("GRW-013", needs=("GRW-001", "GRW-006"))
+    @check("GRW-013", needs=("GRW-002",))
     def test_calls_leave_nothing_behind(self) -> None:
         """Thousands of calls make a run: wait for each process and thread, bound caches, keep no samples."""
         left = left_behind(self._act())
@@ -185,7 +187,7 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
         kept = leaked_bytes(another)
         require(kept < LEAK_BYTES, f"each call keeps {kept / 1024:.0f} KiB")
 
-    @check("GRW-014", needs=("GRW-001", "GRW-006"))
+    @check("GRW-014", needs=("GRW-002",))
     def test_it_prints_nothing(self) -> None:
         """Standard output belongs to the command (`slime train --json`): use `logging`."""
         text = printed(self._act())
@@ -217,7 +219,11 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
         if self.automatic:
             try:
                 self._answer(self._given())
+            except (SkipTest, ContractError, WorkerError, TimeoutError):
+                raise
             except Exception as error:
+                if not isinstance(error.__cause__ or error, Exception):  # as sys.exit, no answer to an odd sample
+                    raise
                 raise SkipTest(f"needs the author's `samples`: the kit's own raised {error!r}") from error
         return self._given()
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from slime_core.catalog import Registered
-from slime_core.errors import ContractError, PluginError
+from slime_core.errors import ContractError, PluginError, WorkerError
 from slime_core.isolation import Protection, isolation_of
 from slime_core.roles import CallSpec, Isolation, PluginSet, RewardContext, Settings, Spec
 from slime_core.sample import Sample
@@ -23,6 +23,9 @@ NOWHERE = "<nowhere>"
 """Name of a spec that no worker process can find."""
 SEED = 1
 """The seed of every run that the kit plays."""
+_ENDED = ("memory", "died", "output", "processes")
+"""Reasons of calls that were ended by force."""
+_ERRORS = {"contract": ContractError, **dict.fromkeys(_ENDED, WorkerError)}
 _PROTECTIONS: dict[str, tuple[Protection, PluginStats]] = {}
 _Ask = Callable[[object, RewardContext], Awaitable[object]]
 
@@ -72,5 +75,5 @@ class _Outspoken:
         if isinstance(first, Unscored) and self._calls.timeouts > timeouts:
             raise TimeoutError(first.detail)
         if isinstance(first, Unscored) and self._calls.errors > errors:
-            raise ContractError(first.detail) if first.reason == "contract" else PluginError(first.detail)
+            raise _ERRORS.get(first.reason, PluginError)(first.detail)
         return answer

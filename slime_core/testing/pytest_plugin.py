@@ -1,4 +1,9 @@
-"""What pytest gets from slime-core: fixtures for tests of plugins. Loaded in every session, so it imports late."""
+"""What pytest gets from slime-core: options and fixtures for tests of plugins. In every session, so it imports late.
+
+Example:
+
+    pytest --slime-plugin slime-reward-math --slime-report report.json     # without a line of test code
+"""
 
 import contextlib
 import functools
@@ -12,13 +17,52 @@ import pytest
 if TYPE_CHECKING:
     from slime_core.sample import Group, Sample
     from slime_core.testing.fake_engine import FakeEngine
+    from slime_core.testing.manager import PluginManager
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The kit's options."""
+    group = parser.getgroup("slime", "slime plugins")
+    group.addoption(
+        "--slime-plugin",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run every contract on an installed plugin; without paths, on nothing else (repeatable)",
+    )
+    group.addoption("--slime-report", metavar="FILE", help="write what the contracts found, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the report, if one is wanted."""
+    if path := config.getoption("--slime-report"):
+        from slime_core.testing._session import Report
+
+        config.pluginmanager.register(Report(Path(path)), "slime-report")
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Collect no file when plugins are named and paths are not."""
+    given = config.args_source is pytest.Config.ArgsSource.ARGS
+    return True if config.getoption("--slime-plugin") and not given else None
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the checks of the plugins that are named."""
+    if names := config.getoption("--slime-plugin"):
+        from slime_core.testing._session import plugin_items
+
+        items.extend(plugin_items(session, names))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Expect the failures that a contract's `xfail` names; one that does not happen is a failure."""
+    """Note the number of a check, and expect the failures that its contract's `xfail` names."""
     info = getattr(getattr(item, "function", None), "check", None)
+    if info is None:
+        return
+    item.user_properties.append(("slime_check", info.identity))
     excuses = getattr(getattr(item, "cls", None), "xfail", {})
-    if info is not None and info.identity in excuses:
+    if info.identity in excuses:
         item.add_marker(pytest.mark.xfail(reason=excuses[info.identity], strict=True))
 
 
@@ -39,6 +83,23 @@ def make_group() -> "Callable[..., Group]":
 
 
 @pytest.fixture
+def slime_plugins() -> "PluginManager":
+    """A catalog of the core and of what the test adds, whatever else is installed: `slime_plugins.add(my_plugin)`."""
+    from slime_core.testing.manager import PluginManager
+
+    return PluginManager()
+
+
+@pytest.fixture
+def fake_engine() -> "Iterator[Callable[..., FakeEngine]]":
+    """`fake_engine(Slow(0.5))` starts a `slime_core.testing.FakeEngine`; all of them are stopped after the test."""
+    from slime_core.testing.fake_engine import FakeEngine
+
+    with contextlib.ExitStack() as started:
+        yield lambda *script, **limits: started.enter_context(FakeEngine(*script, **limits))
+
+
+@pytest.fixture
 def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """`slime_core.testing.write_distribution` into a folder on the import path, for this test alone.
 
@@ -54,12 +115,3 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for name in set(sys.modules) - loaded:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
             del sys.modules[name]
-
-
-@pytest.fixture
-def fake_engine() -> "Iterator[Callable[..., FakeEngine]]":
-    """`fake_engine(Slow(0.5))` starts a `slime_core.testing.FakeEngine`; all of them are stopped after the test."""
-    from slime_core.testing.fake_engine import FakeEngine
-
-    with contextlib.ExitStack() as started:
-        yield lambda *script, **limits: started.enter_context(FakeEngine(*script, **limits))

@@ -8,19 +8,27 @@ Example:
 """
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from slime_core.catalog import ALL_INSTALLED, Catalog, PluginStatus, did_you_mean
-from slime_core.errors import UnknownName
-from slime_core.roles import SPECS, PluginSet
+from slime_core.catalog import ALL_INSTALLED
+from slime_core.errors import PluginError
+from slime_core.isolation._tree import end_descendants
+from slime_core.roles import PluginSet
 from slime_core.sample import Json
-from slime_core.testing.contract import CheckResult, CheckStatus, Contract
-from slime_core.testing.package import PluginPackageContract
-from slime_core.testing.registry import CONTRACTS
-from slime_core.testing.role import catalog_of
+from slime_core.testing.contract import CheckResult, CheckStatus
+from slime_core.testing.judge import found
+from slime_core.testing.registry import ALL_CHECKS
 
+LIMIT_S = 90.0
+"""Seconds that one check may take before the kit gives the plugin up."""
 BUDGET_S = 5.0
 """CPU seconds that the kit may take for one plugin of ordinary size; a report over it says so."""
 
@@ -91,7 +99,7 @@ def result_to_dict(result: CheckResult) -> dict[str, Json]:
 
 
 def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
-    """Run every contract that applies to a plugin, with what the kit can supply itself.
+    """Run every contract that applies to a plugin, with what the kit can supply itself, in a process of its own.
 
     Args:
         name: its distribution or entry point, or a module of the project, `./my_plugin.py` or dotted.
@@ -99,34 +107,49 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
 
     Raises:
         UnknownName: no such plugin is installed, and it is no file or module.
+        PluginError: nothing could be judged, not even the package.
     """
-    started = time.process_time()
-    status, plugins = _find(name, plugins)
-    catalog = catalog_of(plugins)
-    subjects = tuple(
-        SubjectReport(title, contract.__bases__[0].__name__, contract.report())
-        for title, contract in _contracts(status, catalog, plugins)
-    )
-    return PluginReport(status.plugin, status.version, subjects, time.process_time() - started)
+    candidate, _ = found(name, plugins)
+    with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+        output = Path(folder) / "checks.jsonl"
+        output.touch()
+        ended = _run(name, plugins, output)
+        lines = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    results: dict[tuple[str, str], dict[str, CheckResult]] = {}
+    for line in lines:
+        told = line if "status" in line else {**line, "status": "failed", "detail": ended}
+        results.setdefault((line["title"], line["contract"]), {})[line["identity"]] = _result(told)
+    cpu_s = max((float(line.get("cpu_s", 0.0)) for line in lines), default=0.0)
+    subjects = tuple(SubjectReport(*key, tuple(each.values())) for key, each in results.items())
+    return PluginReport(candidate.plugin, candidate.version, subjects, cpu_s)
 
 
-def _find(name: str, plugins: PluginSet) -> tuple[PluginStatus, PluginSet]:
-    """What discovery says of the plugin, and the plugin set with which it does."""
-    statuses = catalog_of(plugins).statuses
-    for status in statuses:
-        if name in (status.plugin, status.name, status.origin):
-            return status, plugins
-    if name.endswith(".py") or ("." in name and "/" not in name):
-        return _find(name, dataclasses.replace(plugins, modules=(*plugins.modules, name)))
-    known = [status.plugin for status in statuses]
-    raise UnknownName(f"no plugin {name!r} is installed.{did_you_mean(name, known)} Installed: {', '.join(known)}.")
+def _run(name: str, plugins: PluginSet, output: Path) -> str:
+    """Judge the plugin in a process of its own; returns how it ended, should it have ended before its time."""
+    given = {**dataclasses.asdict(plugins), "root": str(plugins.root or Path.cwd())}
+    command = [sys.executable, "-m", "slime_core.testing.judge", name, json.dumps(given), str(output)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    errors = output.with_name("errors.txt")
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(command, env=environment, stdout=stderr, stderr=stderr)
+        size, end = 0, time.monotonic() + LIMIT_S
+        try:
+            while process.poll() is None:
+                time.sleep(0.02)
+                if (now := output.stat().st_size) > size:
+                    size, end = now, time.monotonic() + LIMIT_S
+                elif time.monotonic() > end:
+                    return f"it had not come back after {LIMIT_S:g} s"
+        finally:
+            end_descendants(process.pid)
+            process.kill()
+            process.wait()
+    said = errors.read_text("utf-8", "replace").strip()
+    if not size:
+        raise PluginError(f"plugin {name} cannot be judged:\n{said}")
+    return f"it ended the process, with exit status {process.returncode}: {said[-500:]}"
 
 
-def _contracts(status: PluginStatus, catalog: Catalog, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
-    """What judges the plugin: a class for the package and one for each choice that it offers."""
-    yield "package", type("Package", (PluginPackageContract,), {"dist": status.dist, "automatic": True})
-    for role in SPECS:
-        for registered in catalog.choices(role).values():
-            if registered.plugin == status.plugin and role in CONTRACTS:
-                values = {"choice": registered.qualified, "plugins": plugins, "automatic": True}
-                yield f"{role} {registered.spec.name}", type("Choice", (CONTRACTS[role],), values)
+def _result(line: Mapping[str, str]) -> CheckResult:
+    info = ALL_CHECKS[line["identity"]]
+    return CheckResult(info.identity, info.since, CheckStatus(line["status"]), line["detail"], info.advice)

@@ -11,7 +11,7 @@ import importlib.metadata
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import ClassVar, Generic, TypeVar, cast
 from unittest import SkipTest
@@ -111,5 +111,10 @@ def _declared(spec: Spec[object]) -> str | None:
         for entry in importlib.metadata.entry_points(group="slime.plugins")
         if entry.module.partition(".")[0] == parts[0]
     ]
-    declared = (getattr(sys.modules.get(name), "SLIME_API", None) for name in names)
+    return declared_by(names)
+
+
+def declared_by(modules: Iterable[str]) -> str | None:
+    """SLIME_API of the first module that declares one."""
+    declared = (getattr(sys.modules.get(name), "SLIME_API", None) for name in modules)
     return next((api for api in declared if isinstance(api, str) and api.isdecimal()), None)

@@ -83,6 +83,8 @@ class Finite:
         (Score(Finite()), r"Score 'value': expected a float, got Finite .*; pass float\(value\)"),  # type: ignore[arg-type]
         (Score(1.0, {"format": Finite()}), "Score 'format': expected a float"),  # type: ignore[dict-item]
         (Unscored(""), "Unscored.reason: expected a short text, got str ''"),
+        (Unscored("x" * (5 << 20)), "its answer holds 5242880 characters of text"),
+        (Score(1.0, {1: 1.0}), "Score.components: expected names that are texts, got int 1"),  # type: ignore[dict-item]
     ],
 )
 def test_anything_else_is_no_verdict(returned: object, complaint: str) -> None:

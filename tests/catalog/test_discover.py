@@ -91,6 +91,7 @@ def test_plugins_come_by_distribution_and_entry_point(install_plugin: Install) -
         "import no_such_module",
         "1 / 0",
         "raise SystemExit(3)",
+        "import os; os._exit(0)",
         "raise GeneratorExit",
         "raise type('Odd', (BaseException,), {})",
     ],
@@ -100,6 +101,27 @@ def test_an_import_that_fails_is_a_status_and_a_warning(install_plugin: Install,
     status = failure(r"plugin slime-reward-other 1\.0 \(slime_reward_other\): broken \(import\)")
     assert (status.state, status.phase) == (PluginState.BROKEN, PluginPhase.IMPORT)
     assert "slime_reward_other.py:1" in status.detail
+
+
+def test_a_fork_that_an_import_lets_go_on_ends_with_it(install_plugin: Install, tmp_path: Path) -> None:
+    install(install_plugin, f"import os\n\nif os.fork() > 0:\n    os.wait()\n{GOOD}")
+    command = "from slime_core.catalog import Catalog; Catalog.discover(strict=True); print('loaded')"
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=found, check=False)
+    assert (done.returncode, done.stdout) == (0, "loaded\n"), done.stderr
+
+
+def test_an_import_leaves_the_working_directory_as_it_was(install_plugin: Install) -> None:
+    here = Path.cwd()
+    install(install_plugin, f"import os\n\nos.chdir('/')\n{GOOD}")
+    Catalog.discover(strict=True)
+    assert Path.cwd() == here
+
+
+def test_ctrl_c_names_the_plugin_that_is_being_loaded(install_plugin: Install) -> None:
+    install(install_plugin, f"raise KeyboardInterrupt\n{GOOD}")
+    with pytest.raises(KeyboardInterrupt, match=r"while plugin slime-reward-other 1\.0 was loaded"):
+        Catalog.discover()
 
 
 def test_an_entry_point_without_a_module_is_a_status_and_a_warning(install_plugin: Install) -> None:
@@ -246,7 +268,7 @@ def test_the_same_name_twice_in_a_plugin_is_refused(install_plugin: Install) -> 
 def test_two_distributions_with_one_module_are_told_apart(install_plugin: Install) -> None:
     install(install_plugin, GOOD)
     install_plugin("slime-reward-zzz", {}, entry_points={"reward-zzz": "slime_reward_other"})
-    with pytest.warns(PluginWarning, match="plugin slime-reward-other names the same module; uninstall one of them"):
+    with pytest.warns(PluginWarning, match="plugin slime-reward-other names the same module; remove one of the two"):
         catalog = Catalog.discover()
     assert status_of(catalog).state is PluginState.LOADED
     assert status_of(catalog, "slime-reward-zzz").state is PluginState.REFUSED

@@ -1,6 +1,8 @@
 """The command line itself: help, exit codes, flags against run file."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,7 @@ def test_a_misspelt_command_is_told_the_nearest(slime: Slime) -> None:
         (NonFiniteError("the loss is nan"), 1, "error: the loss is nan\n"),
         (SlimeError("something"), 1, "error: something\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
+        (KeyboardInterrupt("while plugin x was loaded"), 130, "stopped while plugin x was loaded\n"),
         (asyncio.CancelledError(), 130, "stopped\n"),
     ],
 )
@@ -142,3 +145,19 @@ def test_a_flag_wins_over_every_spelling_of_its_key_in_the_run_file(
     path = tmp_path / "run.toml"
     path.write_text(in_file)
     assert collect_values(path, flags, settings) == expected
+
+
+THREAD = """
+import importlib, threading
+
+main = importlib.import_module("slime_core.cli.main")
+main.EXIT_S = 0.5
+threading.Thread(target=threading.Event().wait, name="of a plugin").start()
+main.main(["--version"])
+"""
+
+
+def test_a_thread_that_a_plugin_left_running_does_not_keep_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", THREAD], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "done, and not ended in 0.5 s: of a plugin still running" in done.stderr

@@ -11,6 +11,8 @@ import pytest
 Slime = Callable[..., Any]
 Install = Callable[..., None]
 WATCHER = """
+import logging
+
 from slime_core import hookimpl
 
 SLIME_API = "1"
@@ -18,7 +20,23 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_run_end(event):
-    print("the run has ended")
+    logging.getLogger(__name__).info("the run has ended")
+"""
+FILTER = """
+from slime_core import hookimpl
+from slime_core.roles import BufferFilterSpec, Selection
+
+SLIME_API = "1"
+
+
+class Oldest:
+    def select(self, groups, want, ctx):
+        return Selection(take=list(range(min(want, len(groups)))))
+
+
+@hookimpl
+def slime_buffer_filters():
+    yield BufferFilterSpec("oldest", lambda settings, setup: Oldest(), summary="The oldest first")
 """
 PYPROJECT = """
 [project]
@@ -144,8 +162,22 @@ def test_a_module_that_cannot_be_loaded_fails(slime: Slime, tmp_path: Path, monk
     ran = slime("plugins", "check", "./mine.py")
     assert ran.code == 1
     assert "ZeroDivisionError" in ran.out
-    report = slime("plugins", "check", "./mine.py", "--json").json()
-    assert "ZeroDivisionError" in report["plugins"][0]["error"]
+    found = checks(slime("plugins", "check", "./mine.py", "--json").json(), "./mine.py")
+    assert found["PKG-002"]["status"] == "failed"
+    assert "ZeroDivisionError" in found["PKG-002"]["detail"]
+
+
+def test_a_module_of_the_project_is_checked_for_what_it_offers(
+    slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILTER)
+    ran = slime("plugins", "check", "./mine.py", "--json")
+    assert ran.code == 0, ran.out
+    found = checks(ran.json(), "./mine.py")
+    assert found["BFL-001"]["status"] == "passed"
+    assert found["PKG-008"]["status"] == "passed"
+    assert found["PKG-004"]["detail"] == "it is a module of a project, not a package"
 
 
 def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> None:

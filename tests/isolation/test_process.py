@@ -229,7 +229,14 @@ def test_workers_die_with_a_driver_that_is_killed_even_inside_c_code(bench: Benc
 
 
 def children(of: int | None = None) -> list[int]:
-    """Running children of a process."""
+    """Running workers of a process."""
     pid = of or os.getpid()
     found = [each for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()]
-    return [int(each) for each in found if is_running(int(each))]
+    return [int(each) for each in found if is_running(int(each)) and "isolation.worker" in command(int(each))]
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

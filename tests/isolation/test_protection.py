@@ -3,11 +3,14 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slime_core.catalog import Registered
+from slime_core.catalog import Catalog, Registered
 from slime_core.errors import PluginError
 from slime_core.isolation import OnLoop, Protection, isolation_of
 from slime_core.roles import (
@@ -80,6 +83,76 @@ def test_on_the_loop_a_call_has_a_time_limit() -> None:
     with pytest.raises(TimeoutError, match=r"no answer in 0\.01 s"):
         run(on_loop(stats, timeout_s=0.01)(make_sample("60"), CONTEXT))
     assert stats.take()["plugin/reward/waits/timeouts"] == 1.0
+
+
+def call_on_loop(call: Callable[..., object], timeout_s: float) -> object:
+    calls = PluginStats().calls("reward", "r", "p")
+    on_loop = OnLoop(call, timeout_s=timeout_s, max_concurrency=None, calls=calls)  # type: ignore[arg-type]
+    return run(on_loop(make_sample(), CONTEXT))
+
+
+def test_a_call_that_swallows_its_cancellation_is_left_behind() -> None:
+    async def swallows(sample: Sample, ctx: RewardContext) -> Score:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(600)
+
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.05 s; it ignored its cancellation for 1 s"):
+        call_on_loop(swallows, 0.05)
+
+
+def test_a_call_may_clean_up_when_it_is_given_up() -> None:
+    cleaned: list[bool] = []
+
+    async def tidy(sample: Sample, ctx: RewardContext) -> Score:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned.append(True)
+        return Score(1.0)
+
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.05 s$"):
+        call_on_loop(tidy, 0.05)
+    assert cleaned == [True]
+
+
+def test_cancelling_from_outside_is_no_time_out() -> None:
+    async def cancel() -> None:
+        task = asyncio.ensure_future(on_loop(PluginStats(), timeout_s=60.0)(make_sample("600"), CONTEXT))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(cancel())
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseExceptionGroup("two", [SystemExit()])])
+def test_what_would_end_the_loop_costs_the_call_only(error: BaseException) -> None:
+    async def exits(sample: Sample, ctx: RewardContext) -> Score:
+        await asyncio.sleep(0)
+        raise error
+
+    with pytest.raises(PluginError, match=f"it raised {type(error).__name__}"):
+        call_on_loop(exits, 5.0)
+
+
+def test_sys_exit_in_a_thread_costs_the_call_only(bench: Bench) -> None:
+    verdict = bench.ask("thread_exits_spec")
+    assert isinstance(verdict, Unscored)
+    assert "SystemExit: enough" in verdict.detail
+
+
+def test_a_plugin_of_a_distribution_is_built_in_a_worker_by_its_name() -> None:
+    catalog = Catalog.discover()
+    stats = PluginStats()
+    protection = Protection(plugins=catalog.plugin_set, seed=1, stats=stats)
+    found = catalog.find("reward", "slime-reward-math/math")
+    apart = replace(found, spec=replace(found.spec, isolation=Isolation.PROCESS))
+    reward = protection.protect(apart, Settings(), lambda: None, name="math")
+    assert run(reward(make_sample(r"\boxed{4}", "4"), CONTEXT)).value == 1.0  # type: ignore[operator]
+    protection.close()
 
 
 def test_on_the_loop_an_error_passes_through_and_is_counted() -> None:

@@ -1,7 +1,13 @@
 """The watchdog names who keeps the event loop, and is silent otherwise."""
 
 import asyncio
+import contextlib
 import logging
+import re
+import signal
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
@@ -110,3 +116,110 @@ def test_blocking_that_is_no_plugins_is_not_laid_at_ones_door(caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         run(watched())
     assert not caplog.records
+
+
+async def spins(sample: Sample, ctx: RewardContext) -> Score:
+    while True:
+        pass
+
+
+async def sleeps(sample: Sample, ctx: RewardContext) -> Score:
+    time.sleep(600)  # noqa: ASYNC251
+    return Score(1.0)
+
+
+async def waits_for_a_lock(sample: Sample, ctx: RewardContext) -> Score:
+    lock = threading.Lock()
+    for _ in range(2):
+        lock.acquire()
+    return Score(1.0)
+
+
+async def backtracks(sample: Sample, ctx: RewardContext) -> Score:
+    return Score(float(re.match(r"(a+)+$", "a" * 60 + "!") is None))
+
+
+async def catches_once(sample: Sample, ctx: RewardContext) -> Score:
+    with contextlib.suppress(Exception):
+        time.sleep(600)  # noqa: ASYNC251
+    time.sleep(600)  # noqa: ASYNC251
+    return Score(1.0)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("call", [spins, sleeps, waits_for_a_lock, backtracks, catches_once])
+def test_a_time_limit_holds_for_what_never_awaits(call: object) -> None:
+    stats = PluginStats()
+    calls = stats.calls("reward", "math", "slime-tests")
+    stuck = OnLoop(call, timeout_s=0.3, max_concurrency=None, calls=calls)  # type: ignore[arg-type, var-annotated]
+
+    async def watched() -> None:
+        with Watchdog(stats, PACKAGES):
+            await asyncio.sleep(0.2)
+            with pytest.raises(TimeoutError, match="it kept the event loop for"):
+                await stuck(make_sample("x"), CONTEXT)
+            await asyncio.sleep(0.2)
+
+    run(watched())
+    assert stats.take()["plugin/reward/math/timeouts"] == 1.0
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_is_not_lost_while_a_call_blocks(capfd: pytest.CaptureFixture[str]) -> None:
+    stats, heard = PluginStats(), threading.Event()
+
+    async def watched() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+        with Watchdog(stats, PACKAGES):
+            await asyncio.sleep(0.2)
+            threading.Timer(8.0, signal.raise_signal, [signal.SIGUSR1]).start()
+            await reward(stats, blocks)(make_sample("9"), CONTEXT)
+            await asyncio.sleep(0.2)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR1)
+
+    run(watched())
+    assert heard.is_set()
+    assert "wakeup fd" not in capfd.readouterr().err
+
+
+@pytest.mark.timeout(120)
+def test_a_task_that_never_awaits_is_interrupted_too() -> None:
+    stats = PluginStats()
+    stats.calls("task", "slime-tests", "slime-tests").limit_s = 0.3
+
+    async def watched() -> None:
+        with Watchdog(stats, PACKAGES), pytest.raises(TimeoutError, match="it kept the event loop for"):
+            await asyncio.create_task(spins(make_sample("x"), CONTEXT))
+
+    run(watched())
+
+
+STUBBORN = """
+import asyncio, time
+from slime_core.isolation import OnLoop, Watchdog
+from slime_core.stats import PluginStats
+
+async def stubborn(subject, ctx):
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            pass
+
+async def main():
+    stats = PluginStats()
+    calls = stats.calls("reward", "math", "slime-tests")
+    with Watchdog(stats, {}):
+        await asyncio.sleep(0.2)
+        await OnLoop(stubborn, timeout_s=0.1, max_concurrency=None, calls=calls)(None, None)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(120)
+def test_what_catches_every_interrupt_ends_the_process_by_name() -> None:
+    done = subprocess.run([sys.executable, "-c", STUBBORN], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == "error: reward math of plugin slime-tests keeps the event loop and cannot be stopped: the run ends"

@@ -85,8 +85,8 @@ def test_a_good_twin_fails_no_check(good: type[Contract]) -> None:
     assert failing(good) == {}
 
 
-class Installed(PluginPackageContract):
-    dist = "slime-reward-short"
+def installed() -> type[PluginPackageContract]:
+    return type("Installed", (PluginPackageContract,), {"dist": "slime-reward-short"})
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def install(install_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     def install(package: object) -> None:
         given = {field.name: getattr(package, field.name) for field in dataclasses.fields(package)}  # type: ignore[arg-type]
         given["entry_points"] = dict(given["entry_points"])
-        install_plugin(Installed.dist, {"reward_short.py": given.pop("source")}, **given)
+        install_plugin("slime-reward-short", {"reward_short.py": given.pop("source")}, **given)
 
     return install
 
@@ -112,13 +112,13 @@ def test_a_broken_package_fails_its_check_and_no_other(
     install: Callable[[object], None], identity: str, package: object
 ) -> None:
     install(package)
-    assert list(found := failing(Installed)) == [identity], found
+    assert list(found := failing(installed())) == [identity], found
 
 
 @pytest.mark.parametrize("package", [good for _, _, good in GOOD if not isinstance(good, type)])
 def test_a_good_package_fails_no_check(install: Callable[[object], None], package: object) -> None:
     install(package)
-    assert failing(Installed) == {}
+    assert failing(installed()) == {}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """One sample's way from prompt to reward: whatever a plugin does costs that sample alone, and is counted."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,18 @@ async def swallow(sample: Sample, ctx: RewardContext) -> Verdict:
 
 async def cancel_itself(sample: Sample, ctx: RewardContext) -> Verdict:
     raise asyncio.CancelledError
+
+
+async def cancel_its_task(sample: Sample, ctx: RewardContext) -> Verdict:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+    return Score(1.0)
+
+
+async def at_length(sample: Sample, ctx: RewardContext) -> Verdict:
+    return Unscored("x" * (8 << 20))
 
 
 async def bare_number(sample: Sample, ctx: RewardContext) -> float:
@@ -174,7 +187,9 @@ def test_a_generator_may_score_by_itself(make_bench: Make, use: Make) -> None:
         (hang, "r_timeout"),
         (unscored, "r_no_gold_answer"),
         (cancel_itself, "r_cancelled"),
+        (cancel_its_task, "r_cancelled"),
         (bare_number, "r_contract"),
+        (at_length, "r_contract"),
         (abstain, "no_reward_applies"),
     ],
 )
@@ -190,6 +205,17 @@ def test_a_failing_reward_costs_its_sample_alone(make_bench: Make, use: Make, re
 
 def test_a_reward_that_minds_its_own_time_is_left_alone(make_bench: Make, use: Make) -> None:
     assert only_sample(make_bench(rewards=[use(swallow)], n=1)).reward == 0.25
+
+
+def test_a_long_reason_is_cut_where_it_is_heard(make_bench: Make, use: Make, caplog: pytest.LogCaptureFixture) -> None:
+    async def quotes(sample: Sample, ctx: RewardContext) -> Verdict:
+        return Unscored("y" * 100_000, detail="z" * 100_000)
+
+    bench = make_bench(rewards=[use(quotes)], max_error_rate=1.0)
+    with caplog.at_level(logging.WARNING), pytest.raises(RolloutError) as raised:
+        asyncio.run(bench.scheduler.collect(0, 1))
+    assert len(str(raised.value)) < 5_000
+    assert len(caplog.text) < 5_000
 
 
 @pytest.mark.parametrize(("retryable", "calls"), [(True, 2), (False, 1)])
@@ -230,6 +256,17 @@ class Failing(SingleTurn):
             case "bad lengths":
                 sample.loss_mask = [1]
         return made
+
+
+def test_the_log_shows_the_plugins_own_lines_and_none_of_the_cores(
+    make_bench: Make, use: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make_bench(rewards=[use(crash)], max_error_rate=1.0)
+    with caplog.at_level(logging.WARNING), pytest.raises(RolloutError):
+        asyncio.run(bench.scheduler.collect(0, 1))
+    assert "failed (r_ZeroDivisionError): " in caplog.text
+    assert "in crash" in caplog.text
+    assert "slime_core/" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,10 @@ def slime_buffers():
 @hookimpl
 def slime_reward_shapers():
     yield RewardShaperSpec("odd", lambda settings, setup: 1 / 0)
+
+@hookimpl
+def slime_group_filters():
+    yield GroupFilterSpec("odd", lambda settings, setup: exit(0))
 """
 BREAKS = """
 @hookimpl
@@ -55,6 +59,18 @@ def slime_buffer_filters():
         def select(self, groups, want, ctx):
             return Selection(take=[0, 0])
     yield BufferFilterSpec("odd", lambda settings, setup: Odd())
+
+@hookimpl
+def slime_buffers():
+    class Odd:
+        def add(self, groups): pass
+        def sample(self, want, ctx): return Draw([], [])
+        def update(self, scores): pass
+        def evict(self, ctx): return {}
+        def state_dict(self): return {}
+        def load_state_dict(self, state): pass
+        def __len__(self): return 0
+    yield BufferSpec("odd", lambda settings, setup: Odd())
 
 @hookimpl
 def slime_reward_shapers():
@@ -83,6 +99,7 @@ def slime_corrections():
 ANSWERS = {
     "group-filter": "group filter of plugin slime-odd, group prompts.jsonl:e0:r0:d0: expected Keep, Drop or",
     "sample-filter": "sample filter of plugin slime-odd, item 0, group prompts.jsonl:e0:r0:d0: Removal.position holds",
+    "buffer": "buffer of plugin slime-odd: it holds 4 groups and handed out none of 4: a step needs one at least",
     "buffer-filter": "buffer filter of plugin slime-odd, 4 groups held, 4 wanted: Selection.take holds position 0",
     "reward-shaper": "reward shaper of plugin slime-odd, group prompts.jsonl:e0:r0:d0: expected a row of rewards, got",
     "batch-transform": "batch transform of plugin slime-odd, sample 0 of group 0, column 'turn': expected a float, got",
@@ -109,6 +126,7 @@ def test_a_column_belongs_to_one_transform(project: Project, slime: Slime, insta
         ("--generator", "the factory of generator 'odd' of plugin slime-odd made NoneType None; expected a Generator"),
         ("--buffer", "the factory of buffer 'odd' of plugin slime-odd made list []; expected a Buffer"),
         ("--reward-shaper", "the factory of reward_shaper 'odd' of plugin slime-odd raised ZeroDivisionError"),
+        ("--group-filter", "the factory of group_filter 'odd' of plugin slime-odd raised SystemExit: 0"),
     ],
 )
 def test_what_a_factory_makes_is_looked_at_before_any_process_starts(

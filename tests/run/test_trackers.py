@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Mapping
 
 import pytest
 
 from slime_core.catalog.used import Used
-from slime_core.run import trackers as module
 from slime_core.run.trackers import Trackers
 
 
@@ -31,17 +31,16 @@ class Broken(Recorder):
         await asyncio.Event().wait()
 
 
-class Plain(Recorder):
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
-        """Forgot its `async`."""
+class Exits(Recorder):
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        metrics.clear()  # type: ignore[attr-defined]
+        sys.exit(0)
 
 
-def test_every_tracker_gets_every_row_whatever_the_others_do(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TIMEOUT_S", 0.01)
+def test_every_tracker_gets_every_row_whatever_the_others_do(caplog: pytest.LogCaptureFixture) -> None:
     good = Recorder()
-    made = Trackers([Used("broken", "slime-x", Broken()), Used("plain", "slime-y", Plain()), Used("good", "z", good)])
+    uses = [Used("broken", "slime-x", Broken()), Used("exits", "slime-y", Exits()), Used("good", "z", good)]
+    made = Trackers(uses, limit_s=0.01)
 
     async def run() -> None:
         for step in range(3):
@@ -50,14 +49,14 @@ def test_every_tracker_gets_every_row_whatever_the_others_do(
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())
-    assert [step for step, _ in good.rows] == [0, 1, 2]
+    assert good.rows == [(step, {"loss": 1.0}) for step in range(3)]
     assert good.closed
     assert made.errors == {
         "slime-x/broken/ConnectionError": 2,
         "slime-x/broken/KeyError": 1,
         "slime-x/broken/TimeoutError": 1,
-        "slime-y/plain/TypeError": 3,
+        "slime-y/exits/SystemExit": 3,
     }
-    assert made.metrics() == {"plugin/tracker/broken/errors": 4.0, "plugin/tracker/plain/errors": 3.0}
+    assert made.metrics() == {"plugin/tracker/broken/errors": 4.0, "plugin/tracker/exits/errors": 3.0}
     assert len(caplog.records) == 4
     assert "tracker slime-x/broken/ConnectionError: no route (logged once; the run goes on)" in caplog.text

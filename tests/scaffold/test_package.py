@@ -14,6 +14,7 @@ from slime_core.config import parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
 from slime_core.scaffold import KINDS, License, Names, render, write_package
+from slime_core.testing import ALL_CHECKS
 
 SHORT, LONG = "x", "forty-characters-are-a-rather-long-name"
 EACH = pytest.mark.parametrize("kind", list(KINDS))
@@ -44,6 +45,12 @@ def test_the_project_file_names_the_plugin_and_bounds_the_core(kind: str) -> Non
     assert project["entry-points"]["slime.plugins"] == {f"{kind}-mine": f"{names.module}.plugin"}
     assert project["dependencies"] == ["slime-core>=0.1,<0.2", *KINDS[kind].requires]
     assert project["license"] == "MIT"
+
+
+@EACH
+def test_the_checks_that_it_names_are_those_of_the_kit(kind: str) -> None:
+    text = render(Names.parse(kind, "mine"), License.MIT)["tests/test_plugin.py"]
+    assert set(re.findall(r"[A-Z]{3}-\d{3}", text)) <= set(ALL_CHECKS)
 
 
 def test_the_bound_is_that_of_this_version() -> None:

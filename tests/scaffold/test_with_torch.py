@@ -1,4 +1,4 @@
-"""The new plugins of tensor roles, tested where there is torch: strangers' tests skip what needs it."""
+"""The new plugins where there is torch: tensor roles tested without a skip, and one run that uses all of them."""
 
 import os
 import subprocess
@@ -7,36 +7,50 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.scaffold import License, Names, render, write_package
+from slime_core.roles import SELECTABLE
+from slime_core.scaffold import KINDS, License, Names, render, write_package
+from tests.conftest import Project
 
 TENSOR_ROLES = ("advantage", "correction", "loss", "trainer")
+APART = {"engine", "trainer", "buffer_filter"}
+"""Engine and trainer serve and train a table of logits, no model; the new buffer asks no filter."""
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages, and a folder in which they are installed."""
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every package, and `site`, in which they are installed."""
     folder = tmp_path_factory.mktemp("with-torch")
-    packages = [folder / Names.parse(role, "mine").dist for role in TENSOR_ROLES]
-    for role, package in zip(TENSOR_ROLES, packages, strict=True):
-        write_package(render(Names.parse(role, "mine"), License.MIT), package)
+    for kind in KINDS:
+        names = Names.parse(kind, "mine")
+        write_package(render(names, License.MIT), folder / names.dist)
     offline = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", str(folder / "site")]
-    _run([sys.executable, "-m", "pip", "install", *offline, *map(str, packages)], folder)
+    _run([sys.executable, "-m", "pip", "install", *offline, *map(str, folder.glob("slime-*"))], folder)
     return folder
 
 
 @pytest.mark.parametrize("role", TENSOR_ROLES)
-def test_a_new_plugin_of_a_tensor_role_passes_without_a_skip(site: Path, role: str) -> None:
-    said = _run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], site / f"slime-{role}-mine", site)
+def test_a_new_plugin_of_a_tensor_role_passes_without_a_skip(packages: Path, role: str) -> None:
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    said = _run(pytest_, packages / f"slime-{role}-mine", packages / "site")
     assert " passed" in said
     assert "skipped" not in said
+
+
+def test_a_run_takes_a_new_plugin_of_every_role(packages: Path, project: Project) -> None:
+    """It counts the tracker's lines: two steps, each with its number."""
+    used = {role: {"use": "mine"} for role in SELECTABLE if role not in APART}
+    project.write_run(prompt_data=None, input_key=None, label_key=None, apply_chat_template=None, **used)
+    _run([str(Path(sys.executable).with_name("slime")), "train", "run.toml"], project.root, packages / "site")
+    lines = (project.run / "metrics.csv").read_text("utf-8").splitlines()
+    assert {line.split(",")[0] for line in lines} == {"step", "1", "2"}
 
 
 def _run(command: list[str], folder: Path, site: Path | None = None) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("COVERAGE_", "PYTEST_"))}
     if site is not None:
-        environment["PYTHONPATH"] = str(site / "site")
+        environment["PYTHONPATH"] = str(site)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -48,6 +48,21 @@ def test_our_plugins_pass_their_tests_as_anybodys(room: Room, plugin: Path) -> N
     assert " passed" in room.pytest(folder)
 
 
+def test_every_plugin_passes_the_kit_without_pytest(room: Room, scaffolds: dict[str, Path]) -> None:
+    report = json.loads(room.run("slime", "plugins", "check", "--json").stdout)
+    failed = {
+        each["plugin"]: [
+            (check["identity"], check["detail"])
+            for subject in each["subjects"]
+            for check in subject["checks"]
+            if check["status"] == "failed"
+        ]
+        for each in report["plugins"]
+    }
+    assert set(failed) >= {path.name for path in (*scaffolds.values(), *PLUGINS)}
+    assert {name: checks for name, checks in failed.items() if checks} == {}
+
+
 def test_every_new_plugin_is_listed(room: Room, scaffolds: dict[str, Path]) -> None:
     room.run("slime", "plugins", "list", "--role", "reward")  # loads what is not known yet
     done = room.run("slime", "plugins", "list", "--json")

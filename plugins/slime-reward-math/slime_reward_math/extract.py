@@ -1,39 +1,172 @@
-r"""Finds the final answer in a response: the content of the last `\boxed{...}` after the last `</think>`."""
+r"""Finds the final answer in a response: the last `\boxed{...}` after the last `</think>`, braces counted.
+
+Example:
+
+    extract("so it is \\boxed{\\frac{1}{2}}.").text      # "\\frac{1}{2}"
+
+Time is linear in the response's length: it is searched from its end, and only boxes are read.
+"""
+
+import re
+from typing import NamedTuple
 
 END_OF_THOUGHT = "</think>"
-BOX = "\\boxed"
+START_OF_THOUGHT = "<think>"
+BOX, FRAMED = "\\boxed", "\\fbox"
 MAX_ANSWER = 10_000
 """Characters; a longer box is no answer, and is not read to its end."""
+MAX_NESTING = 100
+"""Braces within braces; no answer has as many."""
+MAX_BOXES = 20
+"""Boxes in a row that are read as one list."""
+MAX_GAP = 60
+"""Characters between two boxes that belong together."""
+TAIL = 2_000
+"""Characters at the end that are searched for a phrase like `the final answer is`."""
+_JOINTS = ("\\text", "\\quad", "\\qquad", "\\mathrm", "and", "or", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ", "&")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_MARK = re.compile(r"(?i)\banswer(?: is)?(?:\*\*)?\s?[:：](?:\*\*)?[ \t]*\n?([^\n]{1,2000})")
+_PHRASES = ("final answer is", "final answer:", "the answer is", "answer is", "answer:")
 
 
-def last_boxed(response: str) -> str | None:
-    r"""The content of the last box, braces inside it balanced; None if there is no box or it does not close.
+class Extracted(NamedTuple):
+    """What was found in a response."""
 
-    Only the last box counts, so an answer that was cut off is not replaced by an earlier one. Time is linear in the
-    response's length, and what is inside the box is read once.
+    text: str | None
+    """The answer; None without one."""
+    reason: str
+    """How it was found, or why not, in a few countable words."""
+
+
+def extract(response: str, phrases: bool = False) -> Extracted:
+    """The answer of a response.
+
+    Args:
+        response: the model's text.
+        phrases: whether `the final answer is ...` near the end will do where there is no box.
     """
-    start = response.rfind(BOX, response.rfind(END_OF_THOUGHT) + 1)
-    if start < 0:
+    plain = _plain_box(response)
+    if plain:
+        return Extracted(plain, "the last box")
+    start = thought_ends(response)
+    if start is None:
+        return Extracted(None, "thinking did not end")
+    found = _boxes(response, start)
+    if found.text is None and phrases and found.reason == "no box":
+        return _phrase(response, start)
+    return found
+
+
+def _plain_box(response: str) -> str:
+    """The content of a last box that needs no care, as most do: no thinking, no braces in it, no box before it."""
+    opening = response.rfind("\\boxed{") + 7
+    closing = response.find("}", opening, opening + MAX_ANSWER)
+    if opening < 7 or closing < 0 or "think>" in response or "}" in response[max(0, opening - 7 - MAX_GAP) : opening]:
+        return ""
+    content = response[opening:closing]
+    return "" if "{" in content or "\\" in content or response.find("\\boxed", closing) >= 0 else content.strip()
+
+
+def thought_ends(response: str) -> int | None:
+    """Where the answer begins: after the last `</think>`; 0 without one; None if thinking began and did not end."""
+    if "think>" not in response:
+        return 0
+    end = response.rfind(END_OF_THOUGHT)
+    opened = response.rfind(START_OF_THOUGHT)
+    if opened > end:
         return None
-    rest = response[start + len(BOX) : start + len(BOX) + MAX_ANSWER].lstrip()
+    return 0 if end < 0 else end + len(END_OF_THOUGHT)
+
+
+def _boxes(response: str, start: int) -> Extracted:
+    """The last box, with the boxes directly before it if nothing but `and`, `or` and signs stands between."""
+    place = response.rfind(BOX, start)
+    sign = BOX
+    if place < 0:
+        place, sign = response.rfind(FRAMED, start), FRAMED
+    contents: list[str] = []
+    end = len(response)
+    while place >= 0 and len(contents) < MAX_BOXES:
+        content, after = _content(response, place)
+        if contents and not (content and _joins(response[after:end])):
+            break
+        if content is None:
+            return Extracted(None, "the box is not closed")
+        contents.insert(0, content)
+        end = place
+        # A box that this one continues ends right before it.
+        place = response.rfind(sign, start, end) if "}" in response[max(start, end - MAX_GAP) : end] else -1
+    if not contents:
+        return Extracted(None, "no box")
+    if not contents[-1]:
+        return Extracted(None, "the box is empty")
+    kept = list(dict.fromkeys(each for each in contents if each))
+    return Extracted(", ".join(kept), "the last box" if len(kept) == 1 else "several boxes in a row")
+
+
+def _joins(gap: str) -> bool:
+    """Whether the text between two boxes only joins them; its length is bounded, so this takes constant time."""
+    if len(gap) > MAX_GAP:
+        return False
+    for joint in _JOINTS:
+        gap = gap.replace(joint, " ")
+    return not gap.strip(" \n\t$,;{}.")
+
+
+def _content(response: str, place: int) -> tuple[str | None, int]:
+    """What the box at a place holds, and where it ends; None if it does not close within bounds."""
+    opening = place + (len(BOX) if response.startswith(BOX, place) else len(FRAMED))
+    text = response[opening : opening + MAX_ANSWER]
+    rest = text.lstrip()
+    offset = opening + len(text) - len(rest)
     if not rest.startswith("{"):
-        return None
+        # \boxed 42: TeX would take one sign, who writes it means the word.
+        word = rest.split(None, 1)[0].rstrip("$.,") if rest and text[:1].isspace() else ""
+        return (word or None), offset + len(word)
     end = _closing_brace(rest)
-    return rest[1:end].strip() if end is not None else None
+    return (None, offset) if end is None else (rest[1:end].strip(), offset + end + 1)
 
 
 def _closing_brace(text: str) -> int | None:
     r"""Where the brace that opens `text` is closed; `\{` and `\}` are characters, not braces."""
-    depth, escaped = 0, False
-    for position, character in enumerate(text):
-        if escaped:
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        elif character == "{":
+    depth = 0
+    for match in _BRACE.finditer(text):
+        sign = match[0]
+        if sign == "{":
             depth += 1
-        elif character == "}":
+            if depth > MAX_NESTING:
+                return None
+        elif sign == "}":
             depth -= 1
             if depth == 0:
-                return position
+                return match.start()
     return None
+
+
+def last_marked(response: str) -> Extracted:
+    """What stands on the line of the last `Answer:` after the last `</think>`; near the end, to bound time."""
+    start = thought_ends(response)
+    if start is None:
+        return Extracted(None, "thinking did not end")
+    tail = response[max(start, len(response) - MAX_ANSWER) :]
+    found = [match for match in _MARK.finditer(tail) if match[1].strip("*_ \t$:")]
+    if not found:
+        return Extracted(None, "no answer line")
+    line = found[-1][1].strip().strip("*_").strip()
+    return Extracted(line.removesuffix(".") or None, "the last answer line")
+
+
+def _phrase(response: str, start: int) -> Extracted:
+    """What follows the last `final answer is` in the tail: the first line of it, or its first formula."""
+    tail = response[max(start, len(response) - TAIL) :]
+    low = tail.lower()
+    found = [(low.rfind(phrase) + len(phrase)) for phrase in _PHRASES if phrase in low]
+    if not found:
+        return Extracted(None, "no box")
+    line = tail[max(found) :].strip().split("\n", 1)[0].strip(" :*")
+    for sign in ("$$", "$"):
+        if line.count(sign) >= 2:
+            line = line.split(sign)[1]
+            break
+    line = line.partition(". ")[0].rstrip(".")
+    return Extracted(line or None, "after a phrase" if line else "no box")

@@ -2,53 +2,91 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_reward_math.extract import MAX_ANSWER, last_boxed
+from slime_reward_math.extract import MAX_ANSWER, extract, last_marked
 
 
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        (r"so \boxed{42}.", "42"),
-        (r"\boxed{1}, no: \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{2}} follows", r"\frac{1}{2}"),
-        (r"\boxed { 7 }", "7"),
-        (r"\boxed{\boxed{5}}", "5"),
-        (r"\boxed{\left\{1, 2\right.}", r"\left\{1, 2\right."),
-        (r"<think>\boxed{1}</think> \boxed{2}", "2"),
-        (r"<think>a</think><think>\boxed{1}</think>\boxed{3}", "3"),
+        (r"\boxed{42}", "42"),
+        (r"\boxed {42}", "42"),
+        (r"first \boxed{1}, then \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{ 5 }", "5"),
+        (r"\boxed 42 and so on", "42"),
+        (r"<think>\boxed{1}</think>\boxed{2}", "2"),
+        (r"\boxed{1}</think>\boxed{2}</think>\boxed{3}", "3"),
+        (r"\boxed{x=\boxed{5}}", "5"),
+        (r"$\boxed{1}$ and $\boxed{2}$", "1, 2"),
+        (r"\boxed{5} \boxed{5}", "5"),
+        (r"\boxed{1} is wrong, \boxed{2}", "2"),
     ],
 )
-def test_the_last_box_after_the_last_thought_is_the_answer(response: str, answer: str) -> None:
-    assert last_boxed(response) == answer
+def test_the_answer_is_found(response: str, answer: str) -> None:
+    assert extract(response).text == answer
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("response", "reason"),
     [
-        "42",
-        r"\boxed 42",
-        r"\boxed{42",
-        r"\boxed{1} and then \boxed{2",
-        r"\boxed{1}</think> I do not know",
-        r"\boxed{1\}",
-        "",
+        ("42", "no box"),
+        ("", "no box"),
+        (r"\boxed{", "the box is not closed"),
+        (r"\boxed{1} \boxed{2", "the box is not closed"),
+        (r"\boxed{}", "the box is empty"),
+        (r"\boxed{ }", "the box is empty"),
+        (r"\boxed{1}</think>", "no box"),
+        (r"<think>\boxed{1}", "thinking did not end"),
+        (r"\boxed{" + "1" * MAX_ANSWER + "}", "the box is not closed"),
+        (r"\boxed{1\}", "the box is not closed"),
     ],
 )
-def test_without_a_complete_last_box_there_is_no_answer(response: str) -> None:
-    assert last_boxed(response) is None
+def test_a_missing_answer_has_a_reason(response: str, reason: str) -> None:
+    assert extract(response) == (None, reason)
 
 
-def test_a_box_beyond_the_length_limit_is_no_answer() -> None:
-    assert last_boxed(f"\\boxed{{{'1' * (MAX_ANSWER - 2)}}}") is not None
-    assert last_boxed(f"\\boxed{{{'1' * (MAX_ANSWER - 1)}}}") is None
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("The final answer is 42.", "42"),
+        (r"Final Answer: the final answer is $\frac{1}{2}$. I hope it is correct.", r"\frac{1}{2}"),
+        ("Answer: 5\nThat is all.", "5"),
+        (r"The answer is 1. \boxed{2}", "2"),
+    ],
+)
+def test_phrases_will_do_where_they_are_wanted(response: str, answer: str) -> None:
+    assert extract(response, phrases=True).text == answer
 
 
-@given(st.text(alphabet="{}\\boxed 1</think>", max_size=200))
-def test_any_text_can_be_searched(text: str) -> None:
-    answer = last_boxed(text)
-    assert answer is None or answer in text
+@pytest.mark.parametrize(
+    ("response", "line"),
+    [
+        ("Answer: 34", "34"),
+        ("**Answer:** 34", "34"),
+        ("Answer: 1\nmore\nANSWER: 2", "2"),
+        ("Answer:\n7", "7"),
+        ("no line", None),
+        ("<think>Answer: 1", None),
+    ],
+)
+def test_the_last_answer_line_is_found(response: str, line: str | None) -> None:
+    assert last_marked(response).text == line
 
 
-@given(st.text(alphabet="ab1 +^_", max_size=40), st.text(max_size=40).filter(lambda text: "\\" not in text))
-def test_what_stands_before_the_box_does_not_matter(answer: str, before: str) -> None:
-    assert last_boxed(f"{before}\\boxed{{{answer}}}") == answer.strip()
+@given(st.text(alphabet="ab{}\\ 1", max_size=60))
+def test_balanced_text_comes_back_as_it_was(text: str) -> None:
+    depth = 0
+    for sign in text:
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            return
+    if depth == 0 and "\\" not in text and text.strip():
+        assert extract(f"so \\boxed{{{text}}} it is").text == text.strip()
+
+
+@given(st.text())
+def test_nothing_raises(text: str) -> None:
+    extract(text)
+    extract(f"\\boxed{{{text}}}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from slime_core.errors import ContractError, PluginError, SlimeError
+from slime_core.errors import ContractError, PluginError, SlimeError, said_by
 from slime_core.sample import GroupId
 
 
@@ -14,14 +14,14 @@ def blaming(role: str, plugin: str) -> Iterator[None]:
     """Name the plugin whose code runs in this block, should it raise.
 
     Raises:
-        PluginError: it raised something that is no error of ours.
+        PluginError: it raised something that is no error of ours; `sys.exit` would end the run as if all were well.
     """
     try:
         yield
     except SlimeError:
         raise
-    except Exception as error:
-        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {said_by(error)}") from error
 
 
 def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoReturn:

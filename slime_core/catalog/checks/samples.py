@@ -12,6 +12,9 @@ from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest
 from slime_core.sample import Group, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
+LARGEST_VERDICT = 4 << 20
+"""Characters of a reason, its detail and the names of components."""
+
 
 def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> GenerateOutput:
     """What an engine generated for a request.
@@ -141,14 +144,20 @@ def _verdict(returned: object, where: str) -> Verdict:
     match returned:
         case Score(value=value, components=components):
             for name, number in (("value", value), *components.items()):
+                if not isinstance(name, str):
+                    refuse(f"{where}, Score.components", "names that are texts", name)
                 if not isinstance(number, int | float):
                     refuse(f"{where}, Score {name!r}", "a float", number, f"pass float({name})")
+            size = sum(map(len, components))
         case Unscored(reason=reason):
             check_reason(f"{where}, Unscored.reason", reason)
+            size = len(reason) + len(returned.detail)
         case NotApplicable():
-            pass
+            size = 0
         case _:
             refuse(where, "Score, Unscored or NotApplicable", returned, _verdict_hint(returned))
+    if size > LARGEST_VERDICT:
+        raise ContractError(f"{where}: its answer holds {size} characters of text; reasons and names are short")
     return returned
 
 

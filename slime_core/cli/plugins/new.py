@@ -10,7 +10,6 @@ import click
 from slime_core.errors import ConfigError
 from slime_core.scaffold import KINDS, License, Names, render, write_package
 
-
 ROLES = textwrap.fill(", ".join(KINDS), 90, break_on_hyphens=False)
 
 

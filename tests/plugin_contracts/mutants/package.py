@@ -42,16 +42,24 @@ def first(line: str) -> Package:
     return Package(source=f"{line}\n{MODULE}")
 
 
-def instead(old: str, new: str) -> Package:
+def instead(old: str, new: str, head: str = "") -> Package:
     """The module has one text instead of another."""
     assert old in MODULE
-    return Package(source=MODULE.replace(old, new))
+    return Package(source=f"{head}\n{MODULE.replace(old, new)}")
 
 
 GOOD = [Package()]
 MUTANTS = {
     "PKG-001": [Package(entry_points=(("short", "reward_short"),))],
-    "PKG-002": [instead('SLIME_API = "1"', 'SLIME_API = "2"')],
+    "PKG-002": [
+        instead('SLIME_API = "1"', 'SLIME_API = "2"'),
+        instead("def slime_rewards():", "def slime_reward():"),
+        instead("def slime_rewards():", "def slime_rewards(config):"),
+        first("import a_library_that_is_not_there"),
+        first("raise SystemExit(0)"),
+        instead("    yield RewardSpec(", "    yield build\n    yield RewardSpec("),
+        instead("    yield RewardSpec(", "    yield RewardSpec('short', build)\n    yield RewardSpec("),
+    ],
     "PKG-003": [first("import numpy"), first("import warnings; warnings.warn('old')"), first("print('hello')")],
     "PKG-004": [
         Package(requires=("slime-core",)),
@@ -61,4 +69,38 @@ MUTANTS = {
     "PKG-005": [instead(', summary="1 when the response is short"', "")],
     "PKG-006": [instead("limit: int = 3", "limit: int"), instead("limit: int = 3", "limit: type = int")],
     "PKG-007": [Package(readme="Rewards.")],
+    "PKG-008": [
+        first("open('state.txt', 'w').close()"),
+        first("import subprocess, sys; subprocess.run([sys.executable, '-c', ''])"),
+        first("import os; os.environ['SHORT'] = '1'"),
+        first("import os; os.chdir('/')"),
+        first("import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN)"),
+        first("import threading, time; threading.Thread(target=time.sleep, args=(1,), daemon=True).start()"),
+        first(
+            "import socket, contextlib\nwith contextlib.suppress(OSError): socket.create_connection(('127.0.0.1', 9))"
+        ),
+        first("import os\nif os.fork() == 0: os._exit(0)\nos.wait()"),
+        first("import subprocess; CHILD = subprocess.Popen(['sleep', '600'])"),
+        first("import threading; threading.Thread(target=threading.Event().wait, args=(30,)).start()"),
+        first("import sys; sys.setrecursionlimit(5000)"),
+        first("import logging; logging.basicConfig(level=logging.DEBUG)"),
+        first("import random; random.seed(0)"),
+        first("import os; os.umask(0o27)"),
+        first("import slime_core.score; slime_core.score.Score.__repr__ = lambda self: 'mine'"),
+        instead("    yield RewardSpec(", "    open('state.txt', 'w').close()\n    yield RewardSpec("),
+    ],
+    "PKG-009": [first("import time\nwhile time.process_time() < 3: pass")],
+    "PKG-010": [
+        instead("limit: int = 3", "api_key: str = ''"),
+        instead("limit: int = 3", "password: str | None = None"),
+    ],
+    "PKG-011": [instead("    limit: int = 3", "    model_config = {'extra': 'allow'}\n    limit: int = 3")],
+    "PKG-012": [
+        instead(
+            "    yield RewardSpec(",
+            "    TIMES.append(1)\n    if len(TIMES) % 2: yield RewardSpec('sh', build, summary='a')\n"
+            "    yield RewardSpec(",
+            head="TIMES = []",
+        )
+    ],
 }

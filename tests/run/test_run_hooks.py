@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog import Catalog, RunHooks
+from slime_core.catalog import Catalog
 from slime_core.errors import StopRun
 from slime_core.events import RolloutStart, RunEnd, RunStart, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.run.best_effort import MOST_TIMEOUTS
+from slime_core.run.run_hooks import RunHooks
 from slime_core.stats import PluginStats
 
 Install = Callable[..., None]
@@ -28,11 +30,11 @@ told = []
 def hooks(install_plugin: Install) -> Callable[..., RunHooks]:
     """Run hooks of plugins made of the given function bodies, in order."""
 
-    def made(*bodies: str) -> RunHooks:
+    def made(*bodies: str, limit_s: float = 30.0) -> RunHooks:
         for number, body in enumerate(bodies):
             files = {f"watch{number}.py": HEADER + body}
             install_plugin(f"slime-watch-{number}", files, entry_points={f"watch-{number}": f"watch{number}"})
-        return RunHooks(Catalog.discover(strict=True), PluginStats())
+        return RunHooks(Catalog.discover(strict=True), PluginStats(), limit_s=limit_s)
 
     return made
 
@@ -82,9 +84,57 @@ def test_a_watcher_that_raises_is_logged_once_and_counted(
         for rollout_id in (1, 1, 0, 1):
             asyncio.run(made.emit(RunEnd(Path("run"), rollout_id)))
     assert made.errors == {"slime-watch-0/slime_run_end/OSError": 3, "slime-watch-0/slime_run_end/KeyError": 1}
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == list(made.errors)
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        f"run hook {key}" for key in made.errors
+    ]
     assert "disk full" in caplog.text
     assert len(told(1)) == 4
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def slime_run_end(event): sys.exit(0)",
+        "def slime_run_end(event): raise KeyboardInterrupt",
+        "async def slime_run_end(event): raise asyncio.CancelledError",
+        "def slime_run_end(event): raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})",
+    ],
+)
+def test_nothing_that_a_watcher_raises_ends_the_run(
+    hooks: Callable[..., RunHooks], body: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = hooks(f"import sys\n@hookimpl\n{body}\n", "@hookimpl\ndef slime_run_end(event): told.append(event)\n")
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(made.emit(RunEnd(Path("run"), 1)))
+    assert list(made.errors.values()) == [1]
+    assert len(told(1)) == 1
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "    await asyncio.Event().wait()",
+        "    while not told:\n        try: await asyncio.sleep(60)\n        except asyncio.CancelledError: pass",
+    ],
+)
+@pytest.mark.timeout(60)
+def test_a_watcher_that_hangs_is_given_up_after_a_few_times(
+    hooks: Callable[..., RunHooks], wait: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = f"@hookimpl\nasync def slime_run_end(event):\n{wait}\n"
+    made = hooks(body, "@hookimpl\ndef slime_run_end(event): told.append(event)\n", limit_s=0.01)
+
+    async def emit() -> None:
+        for _ in range(MOST_TIMEOUTS + 2):
+            await made.emit(RunEnd(Path("run"), 1))
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(emit())
+    assert made.errors == {"slime-watch-0/slime_run_end/TimeoutError": MOST_TIMEOUTS}
+    assert [record.getMessage() for record in caplog.records][-1] == (
+        "run hook slime-watch-0/slime_run_end: given up after 3 time-outs; it is called no more"
+    )
+    assert len(told(1)) == MOST_TIMEOUTS + 2
 
 
 def test_stop_run_ends_the_run_after_all_have_been_told(hooks: Callable[..., RunHooks]) -> None:

@@ -1,0 +1,49 @@
+r"""`slime-grade explain`: one verdict, step by step.
+
+Example:
+
+    slime-grade explain "1/2" "so it is \boxed{0.5}"
+"""
+
+import json
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from slime_reward_math.cli.grading import bare_grade
+from slime_reward_math.cli.run import COLOURS
+from slime_reward_math.extract import extract
+from slime_reward_math.gold import gold_text
+from slime_reward_math.grader import grade
+from slime_reward_math.read import clean
+
+
+@click.command()
+@click.argument("gold")
+@click.argument("response")
+@click.option("--bare", is_flag=True, help="RESPONSE is a bare answer without a box.")
+@click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
+def explain(gold: str, response: str, bare: bool, as_json: bool) -> None:
+    """Show what is extracted from RESPONSE, what it and GOLD are read as, and what decides."""
+    found = bare_grade(gold, response) if bare else grade(gold, response)
+    how = "given bare" if bare else extract(response).reason
+    gold_form, answer_form = found.forms
+    steps = {
+        "gold": gold_text(gold),
+        "answer": found.answer,
+        "found": how,
+        "gold cleaned": clean(gold_text(gold)),
+        "answer cleaned": clean(found.answer) if found.answer is not None else None,
+        "gold read as": gold_form,
+        "answer read as": answer_form,
+        "verdict": found.outcome.value,
+        "reason": found.reason,
+    }
+    if as_json:
+        click.echo(json.dumps(steps))
+        return
+    console = Console()
+    for name, value in steps.items():
+        colour = COLOURS.get(str(value), "default") if name == "verdict" else "default"
+        console.print(f"[dim]{name:>15}[/dim]  [{colour}]{escape(str(value))}[/{colour}]")

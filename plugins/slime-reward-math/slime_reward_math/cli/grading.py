@@ -1,0 +1,89 @@
+"""How a row is graded by a reward's name: the answer graders with their reasons, the others by their scores.
+
+Example:
+
+    grading_of("math", strict_slime=False)(Row("1", "1/2", "0.5", "equiv", {}))
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+
+import click
+
+from slime_core.roles import Reward, RewardContext, Setup, SyncReward
+from slime_core.sample import Sample
+from slime_core.score import Score, Unscored, Verdict
+from slime_reward_math.cli.rows import Graded, Row
+from slime_reward_math.extract import extract
+from slime_reward_math.gold import gold_text
+from slime_reward_math.grader import compare, grade
+from slime_reward_math.plugin import slime_rewards
+from slime_reward_math.verdict import Grade
+
+Grading = Callable[[Row], Graded]
+"""Grades one row."""
+
+
+def reward_names() -> list[str]:
+    """The rewards that `--reward` takes."""
+    return [spec.name for spec in slime_rewards()]
+
+
+def grading_of(name: str, strict_slime: bool) -> Grading:
+    """The grading by a reward's name."""
+    if name in ("math", "boxed_math") and not strict_slime:
+        return _timed(_by_grade)
+    spec = next(spec for spec in slime_rewards() if spec.name == name)
+    if strict_slime and "strict_slime" not in spec.settings.model_fields:
+        raise click.ClickException(
+            f"reward {name} has no setting strict_slime: it has no verdicts of slime's to repeat"
+        )
+    settings = spec.settings.model_validate({"strict_slime": True} if strict_slime else {})
+    reward = spec.factory(settings, Setup(_no_others, seed=0))
+
+    def by_score(row: Row) -> Graded:
+        response = row.response if row.kind != "equiv" else f"\\boxed{{{row.response}}}"
+        sample = Sample(label=row.gold, response=response, metadata=row.metadata)
+        return _graded(row, asyncio.run(_verdict(reward, sample)), extract(response).text)
+
+    return _timed(by_score)
+
+
+async def _verdict(reward: Reward | SyncReward, sample: Sample) -> Verdict:
+    returned = reward(sample, RewardContext(0, False, 0))
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+def _no_others(role: str, name: str, **settings: object) -> object:
+    raise click.ClickException(f"no {role} {name} here: the rewards of this plugin build no others")
+
+
+def _by_grade(row: Row) -> Graded:
+    found = bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response)
+    return Graded(row.id, found.outcome.value, found.score, found.answer, found.reason, 0.0)
+
+
+def bare_grade(gold: object, answer: str) -> Grade:
+    """Grade a bare answer; a box around it is taken off, as around a gold answer."""
+    expected = gold_text(gold)
+    return compare(expected, gold_text(answer) or answer) if expected else grade(gold, "")
+
+
+def _graded(row: Row, verdict: Verdict, extracted: str | None) -> Graded:
+    if isinstance(verdict, Score):
+        right = verdict.components.get("correct", verdict.value) >= 1
+        return Graded(row.id, "correct" if right else "wrong", verdict.value, extracted, "the reward's score", 0.0)
+    reason = verdict.reason if isinstance(verdict, Unscored) else "not this reward's kind of sample"
+    return Graded(row.id, "timeout" if reason == "timeout" else "undecided", None, extracted, reason, 0.0)
+
+
+def _timed(grading: Grading) -> Grading:
+    def timed(row: Row) -> Graded:
+        start = time.perf_counter()
+        found = grading(row)
+        taken = 1e3 * (time.perf_counter() - start)
+        return Graded(found.id, found.verdict, found.score, found.extracted, found.reason, round(taken, 3))
+
+    return timed

@@ -1,0 +1,46 @@
+r"""Gold: the answer that a row's label gives: its box, the formula at the end of its prose, or the label itself.
+
+Example:
+
+    gold_text("Hence $x = 2$ and the sum is $7$.")      # "7"
+"""
+
+import math
+import re
+from decimal import Decimal
+
+from slime_reward_math.extract import BOX, extract
+
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z]{2,}")
+MAX_GOLD = 20_000
+"""Characters; a longer label is no answer."""
+MIN_WORDS = 4
+"""Words outside formulas that make a label prose."""
+
+
+def gold_text(label: object) -> str:
+    """The gold answer of a label as text; empty if it has none."""
+    if isinstance(label, str):
+        return _of_text(label) if len(label) <= MAX_GOLD else ""
+    # Numbers are written out in full: str(1e-07) is in scientific notation, and str() refuses huge integers.
+    if isinstance(label, int) and not isinstance(label, bool):
+        return format(Decimal(label), "f")
+    if isinstance(label, float) and math.isfinite(label):
+        return format(Decimal(str(label)), "f")
+    return ""
+
+
+def _of_text(label: str) -> str:
+    if label.isdecimal():
+        return label
+    if BOX in label:
+        return extract(label).text or ""
+    text = label.strip()
+    if "$" in text or "\\[" in text or "\\(" in text:
+        if text.count("$") == 2 and text[0] == text[-1] == "$":
+            return text[1:-1].strip() or text
+        formulas = list(_FORMULA.finditer(text))
+        if formulas and len(_WORD.findall(_FORMULA.sub(" ", text))) >= MIN_WORDS:
+            return next(group for group in reversed(formulas[-1].groups()) if group is not None).strip()
+    return text

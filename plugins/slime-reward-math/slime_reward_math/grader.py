@@ -1,0 +1,272 @@
+r"""Grade: is the answer of a response the gold answer?
+
+Example:
+
+    grade("1/2", r"so we get \boxed{0.5}").outcome      # Outcome.CORRECT
+
+Cheapest first: text, then plain numbers, then trees and exact or rigorous values. Repeated pairs come from a memo,
+gold answers are read once. Nothing is evaluated as code and no signal is set, so that any thread or process may grade.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from slime_reward_math import plain
+from slime_reward_math.extract import MAX_ANSWER, extract
+from slime_reward_math.gold import gold_text
+from slime_reward_math.match import Matcher, OutOfTime
+from slime_reward_math.read import Grouping, Unread, clean, read
+from slime_reward_math.tree import Tree
+from slime_reward_math.value.same import Unknown
+from slime_reward_math.verdict import Grade, Outcome
+
+DEADLINE_S = 1.0
+"""Seconds of one verdict; the bounds of the reader and the evaluation keep almost all below 0.01."""
+MIN_WORDS = 3
+"""Words that make an unreadable gold language."""
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+FAULT = "a fault of the grader"
+"""How the reason of a verdict begins that this package is to blame for."""
+MEMO = 4_096
+"""Pairs that are remembered."""
+MAX_REMEMBERED = 2_000
+"""Characters of a text that is remembered."""
+_READINGS = (Grouping.OUTSIDE, Grouping.NOWHERE, Grouping.EVERYWHERE)
+
+
+class Side(NamedTuple):
+    """One side of a comparison, prepared."""
+
+    text: str
+    """As given."""
+    clean: str
+    """Cleaned."""
+    squeezed: str
+    """Without what only changes its looks."""
+    number: Fraction | int | None
+    """Its value, if it is a plain number."""
+
+
+def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: float = DEADLINE_S) -> Grade:
+    r"""Grade a response; raises nothing, whatever it holds.
+
+    Args:
+        gold: the gold answer: a text, with or without `\boxed{}` or dollar signs, or a number.
+        response: the model's text.
+        phrases: whether `the final answer is ...` will do where there is no box.
+        deadline_s: seconds after which the verdict is `timeout`.
+    """
+    side = _gold(gold)
+    if side is None:
+        return Grade(Outcome.UNDECIDED, "no gold answer")
+    found = extract(response, phrases)
+    if found.text is None:
+        return Grade(Outcome.WRONG, found.reason, None, side.text)
+    answer = found.text
+    if side.number is not None and answer.isdecimal() and len(answer) <= plain.MAX_NUMBER and answer.isascii():
+        # Half of all answers are integers: they are compared without another word.
+        decided = _by_number(side.number == int(answer), side, answer)
+        if decided is not None:
+            return _grade(*decided, side.text, answer)
+    return compare(side.text, answer, deadline_s=deadline_s)
+
+
+def grade_many(pairs: Iterable[tuple[object, str]], *, deadline_s: float = DEADLINE_S) -> list[Grade]:
+    """Grade (gold, response) pairs, in order."""
+    return [grade(gold, response, deadline_s=deadline_s) for gold, response in pairs]
+
+
+def compare(gold: str, answer: str, *, deadline_s: float = DEADLINE_S) -> Grade:
+    """Grade a bare answer: both sides are answers without a response around them."""
+    if len(gold) <= MAX_REMEMBERED and len(answer) <= MAX_REMEMBERED:
+        return _remembered(gold, answer, deadline_s)
+    return _compare(gold, answer, deadline_s)
+
+
+def _gold(gold: object) -> Side | None:
+    """The gold answer's side; None if there is no gold answer."""
+    if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED:
+        return _gold_of_text(gold)
+    text = gold_text(gold)
+    return _prepare(text) if text else None
+
+
+@lru_cache(MEMO)
+def _gold_of_text(gold: str) -> Side | None:
+    text = gold_text(gold)
+    return _side(text) if text else None
+
+
+@lru_cache(MEMO)
+def _remembered(gold: str, answer: str, deadline_s: float) -> Grade:
+    return _compare(gold, answer, deadline_s)
+
+
+@lru_cache(MEMO)
+def _side(text: str) -> Side:
+    return _prepare(text)
+
+
+def _prepare(text: str) -> Side:
+    if text.isdecimal() and text.isascii() and len(text) <= plain.MAX_NUMBER:
+        return Side(text, text, text, int(text))
+    cleaned = clean(text)
+    # Not the number of the squeezed text: `32, 349` is a list, and `32,349` may be a number.
+    return Side(text, cleaned, plain.squeeze(cleaned), plain.number(cleaned))
+
+
+@lru_cache(1_024)
+def _read_gold(text: str, grouping: Grouping) -> Tree | Unread:
+    return _read(text, grouping)
+
+
+def _read(text: str, grouping: Grouping) -> Tree | Unread:
+    try:
+        return read(text, grouping)
+    except Unread as error:
+        return error.with_traceback(None)
+
+
+def _compare(gold: str, answer: str, deadline_s: float) -> Grade:
+    deadline = time.monotonic() + deadline_s
+    if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
+        return _grade(gold.strip() == answer.strip(), "too long to be read", gold, answer)
+    left, right = _side(gold), _prepare(answer)
+    if not right.clean:
+        return Grade(Outcome.WRONG, "the answer is empty", answer, gold)
+    try:
+        found = _by_text(left, right)
+        return _grade(*found, gold, answer) if found is not None else _by_tree(left, right, deadline)
+    except Exception as error:
+        # A fault of this grader must neither stop a run nor look like a wrong answer; tests look for this reason.
+        return Grade(Outcome.UNDECIDED, f"{FAULT}: {type(error).__name__}", answer, gold)
+
+
+def _grade(correct: bool, reason: str, gold: str, answer: str) -> Grade:
+    return Grade(Outcome.CORRECT if correct else Outcome.WRONG, reason, answer, gold)
+
+
+def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
+    """What text and plain numbers can decide; None for the rest."""
+    if left.squeezed == right.squeezed:
+        return True, "the same text"
+    one, two = left.number, right.number
+    if one is not None and two is not None:
+        return _by_number(one == two, left, right.squeezed)
+    if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
+        return True, "the same number with a decimal comma"
+    if "." not in left.squeezed and "." not in right.squeezed:
+        squares = plain.square(left.squeezed, one), plain.square(right.squeezed, two)
+        if None not in squares:
+            return squares[0] == squares[1], "the same number" if squares[0] == squares[1] else "another number"
+    listed = plain.numbers(left.clean)
+    if listed is not None and "," in right.clean:
+        others = plain.numbers(right.clean)
+        if others is not None and listed != others:
+            return False, "other numbers"
+    if left.number is not None or not plain.may_be_language(left.clean):
+        return None
+    picked = plain.chosen(right.clean)
+    if picked is not None:
+        letter = plain.choice(left.clean) or (plain.chosen(left.clean) if plain.choice(right.clean) else None)
+        if letter is not None:
+            return letter == picked, "the choice"
+    one_words, two_words = plain.words(left.clean), plain.words(right.clean)
+    if one_words is not None and two_words is not None:
+        if one_words == two_words:
+            return True, "the same words"
+        if any(len(word) > 2 for word in (*one_words.split(), *two_words.split())):
+            return False, "other words"
+    return None
+
+
+def _by_number(equal: bool, left: Side, right: str) -> tuple[bool, str] | None:
+    """Two plain numbers; a comma that may separate leaves the verdict to the trees."""
+    if equal:
+        return True, "the same number"
+    open_commas = "," in left.squeezed or "," in right
+    # One of the two may be the other, rounded: the rule for that looks at trees.
+    rounded = ("." in left.squeezed) != ("." in right) and left.number != int(left.number or 0)
+    return None if open_commas or rounded else (False, "another number")
+
+
+def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
+    """Read both sides and match them, in every way that their commas can be read."""
+    unknown: Unknown | None = None
+    shown: tuple[Tree | None, Tree | None] = (None, None)
+    readings: list[tuple[Tree | Unread, Tree | Unread]] = []
+    for gold, answer in _pairs(left, right):
+        readings.append((gold, answer))
+        if isinstance(gold, Unread) or isinstance(answer, Unread):
+            continue
+        shown = (gold, answer) if shown == (None, None) else shown
+        try:
+            if Matcher(deadline).decide(gold, answer):
+                return Grade(Outcome.CORRECT, "the same value or form", right.text, left.text, (gold, answer))
+        except Unknown as error:
+            unknown = error
+        except OutOfTime:
+            return Grade(Outcome.TIMEOUT, "the deadline passed", right.text, left.text, shown)
+    if unknown is not None:
+        return Grade(Outcome.UNDECIDED, str(unknown), right.text, left.text, shown)
+    return _unread_or_wrong(left, right, readings, shown)
+
+
+def _pairs(left: Side, right: Side) -> Iterator[tuple[Tree | Unread, Tree | Unread]]:
+    """Gold and answer as trees, once for each way to read their commas; read when they are asked for."""
+    answers: list[Tree | Unread] = []
+    for text, grouping in _readings(left.clean):
+        gold = _read_gold(text, grouping)
+        if not answers:
+            for other, its_grouping in _readings(right.clean):
+                answers.append(_read(other, its_grouping))
+                yield gold, answers[-1]
+        else:
+            yield from ((gold, answer) for answer in answers)
+
+
+def _readings(text: str) -> list[tuple[str, Grouping]]:
+    """The ways to read a text's commas; one, if no comma can group digits."""
+    ways = [(text, each) for each in (_READINGS if plain.may_group(text) else _READINGS[:1])]
+    others = (plain.decimal_comma(text), plain.after_choice(text))
+    return ways + [(other, Grouping.OUTSIDE) for other in others if other is not None]
+
+
+def _unread_or_wrong(
+    left: Side,
+    right: Side,
+    readings: list[tuple[Tree | Unread, Tree | Unread]],
+    shown: tuple[Tree | None, Tree | None],
+) -> Grade:
+    golds = [gold for gold, _ in readings]
+    if not all(isinstance(each, Unread) for each in golds):
+        unread = all(isinstance(answer, Unread) for _, answer in readings)
+        reason = "the answer is unreadable" if unread else "another value or form"
+        return Grade(Outcome.WRONG, reason, right.text, left.text, shown)
+    one, two = loose(left.clean), loose(right.clean)
+    if one and one == two:
+        return Grade(Outcome.CORRECT, "the same words and signs", right.text, left.text)
+    # A gold in words that an answer does not repeat is answered otherwise; one in signs may say the same in others.
+    if plain.words(left.clean) is not None or _mostly_words(left.clean):
+        return Grade(Outcome.WRONG, "other words", right.text, left.text)
+    return Grade(Outcome.UNDECIDED, f"the gold answer is unreadable: {golds[0]}", right.text, left.text)
+
+
+def loose(text: str) -> str:
+    """Letters, digits and operators alone: for comparing what could not be read."""
+    bare = plain.unwrapped(plain.squeeze(text)).casefold()
+    return "".join(sign for sign in bare if not sign.isspace() and sign not in "{}$.")
+
+
+def _mostly_words(text: str) -> bool:
+    return len(_WORD.findall(plain.unwrapped(text))) >= MIN_WORDS
+
+
+def forget() -> None:
+    """Empty the memos, for measuring and for long runs that change their data."""
+    for memo in (_remembered, _gold_of_text, _side, _read_gold):
+        memo.cache_clear()

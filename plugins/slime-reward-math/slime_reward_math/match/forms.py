@@ -1,0 +1,192 @@
+r"""Forms: one way of writing turned into another without changing what is said.
+
+Example:
+
+    spread(read(r"1 \pm x"))       # both 1 + x and 1 - x
+"""
+
+from collections.abc import Iterable
+
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, number, rebuild, walk
+
+LISTS = frozenset({"list", "and", "or"})
+"""Heads of enumerations."""
+ROUND = frozenset({"()", "[]", "(]", "[)"})
+"""Heads of tuples and intervals."""
+SETS = frozenset({"set", "union", "meet", "minus", "such"}) | ROUND
+"""Heads of what may be a set of reals."""
+SHAPES = SETS | LISTS | {"matrix", "row", "cases", "given", "label"}
+"""Heads of what has no value."""
+DOMAINS = frozenset({"ZZ", "NN", "RR", "QQ", "CC"})
+"""Where a parameter may live."""
+MAX_SIGNS = 5
+"""Independent plus-minus signs that are spread out: 32 values."""
+
+
+def items(tree: Tree) -> tuple[Tree, ...]:
+    """The items of an enumeration, nested ones included; the tree alone if it is none."""
+    if isinstance(tree, Node) and tree.head in LISTS:
+        return tuple(item for each in tree.args for item in items(each))
+    return (tree,)
+
+
+def is_node(tree: Tree, heads: Iterable[str]) -> bool:
+    """Whether the tree is a node with one of these heads."""
+    return isinstance(tree, Node) and tree.head in heads
+
+
+def is_domain(tree: Tree) -> bool:
+    r"""Whether a clause only says where a parameter lives: `k \in \mathbb{Z}`."""
+    if not (isinstance(tree, Rel) and set(tree.ops) <= {"in"}):
+        return False
+    last = tree.terms[-1]
+    names = items(tree.terms[0])
+    return (
+        isinstance(last, Sym)
+        and (last.name in DOMAINS or last.name in ("Z", "N", "R", "Q"))
+        and all(isinstance(each, Sym) for each in names)
+    )
+
+
+def is_aside(tree: Tree) -> bool:
+    """Whether a clause is no answer but a condition or a domain."""
+    return is_domain(tree) or (isinstance(tree, Node) and tree.head == "given" and len(tree.args) == 1)
+
+
+def spread(tree: Tree) -> list[list[Tree]]:
+    """What the plus-minus signs of a tree stand for: all together, and each for itself if there are several."""
+    signs = [each for each in walk(tree) if isinstance(each, Node) and each.head in ("pm", "mp")]
+    if not signs:
+        return [[tree]]
+    together = [_signed(tree, [flip] * len(signs)) for flip in (1, -1)]
+    if len(signs) == 1 or len(signs) > MAX_SIGNS:
+        return [together]
+    choices = [[1 if code >> place & 1 else -1 for place in range(len(signs))] for code in range(2 ** len(signs))]
+    return [together, [_signed(tree, choice) for choice in choices]]
+
+
+def _signed(tree: Tree, choice: list[int]) -> Tree:
+    left = list(choice)
+
+    def change(each: Tree) -> Tree | None:
+        if isinstance(each, Node) and each.head in ("pm", "mp"):
+            sign = left.pop(0) * (1 if each.head == "pm" else -1)
+            inner = rebuild(each.args[0], change)
+            return inner if sign > 0 else negative(inner)
+        return None
+
+    return rebuild(tree, change)
+
+
+def negative(tree: Tree) -> Tree:
+    """Minus the tree."""
+    if isinstance(tree, Num):
+        return Num(-tree.value, tree.places, tree.digits)
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "neg" else Node("neg", (tree,))
+
+
+def minus(left: Tree, right: Tree) -> Tree:
+    """Left minus right."""
+    return Node("+", (left, negative(right)))
+
+
+def infinite(tree: Tree) -> int:
+    """1 for infinity, -1 for minus infinity, 0 for anything else."""
+    if isinstance(tree, Sym):
+        return int(tree.name == "inf")
+    return -1 if isinstance(tree, Node) and tree.head == "neg" and tree.args[0] == Sym("inf") else 0
+
+
+def is_label(tree: Tree) -> bool:
+    r"""Whether the left side of an equation names what the right side says: `x`, `f(2)`, `|AB|`, `S_1 : S_2`."""
+    if isinstance(tree, Sym):
+        return tree.name not in CONSTANTS or tree.name == "e"
+    if isinstance(tree, Words):
+        return True
+    if not isinstance(tree, Node):
+        return False
+    if tree.head.startswith("call:"):
+        return True
+    if tree.head in ("max", "min", "det", "log", "sin", "cos", "tan"):
+        return not any(isinstance(each, Num) for each in tree.args[:1])
+    if tree.head == "*":
+        return all(isinstance(each, Sym) and each.name not in CONSTANTS for each in tree.args)
+    if tree.head in ("abs", "ratio", "/", "[]", "unit") or tree.head in ROUND:
+        return bool(tree.args) and all(map(is_label, tree.args))
+    return False
+
+
+def matrix(tree: Tree) -> Node | None:
+    """The tree as a matrix: one with scalar factors multiplied in, or brackets within brackets; else None."""
+    if isinstance(tree, Node) and tree.head == "matrix":
+        return tree
+    if isinstance(tree, Node) and tree.head == "[]" and all(is_node(each, ("[]",)) for each in tree.args):
+        return Node("matrix", tuple(Node("row", each.args) for each in tree.args if isinstance(each, Node)))
+    if isinstance(tree, Node) and tree.head in ("*", "/", "neg") and has_head(tree, "matrix"):
+        return _scaled(tree)
+    return None
+
+
+def _scaled(tree: Node) -> Node | None:
+    inner = [each for each in tree.args if is_node(each, ("matrix",))]
+    if len(inner) != 1 or (tree.head == "/" and tree.args[0] != inner[0]):
+        return None
+    core = inner[0]
+    if not isinstance(core, Node):
+        return None
+
+    def entry(each: Tree) -> Tree:
+        return Node(tree.head, tuple(each if arg == core else arg for arg in tree.args))
+
+    return Node("matrix", tuple(Node("row", tuple(map(entry, row.args))) for row in core.args if isinstance(row, Node)))
+
+
+def element_of(tree: Tree) -> Tree | None:
+    r"""What a set-builder lists, if its conditions only say so and where its parameter lives: `3k`; None otherwise."""
+    found = canonical_conditions(tree)
+    if found is None or not all(map(is_domain, found[1])):
+        return None
+    return found[0]
+
+
+def canonical_conditions(tree: Tree) -> tuple[Tree, list[Tree]] | None:
+    """The element and the conditions of a set-builder, `x = 3k` put in the element's place; None for anything else."""
+    if not (isinstance(tree, Node) and tree.head == "such"):
+        return None
+    element, *conditions = tree.args
+    if isinstance(element, Rel) and element.ops == ("in",):
+        conditions.append(element)
+        element = element.terms[0]
+    for each in conditions:
+        if isinstance(each, Rel) and each.ops == ("=",) and each.terms[0] == element:
+            conditions.remove(each)
+            element = each.terms[1]
+            break
+    return element, conditions
+
+
+def canonical_names(tree: Tree) -> Tree:
+    """A set-builder tree with its variables named in order of appearance, `x = 3k` put in the element's place."""
+    parts = canonical_conditions(tree)
+    if parts is None:
+        return tree
+    found = Node("such", (parts[0], *parts[1]))
+    names = {each.name: None for each in walk(found) if isinstance(each, Sym) and each.name not in CONSTANTS}
+    numbered = {name: f"v{place}" for place, name in enumerate(names)}
+
+    def change(each: Tree) -> Tree | None:
+        return Sym(numbered[each.name]) if isinstance(each, Sym) and each.name in numbered else None
+
+    return rebuild(found, change)
+
+
+def scaled_words(words: str) -> tuple[int, str]:
+    """The power of ten that opens a note, and the rest: `million dollars` is 6 and `dollars`."""
+    first, _, rest = words.partition(" ")
+    power = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}.get(first.rstrip("s"), 0)
+    return (power, rest) if power else (0, words)
+
+
+def times_ten(tree: Tree, power: int) -> Tree:
+    """The tree times a power of ten."""
+    return Node("*", (tree, number(10**power))) if power else tree

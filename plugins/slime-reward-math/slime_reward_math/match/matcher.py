@@ -1,0 +1,397 @@
+"""Matcher: whether an answer's tree says what the gold's tree says.
+
+Example:
+
+    Matcher(deadline=time.monotonic() + 1).match(gold, answer)      # True, False, or Unknown is raised
+
+Rules look from the gold answer to the given one: what the gold leaves out (a unit, a name, order) the answer may add.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from slime_reward_math.match import equations
+from slime_reward_math.match.forms import (
+    LISTS,
+    ROUND,
+    SETS,
+    canonical_names,
+    element_of,
+    infinite,
+    is_aside,
+    is_node,
+    items,
+    matrix,
+)
+from slime_reward_math.match.parts import (
+    DECIMAL,
+    SHAPE,
+    heads_of,
+    is_point,
+    items_of,
+    label_of,
+    labelled,
+    named_once,
+    plain_words,
+    relisted,
+    shapes,
+    spreads,
+    sums_degrees,
+    vector,
+    without_condition,
+)
+from slime_reward_math.match.quantities import close, degrees_of, percent_of, quantity, units_agree
+from slime_reward_math.match.regions import is_set_like, region_names, regions
+from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head, number
+from slime_reward_math.value.same import Unknown, same
+from slime_reward_math.value.units import measure
+
+MAX_COMPARISONS = 300
+"""Of values in one verdict."""
+MAX_LIST = 40
+"""Items of lists that are matched in any order."""
+
+
+class OutOfTime(Exception):
+    """The deadline has passed."""
+
+
+class Matcher:
+    """Compares two trees; for one verdict."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._left = MAX_COMPARISONS
+        self._unknown: Unknown | None = None
+        self._heads: set[str] = set()
+
+    def decide(self, gold: Tree, answer: Tree) -> bool:
+        """Whether the two are the same answer.
+
+        Raises:
+            Unknown: some comparison on the way could not be decided, and none that could made them equal.
+            OutOfTime: the deadline has passed.
+        """
+        self._heads = heads_of(gold) | heads_of(answer)
+        if self.match(gold, answer):
+            return True
+        if self._unknown is not None:
+            raise self._unknown
+        return False
+
+    def match(self, gold: Tree, answer: Tree) -> bool:
+        """Whether the two are the same answer, as far as could be decided."""
+        if isinstance(gold, Num) and isinstance(answer, Num):
+            return gold.value == answer.value
+        if time.monotonic() > self._deadline:
+            raise OutOfTime
+        if gold == answer:
+            return True
+        rank = min(self._rank(gold), self._rank(answer))
+        return _RULES[rank](self, gold, answer)
+
+    def _rank(self, tree: Tree) -> int:
+        """Which rule a tree asks for: a place in `_RULES`."""
+        if isinstance(tree, Rel):
+            rank = _RELATION
+        elif isinstance(tree, Words):
+            rank = _WORDS
+        elif isinstance(tree, Node):
+            rank = _BY_HEAD.get(tree.head, _VALUE)
+            if rank == _VALUE and tree.head in _ARITHMETIC:
+                rank = self._arithmetic(tree)
+            elif tree.head == "[]" and matrix(tree) is not None:
+                rank = _MATRIX
+        else:
+            rank = _SET if is_set_like(tree) else _VALUE
+        signs = rank > _SIGNS and self._heads & _PLUS_MINUS
+        return _SIGNS if signs and (has_head(tree, "pm") or has_head(tree, "mp")) else rank
+
+    def _arithmetic(self, tree: Node) -> int:
+        """The rule for a sum, a product, a quotient: degrees, matrices and differences of sets have their own."""
+        if "deg" in self._heads and sums_degrees(tree):
+            return _DEGREES
+        if "matrix" in self._heads and matrix(tree) is not None:
+            return _MATRIX
+        return _SET if self._heads & SETS and is_set_like(tree) else _VALUE
+
+    def value(self, gold: Tree, answer: Tree) -> bool:
+        """Whether two expressions have the same value, or the same to the gold's written precision."""
+        if infinite(gold) or infinite(answer):
+            return infinite(gold) == infinite(answer)
+        if isinstance(gold, Num) and isinstance(answer, Num) and gold.value == answer.value:
+            return True
+        if SHAPE in self._heads and (shapes(gold) or shapes(answer)):
+            return self._shaped(gold, answer)
+        self._left -= 1
+        if self._left < 0:
+            self._unknown = Unknown("too many comparisons")
+            return False
+        try:
+            return same(gold, answer) or (DECIMAL in self._heads and close(gold, answer))
+        except Unknown as error:
+            self._unknown = self._unknown or error
+            return False
+
+    def _shaped(self, gold: Tree, answer: Tree) -> bool:
+        """Expressions over brackets, matrices or words: operation by operation."""
+        if not (isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head):
+            return False
+        if gold.head in ("+", "*"):
+            return self.any_order(gold.args, answer.args)
+        return self.in_order(gold.args, answer.args)
+
+    def _unit(self, gold: Tree, answer: Tree) -> bool:
+        left, right = quantity(gold), quantity(answer)
+        if left.unit and right.unit:
+            factor = units_agree(left.unit, right.unit)
+            if factor is None:
+                return False
+            scaled = right.value if factor == 1 else Node("*", (Num(factor), right.value))
+            return self.match(left.value, scaled)
+        angle = is_node(left.value, ("deg",)) or is_node(right.value, ("deg",))
+        if angle and measure(left.unit or right.unit) is not None:
+            # Degrees are a unit too, and no minutes of time.
+            return False
+        return self.match(left.value, right.value)
+
+    def _percent(self, gold: Tree, answer: Tree) -> bool:
+        return any(self.match(one, two) for one, two in percent_of(gold, answer))
+
+    def _degrees(self, gold: Tree, answer: Tree) -> bool:
+        return any(self.match(one, two) for one, two in degrees_of(gold, answer)) or self.value(gold, answer)
+
+    def _given(self, gold: Tree, answer: Tree) -> bool:
+        """A condition behind an answer: it may be missing on one side; where both have one, the answers decide."""
+        return self.match(without_condition(gold), without_condition(answer))
+
+    def _label(self, gold: Tree, answer: Tree) -> bool:
+        names = label_of(gold), label_of(answer)
+        if all(isinstance(each, Words) for each in names) and is_node(gold, ("label",)) and names[0] != names[1]:
+            return False
+        return self.match(labelled(gold), labelled(answer))
+
+    def _signs(self, gold: Tree, answer: Tree) -> bool:
+        """Plus-minus: both signs together, or each for itself."""
+        for one in spreads(gold):
+            for two in spreads(answer):
+                if len(one) == len(two) == 1:
+                    if self.match(one[0], two[0]):
+                        return True
+                elif self.any_order(self.distinct(one), self.distinct(two)):
+                    return True
+        return False
+
+    def distinct(self, trees: Sequence[Tree]) -> list[Tree]:
+        """The trees without those that say again what another said."""
+        found: list[Tree] = []
+        for each in trees:
+            if not any(self.match(other, each) for other in found):
+                found.append(each)
+        return found
+
+    def any_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool:
+        """Whether the items match one to one, in any order."""
+        if len(gold) != len(answer):
+            return False
+        if len(gold) > MAX_LIST:
+            return self.in_order(gold, answer)
+        left = list(answer)
+        for each in gold:
+            place = next((at for at, other in enumerate(left) if self.match(each, other)), None)
+            if place is None:
+                return False
+            del left[place]
+        return True
+
+    def in_order(self, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool:
+        """Whether the items match one to one, in the order given."""
+        return len(gold) == len(answer) and all(map(self.match, gold, answer))
+
+    def _list(self, gold: Tree, answer: Tree) -> bool:
+        left = [each for each in items(gold) if not is_aside(each)]
+        right = [each for each in items(answer) if not is_aside(each)]
+        if not left or not right:
+            return False
+        left, right = named_once(left), named_once(right)
+        if len(left) == 1 or len(right) == 1:
+            if not (is_node(gold, LISTS) and is_node(answer, LISTS)) and len(left) == len(right) == 1:
+                return self.match(left[0], right[0])
+            if self._unpacked(gold, answer, left, right):
+                return True
+            if len(left) == len(right) == 1:
+                return self.match(left[0], right[0])
+        if any(isinstance(each, Rel) or is_node(each, ("ratio",)) for each in (*left, *right)):
+            found = equations.assignments(self, left, right)
+            if found is not None:
+                return found
+            if self._same_region(relisted(gold, left), relisted(answer, right)):
+                return True
+        if self._may_be_region(left) and self._may_be_region(right) and self._same_region(gold, answer):
+            return True
+        # An answer may say a thing twice where the gold says each but once.
+        return self.any_order(left, right) or (len(right) > len(left) and self.any_order(left, self.distinct(right)))
+
+    def _may_be_region(self, parts: Sequence[Tree]) -> bool:
+        """Whether a list may be a set of reals: several tuples in a row are points, and no union of intervals."""
+        return any(is_set_like(each) for each in parts) and not (
+            len(parts) > 1 and all(is_node(each, ("()",)) for each in parts)
+        )
+
+    def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
+        """A list against one bracket: a tuple is in order, a set is not."""
+        single, many = (left[0], right) if len(left) == 1 else (right[0], left)
+        single = equations.right_side(single) or single
+        if isinstance(single, Node) and single.head in ("()", "[]", "set") and len(many) == len(single.args):
+            compare = self.any_order if single.head == "set" else self.in_order
+            return compare(many, single.args) if many is left else compare(single.args, many)
+        # `3/4 or 0.75` says one thing twice.
+        only = self.distinct(many)
+        return len(only) == 1 and (self.match(single, only[0]) if many is right else self.match(only[0], single))
+
+    def _relation(self, gold: Tree, answer: Tree) -> bool:
+        if isinstance(gold, Rel) and isinstance(answer, Rel):
+            return equations.both(self, gold, answer) or self._same_region(gold, answer)
+        rel, other = (gold, answer) if isinstance(gold, Rel) else (answer, gold)
+        if isinstance(rel, Rel) and rel.ops[0] in ("in", "<", "<=", ">", ">=", "!=", "notin", "ni"):
+            if self._same_region(gold, answer):
+                return True
+            pair = equations.as_interval(rel, other)
+            return pair is not None and (self.match(pair, other) if rel is gold else self.match(other, pair))
+        value = equations.stated(rel, other, rel is answer) if isinstance(rel, Rel) else None
+        if value is None:
+            return False
+        return self.match(value, other) if rel is gold else self.match(other, value)
+
+    def _same_region(self, gold: Tree, answer: Tree) -> bool:
+        names = region_names(gold), region_names(answer)
+        if names[0] and names[1] and names[0] != names[1]:
+            return False
+        answers = regions(answer)
+        return bool(answers) and any(one.equals(two) for one in regions(gold) for two in answers)
+
+    def _matrix(self, gold: Tree, answer: Tree) -> bool:
+        left, right = matrix(gold), matrix(answer)
+        if left is not None and right is not None:
+            if left.head == "call:det" or len(left.args) != len(right.args):
+                return False
+            return all(self._rows(one, two) for one, two in zip(left.args, right.args, strict=True))
+        core = left or right
+        other = answer if left is not None else gold
+        entries = vector(core) if core is not None else None
+        if entries is None or not is_node(other, ("()", "[]")):
+            return False
+        pair = (entries, other.args) if isinstance(other, Node) else ((), ())
+        return self.in_order(*(pair if left is not None else pair[::-1]))
+
+    def _rows(self, gold: Tree, answer: Tree) -> bool:
+        both = isinstance(gold, Node) and isinstance(answer, Node)
+        return both and self.in_order(gold.args, answer.args)  # type: ignore[union-attr]
+
+    def _set(self, gold: Tree, answer: Tree) -> bool:
+        if isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head:
+            if gold.head in ROUND and self.in_order(gold.args, answer.args):
+                return True
+            if gold.head == "set":
+                return self.any_order(self.distinct(gold.args), self.distinct(answer.args))
+            if gold.head in ("union", "meet") and self.any_order(gold.args, answer.args):
+                return True
+            if gold.head == "such" and self._such(canonical_names(gold), canonical_names(answer)):
+                return True
+            if gold.head == "minus" and self.in_order(gold.args, answer.args):
+                return True
+        if is_point(gold) or is_point(answer):
+            if any(is_node(each, SETS - {"()"}) for each in (gold, answer)):
+                return False
+            return self.in_order(items_of(gold), items_of(answer))
+        if is_node(gold, ("()", "[]")) and is_node(answer, ("()", "[]")) and len(items_of(gold)) > 2:
+            return self.in_order(items_of(gold), items_of(answer))
+        for one, two in ((gold, answer), (answer, gold)):
+            element = element_of(one)
+            if element is not None and not is_node(two, SETS):
+                value = equations.right_side(two) or two
+                return self.match(element, value) if one is gold else self.match(value, element)
+            inner = items_of(one)
+            # A set of one thing is that thing, and a bare list item in brackets is still that item.
+            pair = bool(inner) and is_node(inner[0], ("()",)) and is_node(two, ("()",))
+            if is_node(one, ("set", "[]")) and len(inner) == 1 and (pair or not is_set_like(two)):
+                return self.match(inner[0], two) if one is gold else self.match(two, inner[0])
+        return self._same_region(gold, answer)
+
+    def _such(self, gold: Tree, answer: Tree) -> bool:
+        left, right = items_of(gold), items_of(answer)
+        return self.match(left[0], right[0]) and self.any_order(left[1:], right[1:])
+
+    def _words(self, gold: Tree, answer: Tree) -> bool:
+        return plain_words(gold) is not None and plain_words(gold) == plain_words(answer)
+
+    def _cases(self, gold: Tree, answer: Tree) -> bool:
+        if not (is_node(gold, ("cases",)) and is_node(answer, ("cases",))):
+            return False
+        left, right = items_of(gold), items_of(answer)
+        return len(left) == len(right) and self.any_order(left, right)
+
+    def _row(self, gold: Tree, answer: Tree) -> bool:
+        return self._rows(gold, answer)
+
+    def _ratio(self, gold: Tree, answer: Tree) -> bool:
+        if not (is_node(gold, ("ratio",)) and is_node(answer, ("ratio",))):
+            named = equations.right_side(gold), equations.right_side(answer)
+            if named != (None, None):
+                return self.match(named[0] or gold, named[1] or answer)
+        if is_node(gold, ("ratio",)) and is_node(answer, ("ratio",)) and len(items_of(gold)) > 2:
+            left, right = items_of(gold), items_of(answer)
+            pairs = zip(left[1:], right[1:], strict=False)
+            cross = [(Node("*", (one, right[0])), Node("*", (two, left[0]))) for one, two in pairs]
+            return len(left) == len(right) and all(self.value(one, two) for one, two in cross)
+        if any(is_node(each, ("ratio",)) and items_of(each)[-1] == number(0) for each in (gold, answer)):
+            return len(items_of(gold)) == len(items_of(answer)) and self.in_order(items_of(gold), items_of(answer))
+        return self.value(gold, answer)
+
+    def _based(self, gold: Tree, answer: Tree) -> bool:
+        """Numerals: the same digits in the same base; the base may be missing on one side."""
+        left, right = items_of(gold), items_of(answer)
+        if left and right and is_node(gold, ("base",)) and is_node(answer, ("base",)):
+            return self.in_order(left, right) or self.value(gold, answer)
+        return self.match(left[0], answer) if is_node(gold, ("base",)) else self.match(gold, right[0])
+
+
+_PLUS_MINUS = frozenset({"pm", "mp"})
+_ARITHMETIC = frozenset({"+", "*", "/", "neg"})
+_RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
+    Matcher._given,
+    Matcher._label,
+    Matcher._signs,
+    Matcher._list,
+    Matcher._relation,
+    Matcher._unit,
+    Matcher._percent,
+    Matcher._degrees,
+    Matcher._matrix,
+    Matcher._set,
+    Matcher._words,
+    Matcher._cases,
+    Matcher._row,
+    Matcher._ratio,
+    Matcher._based,
+    Matcher.value,
+)
+"""The rules, by rank: of the two that the sides ask for, the first decides."""
+_SIGNS, _RELATION, _DEGREES, _MATRIX, _SET, _WORDS, _VALUE = 2, 4, 7, 8, 9, 10, 15
+_BY_HEAD = {
+    "given": 0,
+    "label": 1,
+    "pm": _SIGNS,
+    "mp": _SIGNS,
+    **dict.fromkeys(LISTS, 3),
+    "unit": 5,
+    "percent": 6,
+    "deg": _DEGREES,
+    "matrix": _MATRIX,
+    **dict.fromkeys(SETS, _SET),
+    "cases": 11,
+    "row": 12,
+    "ratio": 13,
+    "base": 14,
+}
+"""The rank of a node's head; of any other, the last."""

@@ -1,0 +1,116 @@
+"""Parts of trees that the matcher asks for: items, names, words, vectors, heads.
+
+Example:
+
+    vector(matrix)      # the entries of a matrix with one row or one column
+"""
+
+from slime_reward_math.match import equations
+from slime_reward_math.match.forms import LISTS, SHAPES, is_node, spread
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, walk
+
+DECIMAL, SHAPE = ".", "#"
+"""Among the heads: a number is written with a decimal point; something has no value."""
+
+
+def shapes(tree: Tree) -> bool:
+    """Whether something that has no value stands in an expression: a bracket, a matrix, a relation, words."""
+    if isinstance(tree, Words | Rel):
+        return True
+    if not isinstance(tree, Node) or tree.head.startswith("call:"):
+        return False
+    return tree.head in SHAPES or any(shapes(each) for each in tree.args)
+
+
+def items_of(tree: Tree) -> tuple[Tree, ...]:
+    """A node's arguments; nothing for anything else."""
+    return tree.args if isinstance(tree, Node) else ()
+
+
+def plain_words(tree: Tree) -> str | None:
+    """What a tree of words says; a symbol says its name."""
+    if isinstance(tree, Words):
+        return " ".join(word for word in tree.text.split() if word not in ("the", "a", "an"))
+    return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
+
+
+def is_point(tree: Tree) -> bool:
+    """Whether a point has its name before its coordinates: `A(1, 2)`."""
+    named = isinstance(tree, Node) and tree.head.startswith("call:") and tree.head[5:].isupper() and len(tree.head) == 6
+    return named and len(items_of(tree)) > 1
+
+
+def named_once(parts: list[Tree]) -> list[Tree]:
+    """`n = 1, 2, 3` without the name that stands for all of them."""
+    value = equations.right_side(parts[0])
+    first = parts[0]
+    if isinstance(first, Rel) and first.ops == ("!=",) and not any(isinstance(each, Rel) for each in parts[1:]):
+        return [first, *(Rel(("!=",), (first.terms[0], each)) for each in parts[1:])]
+    if len(parts) > 1 and value is not None and not any(isinstance(each, Rel) for each in parts[1:]):
+        return [value, *parts[1:]]
+    return parts
+
+
+def relisted(tree: Tree, parts: list[Tree]) -> Tree:
+    """A list with its items as they are by now."""
+    return Node(tree.head if isinstance(tree, Node) and tree.head in LISTS else "list", tuple(parts))
+
+
+def without_condition(tree: Tree) -> Tree:
+    """The tree without the condition behind it."""
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "given" else tree
+
+
+def label_of(tree: Tree) -> Tree:
+    """The label before a value; the tree itself without one."""
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "label" else tree
+
+
+def labelled(tree: Tree) -> Tree:
+    """The tree without the label before it."""
+    return tree.args[1] if isinstance(tree, Node) and tree.head == "label" else tree
+
+
+def spreads(tree: Tree) -> list[list[Tree]]:
+    """The plus-minus readings of an answer: for a list, of each item."""
+    parts = tree.args if isinstance(tree, Node) and tree.head in (*LISTS, "set") else (tree,)
+    together: list[Tree] = []
+    apart: list[Tree] = []
+    for each in parts:
+        found = spread(each)
+        together += found[0]
+        apart += found[-1]
+    return [together] if len(together) == len(apart) else [together, apart]
+
+
+def vector(found: Node) -> tuple[Tree, ...] | None:
+    """The entries of a matrix with one row or one column."""
+    rows = [items_of(each) for each in found.args]
+    if len(rows) == 1:
+        return rows[0]
+    return tuple(row[0] for row in rows) if all(len(row) == 1 for row in rows) else None
+
+
+def sums_degrees(tree: Tree) -> bool:
+    """Whether some term of a sum is in degrees."""
+    if isinstance(tree, Node) and tree.head in ("+", "neg", "*", "/"):
+        return any(sums_degrees(each) for each in tree.args)
+    return is_node(tree, ("deg",))
+
+
+def heads_of(tree: Tree) -> set[str]:
+    """Every head in a tree, and those that its units may turn into."""
+    found: set[str] = set()
+    for each in walk(tree):
+        if isinstance(each, Node):
+            found.add(each.head)
+        elif isinstance(each, Num):
+            if each.places:
+                found.add(DECIMAL)
+        elif not isinstance(each, Sym):
+            found.add(SHAPE)
+    if "unit" in found:
+        found |= {"deg", "percent", DECIMAL}
+    if not found.isdisjoint(SHAPES):
+        found.add(SHAPE)
+    return found

@@ -1,0 +1,194 @@
+r"""Regions: which set of reals an interval, an inequality, a set-builder or a union of them means.
+
+Example:
+
+    regions(read(r"x < 1 \text{ or } x > 2"))      # [(-oo, 1) and (2, oo)]
+"""
+
+from functools import reduce
+
+from slime_reward_math.match.forms import DOMAINS, LISTS, ROUND, infinite, minus, negative
+from slime_reward_math.tree import Node, Rel, Sym, Tree, number, rebuild, symbols
+from slime_reward_math.value.approximate import approximate, exactly
+from slime_reward_math.value.reals import NoReals, Reals
+
+MAX_PIECES = 40
+"""Parts of a union."""
+_SIGNS = frozenset({"<", "<=", ">", ">=", "!="})
+_INEQUALITIES = _SIGNS | {"in", "notin"}
+
+
+def regions(tree: Tree) -> list[Reals]:
+    """The sets of reals that a tree may mean: one, or two where a comma may say `and` or `or`; none if it is no set."""
+    try:
+        return _regions(tree)
+    except NoReals:
+        return []
+
+
+def region_names(tree: Tree) -> set[str]:
+    """The variables that an inequality speaks of; those that a set-builder binds are none of them."""
+    if isinstance(tree, Rel):
+        return set(symbols(tree)) if tree.ops[0] not in ("in", "notin") else set(symbols(tree.terms[0]))
+    if isinstance(tree, Node) and tree.head in LISTS:
+        return set().union(*map(region_names, tree.args))
+    return set()
+
+
+def _regions(tree: Tree) -> list[Reals]:
+    if isinstance(tree, Node) and tree.head in LISTS:
+        parts = [_region(each) for each in tree.args if not _is_real_line(each)]
+        if not parts or len(parts) > MAX_PIECES or not all(isinstance(each, Rel | Node) for each in tree.args):
+            return []
+        both = [reduce(Reals.__or__, parts), reduce(Reals.__and__, parts)]
+        return {"or": both[:1], "and": both[1:] + both[:1]}.get(tree.head, both)
+    return [_region(tree)]
+
+
+def _is_real_line(tree: Tree) -> bool:
+    return isinstance(tree, Rel) and tree.ops == ("in",) and tree.terms[1] == Sym("RR")
+
+
+def _region(tree: Tree) -> Reals:
+    if isinstance(tree, Rel):
+        return _relation(tree)
+    if tree == Sym("RR"):
+        return Reals.everything()
+    if isinstance(tree, Sym) and tree.name in ("RR+", "RR^+", "RR-", "RR*"):
+        half = Reals.interval(number(0), None, False, False)
+        return {"-": Reals.interval(None, number(0), False, False), "*": Reals.points([number(0)]).complement()}.get(
+            tree.name[-1], half
+        )
+    if not isinstance(tree, Node):
+        raise NoReals
+    if tree.head in ROUND and len(tree.args) == 2:
+        return _interval(tree)
+    return _combined(tree)
+
+
+def _combined(tree: Node) -> Reals:
+    if len(tree.args) > MAX_PIECES:
+        raise NoReals
+    if tree.head == "set":
+        return Reals.points(tree.args)
+    if tree.head == "union":
+        return reduce(Reals.__or__, map(_region, tree.args))
+    if tree.head == "meet":
+        return reduce(Reals.__and__, map(_region, tree.args))
+    if tree.head == "minus":
+        return _region(tree.args[0]) & _region(tree.args[1]).complement()
+    if tree.head == "+" and isinstance(tree.args[-1], Node) and tree.args[-1].head == "neg":
+        return _region(tree.args[0]) & _region(tree.args[-1].args[0]).complement()
+    if tree.head == "such":
+        return _such(tree)
+    if tree.head in LISTS:
+        return _regions(tree)[0]
+    raise NoReals
+
+
+def _such(tree: Node) -> Reals:
+    element, *conditions = tree.args
+    found = Reals.everything()
+    if isinstance(element, Rel):
+        found = _region(element)
+        element = element.terms[0]
+    for each in conditions:
+        if symbols(each) != symbols(element):
+            raise NoReals
+        found &= _region(each)
+    return found
+
+
+def _interval(tree: Node) -> Reals:
+    low, high = tree.args
+    if infinite(low) > 0 or infinite(high) < 0:
+        raise NoReals
+    bounds = approximate(low), approximate(high)
+    closed = tree.head == "[]"
+    if (
+        bounds[0] is not None
+        and bounds[1] is not None
+        and (bounds[0] > bounds[1] or (bounds[0] == bounds[1] and not closed))
+    ):
+        # (2, 1) and (1, 1) are pairs, and no intervals that happen to be empty.
+        raise NoReals
+    return Reals.interval(
+        None if infinite(low) else low, None if infinite(high) else high, tree.head[0] == "[", tree.head[1] == "]"
+    )
+
+
+def _relation(tree: Rel) -> Reals:
+    if not set(tree.ops) <= _INEQUALITIES:
+        raise NoReals
+    if tree.ops[0] in ("in", "notin"):
+        if len(tree.ops) > 1 or not _names_one(tree.terms[0]):
+            raise NoReals
+        inner = _region(tree.terms[1])
+        return inner if tree.ops[0] == "in" else inner.complement()
+    if len(symbols(tree)) != 1:
+        raise NoReals
+    pairs = zip(tree.terms, tree.ops, tree.terms[1:], strict=False)
+    return reduce(Reals.__and__, (_half_line(left, sign, right) for left, sign, right in pairs))
+
+
+def _names_one(tree: Tree) -> bool:
+    return isinstance(tree, Sym) or (isinstance(tree, Node) and tree.head.startswith("call:"))
+
+
+def _half_line(left: Tree, sign: str, right: Tree) -> Reals:
+    """Where a linear inequality in one variable holds."""
+    if infinite(left) or infinite(right):
+        return Reals.everything()
+    absolute = _absolute(left, sign, right)
+    if absolute is not None:
+        return absolute
+    difference = minus(left, right)
+    (name,) = symbols(difference) or (None,)
+    if name is None:
+        raise NoReals
+    at = [_at(difference, name, place) for place in (0, 1, 2)]
+    bend = Node("+", (at[2], at[0], Node("*", (number(-2), at[1]))))
+    slope = minus(at[1], at[0])
+    steep = approximate(slope)
+    if not steep or (exactly(bend) != 0 and abs(approximate(bend) or 0.0) > 1e-25):
+        raise NoReals
+    if exactly(bend) is None:
+        raise NoReals
+    root = Node("/", (negative(at[0]), slope))
+    if sign == "!=":
+        return Reals.points([root]).complement()
+    closed = sign.endswith("=")
+    if (sign[0] == "<") == (steep > 0):
+        return Reals.interval(None, root, False, closed)
+    return Reals.interval(root, None, closed, False)
+
+
+def _absolute(left: Tree, sign: str, right: Tree) -> Reals | None:
+    """Where `|x - 1| < 3` holds."""
+    if isinstance(right, Node) and right.head == "abs" and sign in _SIGNS:
+        left, right, sign = right, left, sign.translate(str.maketrans("<>", "><"))
+    if not (isinstance(left, Node) and left.head == "abs" and not symbols(right) and sign[0] in "<>"):
+        return None
+    inner, closed = left.args[0], sign.endswith("=")
+    within = sign[0] == "<"
+    up = _half_line(inner, ("<=" if closed else "<") if within else (">=" if closed else ">"), right)
+    down = _half_line(inner, (">=" if closed else ">") if within else ("<=" if closed else "<"), negative(right))
+    return up & down if within else up | down
+
+
+def _at(tree: Tree, name: str, place: int) -> Tree:
+    def change(each: Tree) -> Tree | None:
+        return number(place) if each == Sym(name) else None
+
+    return rebuild(tree, change)
+
+
+def is_set_like(tree: Tree) -> bool:
+    """Whether a tree is written as a set of reals."""
+    if isinstance(tree, Rel):
+        return bool(set(tree.ops) & _INEQUALITIES)
+    if isinstance(tree, Sym):
+        return tree.name in DOMAINS or tree.name[:2] == "RR"
+    if isinstance(tree, Node) and tree.head == "+":
+        return is_set_like(tree.args[0])
+    return isinstance(tree, Node) and (tree.head in ROUND or tree.head in ("set", "union", "meet", "minus", "such"))

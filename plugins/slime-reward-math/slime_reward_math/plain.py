@@ -1,0 +1,147 @@
+r"""Plain forms of answers as text: what can be decided before anything is read as mathematics.
+
+Example:
+
+    squeeze(r"\left( 1, 2 \right)") == squeeze("(1,2)")      # True
+"""
+
+import re
+from fractions import Fraction
+
+_STYLE = re.compile(
+    r"\\(?:left|right|displaystyle|textstyle|limits|[bB]igg?[lrm]?)(?![a-zA-Z])|\\[!,;:> ]|\\q?quad(?![a-zA-Z])|~"
+)
+_FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_GAP = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathsf|operatorname|textbf)\s*\{([^{}]*)\}")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re.ASCII)
+_LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
+_RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
+_SURD = re.compile(r"(-?)(?:(\d*)\\sqrt\{(\d+)\}|\\[dt]?frac\{(\d*)\\sqrt\{(\d+)\}\}\{(\d+)\})", re.ASCII)
+_NUMBERS = re.compile(r"[\d(\[](?:[-\d()\[\]., ]|\\[ ,;])*[\d)\]]", re.ASCII)
+_NUMBER_IN_LIST = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+_LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
+_CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
+_CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
+_LETTERED = re.compile(r"[\(\[]?[A-J][.)\]]\s+(\S.*)", re.DOTALL)
+_DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
+_GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
+MAX_SURD = 80
+"""Characters of a root that is read here."""
+MAX_NUMBER = 1_000
+"""Characters of a number that is read here; longer ones go through the reader and its bounds."""
+
+
+def squeeze(text: str) -> str:
+    """The text without what only changes its looks: fence sizes, thin spaces, spaces beside signs."""
+    if "\\" in text or "~" in text:
+        text = _FRACTION.sub(r"\\frac", _STYLE.sub(" ", text))
+    return _GAP.sub("", text.strip()) if " " in text or "\n" in text or "\t" in text else text
+
+
+def unwrapped(text: str) -> str:
+    r"""The text with the arguments of `\text` and its like in place."""
+    return _TEXT.sub(lambda match: f" {match[1]} ", text).strip() if "\\" in text else text
+
+
+def number(text: str) -> Fraction | int | None:
+    r"""The value of a plain integer, decimal, `a/b` or `\frac{a}{b}`; None for anything else."""
+    if len(text) > MAX_NUMBER:
+        return None
+    if text.isdecimal():
+        return int(text)
+    match = _NUMBER.fullmatch(text)
+    if match is not None:
+        return Fraction(text.replace(",", ""))
+    match = _RATIO.fullmatch(text)
+    if match is None:
+        return None
+    above, below = int(match[2] or match[4]), int(match[3] or match[5])
+    if not below:
+        return None
+    return Fraction(-above if match[1] else above, below)
+
+
+def square(text: str, value: Fraction | int | None) -> Fraction | None:
+    r"""The square of a plain number or of `a\sqrt{b}` over c, negative for a negative one; None for anything else.
+
+    Where two of them differ the answers differ, and nothing need be read.
+    """
+    if value is not None:
+        exact = Fraction(value)
+        return exact * abs(exact)
+    match = _SURD.fullmatch(text) if len(text) <= MAX_SURD and "\\sqrt" in text else None
+    if match is None:
+        return None
+    factor, radicand, below = int(match[2] or match[4] or 1), int(match[3] or match[5]), int(match[6] or 1)
+    if not below:
+        return None
+    found = Fraction(factor * factor * radicand, below * below)
+    return -found if match[1] else found
+
+
+def numbers(text: str) -> set[Fraction] | None:
+    """The numbers of an answer that is nothing but plain numbers, commas and brackets; None for anything else.
+
+    Where the sets differ the answers differ, however they are ordered and bracketed.
+    """
+    if len(text) > MAX_NUMBER or _NUMBERS.fullmatch(text) is None:
+        return None
+    if may_group(text) or decimal_comma(text) is not None:
+        return None
+    return {Fraction(each) for each in _NUMBER_IN_LIST.findall(text)}
+
+
+def may_be_language(text: str) -> bool:
+    """Whether a text may be words or a choice; a quick look, so that formulas are not searched for either."""
+    return _LANGUAGE.search(text) is not None
+
+
+def words(text: str) -> str | None:
+    """The words of an answer that is nothing but words, in lower case and without articles; None for anything else."""
+    if "\\" in text and _TEXT.sub("", text).strip():
+        # Words behind a formula, not instead of one.
+        return None
+    bare = " ".join(unwrapped(text).split())
+    if len(bare) < 2 or _LETTERS.fullmatch(bare) is None:
+        return None
+    if " and " in bare or " or " in bare:
+        return None
+    low = bare.rstrip(".!").replace("-", " ").casefold().split()
+    return " ".join(_singular(each) for each in low if each not in ("the", "a", "an")) or None
+
+
+def _singular(word: str) -> str:
+    """A word without the ending of a plural."""
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
+
+
+def choice(text: str) -> str | None:
+    """The letter of a gold answer that is nothing but a choice: `B`, `(B)`; None for anything else."""
+    match = _CHOICE.fullmatch(unwrapped(text).strip())
+    return match[1] if match else None
+
+
+def chosen(text: str) -> str | None:
+    r"""The letter that an answer chooses: `B`, `(B)`, `B. four`, `\text{(B)}\ 4`; None if it opens with no choice."""
+    match = _CHOSEN.match(unwrapped(text).replace("{", " ").replace("}", " ").strip())
+    return match[1] if match else None
+
+
+def may_group(text: str) -> bool:
+    """Whether some comma may group digits or separate numbers."""
+    return "," in text and _GROUPED.search(text) is not None
+
+
+def after_choice(text: str) -> str | None:
+    """`x = 42` of `C. x = 42`; None where no choice opens the text or nothing follows it."""
+    match = _LETTERED.fullmatch(text)
+    return match[1] if match else None
+
+
+def decimal_comma(text: str) -> str | None:
+    """`0.111` for `0,111`, `1000.5` for `1.000,5`: what is no list and no digit group; else None."""
+    match = _DECIMAL_COMMA.fullmatch(text)
+    if match is None:
+        return None
+    return f"{match[1]}.{match[2]}" if match[1] else f"{match[3].replace('.', '')}.{match[4]}"

@@ -1,0 +1,129 @@
+r"""Cleans an answer's text: Unicode to LaTeX, digit groups joined, dollar signs and outer delimiters dropped.
+
+Example:
+
+    clean("$1{,}234 × 10²$")      # "1234 \times 10^{2}"
+
+Everything here is linear in the text's length.
+"""
+
+import re
+import unicodedata
+
+_WORDS = {
+    "−": "-", "–": "-", "—": "-", "﹣": "-", "‐": "-", "‑": "-", "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ",
+    "∙": r"\cdot ", "∗": "*", "÷": r"\div ", "⁄": "/", "∕": "/", "≤": r"\le ", "⩽": r"\le ", "≦": r"\le ",
+    "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≅": r"\cong ", "≡": r"\equiv ",
+    "±": r"\pm ", "∓": r"\mp ", "∞": r"\infty ", "π": r"\pi ", "√": r"\sqrt ", "∛": r"\cbrt ", "°": r"^\circ ",
+    "º": r"^\circ ", "∪": r"\cup ", "∩": r"\cap ", "∖": r"\setminus ", "∈": r"\in ", "∉": r"\notin ",
+    "∅": r"\emptyset ", "∀": r"\forall ", "∃": r"\exists ", "→": r"\to ", "⇒": r"\Rightarrow ", "∣": r"\mid ",
+    "′": "'", "’": "'", "″": "''", "“": '"', "”": '"', "‘": "'", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
+    "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ", "⟩": r"\rangle ", "∑": r"\sum ", "∏": r"\prod ",
+    "∫": r"\int ", "∠": r"\angle ", "⊥": r"\perp ", "∥": r"\parallel ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
+    "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "…": r"\ldots ", "⋯": r"\cdots ", "½": r"\frac{1}{2}",
+    "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "⅛": r"\frac{1}{8}",
+    "，": ",", "、": ",", "；": ";", "。": "", "（": "(", "）": ")", "【": "[", "】": "]", "：": ":", "＝": "=",
+    "\u200b": "", "\u2060": "", "\ufeff": "", "\u00ad": "", "\u200d": "", "\u00a0": " ", "\u2009": " ",
+    "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%",
+    "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
+    "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\varepsilon ", "ζ": r"\zeta ",
+    "η": r"\eta ", "θ": r"\theta ", "κ": r"\kappa ", "λ": r"\lambda ", "μ": r"\mu ", "ν": r"\nu ", "ξ": r"\xi ",
+    "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\varphi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
+    "ω": r"\omega ", "Γ": r"\Gamma ", "Δ": r"\Delta ", "Θ": r"\Theta ", "Λ": r"\Lambda ", "Σ": r"\Sigma ",
+    "Φ": r"\Phi ", "Ψ": r"\Psi ", "Ω": r"\Omega ", "ℓ": r"\ell ", "∂": r"\partial ", "²": "^{2}", "³": "^{3}",
+    "¹": "^{1}", "⁰": "^{0}", "⁴": "^{4}", "⁵": "^{5}", "⁶": "^{6}", "⁷": "^{7}", "⁸": "^{8}", "⁹": "^{9}",
+    "ⁿ": "^{n}", "₀": "_{0}", "₁": "_{1}", "₂": "_{2}", "₃": "_{3}", "₄": "_{4}", "₅": "_{5}", "₆": "_{6}",
+    "₇": "_{7}", "₈": "_{8}", "₉": "_{9}", "ₙ": "_{n}", "⁻": "^-", "⁺": "^+",
+}  # fmt: skip
+_TABLE = {ord(sign): word for sign, word in _WORDS.items()}
+_SUPERSCRIPT_RUN = re.compile(r"\^-\^\{(\d)\}|\}\^\{")
+_TAG = re.compile(r"<(su[pb])>([^<>]{0,40})</\1>")
+_GROUP = re.compile(
+    r"(?<=\d)(?:,\\!|\{,\}|\{, \}|\\,|\\!|\\;|\\:|\\ |~|,\\,|,\\ |\{\\,\}| (?=\d{3}(?!\d)))(?=\d{3}(?!\d))"
+)
+_LOOSE_GROUP = re.compile(r"(?<=\d),\\! *(?=\d)")
+_DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_DELIMITER = re.compile(r"(?<!\\)\\[\[\]()]")
+_HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
+_TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
+_PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
+_UNION = re.compile(r"([)\]}])\s*U\s*(?=([(\[{\\]))")
+_FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
+
+
+def clean(text: str) -> str:
+    """The text in plain LaTeX; what a reader of the page would not see is gone."""
+    if not text.isascii():
+        text = _ascii(text)
+    text = text.strip()
+    if "\\" in text or "{" in text or "\x0c" in text:
+        text = _latex(text)
+    if " " in text:
+        text = _GROUP.sub("", text)
+    if ".m" in text or ". m" in text:
+        text = _HALF_DAY.sub(r"\1m", text)
+    if "<" in text and "</su" in text:
+        text = _TAG.sub(lambda tag: ("^{" if tag[1] == "sup" else "_{") + tag[2] + "}", text)
+    text = _outer(text)
+    if "U" in text:
+        text = _UNION.sub(r"\1\\cup ", text)
+    return _parts(text) if text[:2] in ("(1", "(i", "(a") or text[:8] == "\\text{(i" else text
+
+
+def _parts(text: str) -> str:
+    """`(1) 5; (2) 7` as `5; 7`: the numbers of the parts of a question are no part of the answer."""
+    found = _PART.split(_TEXT_PART.sub(r"\1", text))
+    numbers = [each.strip("() ") for each in found[1::2]]
+    contents = [each.strip(" ;,.") for each in found[2::2]]
+    counted = [
+        numbers == list(names[: len(numbers)]) for names in ("123456789", ("i", "ii", "iii", "iv", "v"), "abcdef")
+    ]
+    if len(numbers) < 2 or found[0].strip() or not any(counted) or not all(contents):
+        return text
+    if any(each in ("and", "or", "&") or each.startswith("\\text{and") for each in contents):
+        return text
+    return "; ".join(contents)
+
+
+def _ascii(text: str) -> str:
+    text = "".join(_digit(sign) for sign in text).translate(_TABLE)
+    # x²³ is x to the 23rd, and 10⁻³ has one exponent: neighbouring superscripts are joined.
+    return _SUPERSCRIPT_RUN.sub(lambda run: "" if run[1] is None else f"^{{-{run[1]}}}", text)
+
+
+def _digit(sign: str) -> str:
+    if "\uff01" <= sign <= "\uff5e":
+        return chr(ord(sign) - 0xFEE0)
+    if sign > "\u00ff" and sign.isdecimal():
+        return str(unicodedata.decimal(sign))
+    return sign
+
+
+def _latex(text: str) -> str:
+    if "\\\\" in text and ("\\begin" not in text or "\\\\begin" in text):
+        # A text that was escaped twice: `\\frac` for `\frac`, four backslashes for a row's end.
+        text = _ESCAPED.sub(r"\\", text) if "\\\\\\\\" not in text else text.replace("\\\\", "\\")
+    if "\\rac{" in text:
+        # What is left of \frac where \f was taken for a form feed.
+        text = text.replace("\\rac{", "\\frac{")
+    if "\x0c" in text:
+        text = _FORM_FEED.sub(r"\\f", text)
+    if "\\right." in text:
+        text = text.replace("\\left\\{", " ").replace("\\right.", " ")
+    if ",\\!" in text:
+        text = _LOOSE_GROUP.sub("", text)
+    text = _GROUP.sub("", text)
+    return _DECIMAL_COMMA.sub(".", text) if "{,}" in text else text
+
+
+def _outer(text: str) -> str:
+    r"""Without `$`, `\[ \]`, `\( \)` and sentence punctuation at the ends."""
+    if "$" in text:
+        text = text.replace("\\$", " ").replace("$", " ")
+    if "\\" in text:
+        text = _DELIMITER.sub(" ", text)
+    text = text.strip()
+    while text and text[-1] in ".,;:" and not text.endswith(("\\,", "\\;", "\\:", "..")):
+        text = text[:-1].rstrip()
+    return text.strip("`*").strip() if text[:1] in "`*" else text

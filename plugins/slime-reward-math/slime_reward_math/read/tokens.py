@@ -1,0 +1,248 @@
+r"""Cuts a clean text into tokens; numbers keep their digit groups, words are told from products of letters.
+
+Example:
+
+    tokens(r"2\sin x", Grouping.OUTSIDE)     # num 2, cmd \sin, let x, end
+"""
+
+import enum
+import re
+from typing import NamedTuple
+
+from slime_reward_math.read.names import CONDITIONS, CONSTANTS, FUNCTIONS, JOINS, ORDINALS, SPACES, TEXT, UPRIGHT
+from slime_reward_math.value.units import is_unit
+
+MAX_TOKENS = 1_200
+"""More are not read: published gold answers have fewer than 300."""
+MAX_DIGITS = 4_000
+"""Digits of a number; Python itself refuses more than 4,300."""
+
+
+class Unread(Exception):
+    """The text cannot be read as an answer; the message says why, in a few countable words."""
+
+
+class Token(NamedTuple):
+    """One token."""
+
+    kind: str
+    """`num`, `cmd`, `let`, `up` (an upright letter), `text`, `sym` or `end`."""
+    text: str
+    """What it says: a command with its backslash, a text without its `\\text{}`."""
+    spaced: bool = False
+    """Whether a visible gap stood before it."""
+
+
+_new = tuple.__new__
+"""Makes a token without the call that a NamedTuple's own constructor is."""
+
+
+class Grouping(enum.Enum):
+    """Where a comma before three digits groups digits; elsewhere it separates."""
+
+    OUTSIDE = "outside"
+    """Outside of brackets: `1,234` is a number, `(1,234)` a pair."""
+    NOWHERE = "nowhere"
+    """Nowhere: `1,234` is a list of two."""
+    EVERYWHERE = "everywhere"
+    """Everywhere: `(1,234, 5)` is a pair."""
+
+
+_TOKEN = re.compile(
+    r"(?P<num>\d{1,3}(?:,\d{3})+(?![\d])(?:\.\d+)?|\d+(?:\.\d+)?(?:[eE][+-]?\d+(?![\d.]))?|\.\d+)"
+    r"|(?P<cmd>\\[A-Za-z]+|\\.)|(?P<word>[A-Za-z]+)|(?P<gap>\s+|~)|(?P<sym><=|>=|!=|<>|==|=>|->|\*\*|\.\.+|[^\w\s]|_)",
+    re.ASCII,
+)
+_OPENING = frozenset({"(", "[", "\\{", "\\langle"})
+_CLOSING = frozenset({")", "]", "\\}", "\\rangle"})
+_BRACKETS = _OPENING | _CLOSING
+_PLAIN_NAMES = frozenset(
+    {"pi", "infinity", "infty", "inf", "oo", "sqrt", "undefined", "DNE", "alpha", "beta", "theta", "lambda", "cup"}
+    | {"times", "cdot", "frac", "binom"}
+    | FUNCTIONS
+) - {"lb", "deg", "det", "dim", "Re", "Im", "tr", "lg", "tg", "arg", "rank", "abs_", "sup"}
+_GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
+_GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
+_ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
+_ENGLISH |= {"am", "pm"}
+_SPLIT = re.compile(r"(?:^|(?<=\s))\s*(and|or)\s*(?:$|(?=\s))|(,)(?=\s\S)")
+_VOWELS = frozenset("aeiouyAEIOUY")
+
+
+def tokens(text: str, grouping: Grouping) -> list[Token]:
+    """The text's tokens, `end` last.
+
+    Raises:
+        Unread: there are too many, a number is too long, or a character belongs to no mathematics.
+    """
+    return _Cutter(text, grouping).cut()
+
+
+class _Cutter:
+    """Walks over a text once."""
+
+    def __init__(self, text: str, grouping: Grouping) -> None:
+        self._text, self._grouping = text, grouping
+        self._found: list[Token] = []
+        self._place, self._depth, self._gap, self._space = 0, 0, False, False
+
+    def cut(self) -> list[Token]:
+        text, length = self._text, len(self._text)
+        while self._place < length:
+            match = _TOKEN.match(text, self._place)
+            if match is None:
+                raise Unread("a character that is no mathematics")
+            self._place = match.end()
+            kind, found = match.lastgroup or "", match[0]
+            # What most tokens are is taken here, without another call.
+            if kind == "sym":
+                if found in _BRACKETS:
+                    self._depth += (found in _OPENING) - (found in _CLOSING)
+                self._found.append(_new(Token, ("sym", found, self._gap)))
+                self._gap = False
+            elif kind == "word" and len(found) == 1:
+                self._found.append(_new(Token, ("let", found, self._gap)))
+                self._gap = False
+            else:
+                self._take(kind, found)
+            if len(self._found) > MAX_TOKENS:
+                raise Unread("too many tokens")
+        self._found.append(Token("end", ""))
+        return self._found
+
+    def _take(self, kind: str, text: str) -> None:
+        if kind == "gap":
+            self._gap, self._space = self._gap or text == "~", True
+            return
+        if kind == "num":
+            self._number(text)
+        elif kind == "cmd":
+            self._command(text)
+        elif kind == "word":
+            self._word(text)
+
+    def _add(self, kind: str, text: str) -> None:
+        self._found.append(_new(Token, (kind, text, self._gap)))
+        self._gap = self._space = False
+
+    def _number(self, text: str) -> None:
+        if len(text) > MAX_DIGITS:
+            raise Unread("a number with too many digits")
+        if "," not in text:
+            self._add("num", text)
+        elif self._groups():
+            self._add("num", text.replace(",", ""))
+        else:
+            first, *rest = text.split(",")
+            self._add("num", first)
+            for part in rest:
+                self._add("sym", ",")
+                self._add("num", part)
+
+    def _groups(self) -> bool:
+        if self._grouping is Grouping.OUTSIDE:
+            return self._depth <= 0
+        return self._grouping is Grouping.EVERYWHERE
+
+    def _command(self, text: str) -> None:
+        glued = _GLUED_COMMAND.match(text)
+        if glued:
+            self._place -= len(text) - glued.end()
+            text = glued[0]
+        if text in SPACES:
+            self._gap = True
+        elif text in TEXT:
+            self._language(self._argument(), upright=False)
+        elif text in UPRIGHT:
+            self._language(self._argument(), upright=True)
+        else:
+            self._depth += (text in _OPENING) - (text in _CLOSING)
+            self._add("cmd", text)
+
+    def _argument(self) -> str:
+        """The braced argument that follows, without its braces; the next character if there is no brace."""
+        text, start = self._text, self._place
+        while start < len(text) and text[start] in " *":
+            start += 1
+        if start >= len(text) or text[start] != "{":
+            self._place = min(start + 1, len(text))
+            return text[start : self._place]
+        depth = 0
+        for place in range(start, len(text)):
+            depth += (text[place] == "{") - (text[place] == "}")
+            if depth == 0:
+                self._place = place + 1
+                return text[start + 1 : place]
+        raise Unread("a brace that is not closed")
+
+    def _language(self, content: str, upright: bool) -> None:
+        r"""The argument of `\text` or `\mathrm`: language, a unit, a name, or mathematics in disguise."""
+        content = content.strip().strip("~").replace("\\,", " ").replace("~", " ").strip()
+        name = content.lstrip("\\")
+        if not content:
+            self._gap = True
+        elif len(name) == 1 and name.isalpha():
+            self._add("up", name)
+        elif content.isalpha() and content.isupper() and 1 < len(content) < 5 and content not in ("AM", "PM", "DNE"):
+            # The name of a segment or an angle.
+            for letter in content:
+                self._add("let", letter)
+        elif self._is_unit(name):
+            self._text_token(name)
+        elif name in FUNCTIONS or (upright and name in CONSTANTS):
+            self._add("cmd", "\\" + name)
+        elif content in (",", ";"):
+            self._add("sym", content)
+        elif any(sign.isdigit() or sign in "\\$^=<>()[]+" for sign in content) and not is_unit(content):
+            self._found.extend(_Cutter(content.replace("$", " "), self._grouping).cut()[:-1])
+        else:
+            self._text_token(content)
+
+    def _word(self, word: str) -> None:
+        if len(word) > MAX_TOKENS:
+            raise Unread("too many tokens")
+        if word in _PLAIN_NAMES and not self._is_unit(word):
+            self._add("cmd", "\\" + word)
+        elif glued := _GLUED.match(word):
+            self._add("cmd", "\\" + glued[1])
+            for letter in glued[2]:
+                self._add("let", letter)
+        elif word.lower() in _ENGLISH or self._is_unit(word) or _looks_english(word):
+            self._text_token(word)
+        else:
+            for letter in word:
+                self._add("let", letter)
+
+    def _is_unit(self, word: str) -> bool:
+        last = self._found[-1] if self._found else Token("end", "")
+        behind = last.kind in ("num", "text") or last.text in (")", "}", "]", "|", "!", "\\pi", "/")
+        return behind and is_unit(word)
+
+    def _text_token(self, content: str) -> None:
+        parts = _SPLIT.split(content)
+        if 1 < len(parts) < 40 and content not in JOINS:
+            for part in parts:
+                if part and part.strip():
+                    self._text_token(part.strip())
+            return
+        words = " ".join(content.replace("-", " ").replace(".", "").strip(" .:?!\"'").lower().split())
+        last = self._found[-1] if self._found else None
+        if last is not None and last.kind == "text" and last.text not in JOINS and words not in JOINS:
+            self._found[-1] = Token("text", f"{last.text} {words}", last.spaced)
+            self._gap = False
+            return
+        if words == "to":
+            self._add("sym", ":")
+        elif words and words not in (",", ";"):
+            self._add("text", words)
+        else:
+            self._add("sym", content.strip()[:1] or ",")
+        if content.rstrip().endswith((":", ",")) and words not in JOINS and words:
+            self._add("sym", content.rstrip()[-1])
+
+
+def _looks_english(word: str) -> bool:
+    """Whether a run of letters is a word and no product: `Maximum`, but not `xyz`, `ABC` or `abcd`."""
+    if len(word) < 3 or (word.isupper() and len(word) < 5):
+        return False
+    return any(letter in _VOWELS for letter in word[1:]) and list(word) != sorted(word) and len(set(word)) > 2

@@ -1,0 +1,117 @@
+"""The rewards for answers in mathematics: `math`, `deepscaler`, `dapo` and their `boxed_` variants.
+
+Example:
+
+    reward = Answers(MathSettings())
+    await reward(sample, ctx)          # Score(1.0) if the last box holds the label
+"""
+
+from collections.abc import Callable
+
+from pydantic import Field
+
+from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_core.sample import Json
+from slime_reward_math import slime
+from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends
+from slime_reward_math.gold import gold_text
+from slime_reward_math.grader import DEADLINE_S, compare
+from slime_reward_math.rewards.verdicts import NO_GOLD, golds, verdict_of
+from slime_reward_math.value.fields import warm_up
+from slime_reward_math.verdict import Grade, Outcome
+
+RESPONSE_MARKER = "###Response"
+"""What `deepscaler` takes for the end of thought where there is no `</think>`."""
+
+
+class MathSettings(Settings):
+    """Settings of `math`, `deepscaler` and `dapo`."""
+
+    strict_slime: bool = False
+    """Reproduce slime's verdicts, its rejections of right answers included."""
+    deadline_s: float = Field(default=DEADLINE_S, gt=0, le=10)
+    """Seconds after which an answer is given up and the sample is unscored."""
+    answer_phrases: bool = False
+    """Whether `the final answer is ...` will do where there is no box."""
+
+
+Finder = Callable[[str, MathSettings], Extracted]
+
+
+class Answers:
+    """Grades what a finder extracts from a response."""
+
+    def __init__(self, settings: MathSettings, find: Finder, strict: slime.Strict, wrong: float = 0.0) -> None:
+        self._settings, self._find, self._strict, self._wrong = settings, find, strict, wrong
+        # Here, before anything runs: on the event loop everybody would wait for the import.
+        warm_up()
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Grade a sample; on the event loop, because a verdict takes 0.1 ms and never more than its bounds allow."""
+        if sample.label is None:
+            return NO_GOLD
+        if self._settings.strict_slime:
+            right = self._strict(sample.response, sample.label)
+            return Score(1.0 if right else self._wrong, {"correct": float(right)})
+        return self._graded(sample.response, sample.label)
+
+    def _graded(self, response: str, label: Json) -> Verdict:
+        expected = [text for text in map(gold_text, golds(label)) if text]
+        if not expected:
+            return NO_GOLD
+        found = self._find(response, self._settings)
+        if found.text is None:
+            return verdict_of(Grade(Outcome.WRONG, found.reason, None, expected[0]), wrong=self._wrong)
+        grades = [compare(gold, found.text, deadline_s=self._settings.deadline_s) for gold in expected]
+        # Of several golds the first that is matched decides, else the first that could not be decided.
+        best = next((each for each in grades if each.correct), None)
+        undecided = next((each for each in grades if each.outcome is not Outcome.WRONG), grades[0])
+        return verdict_of(best or undecided, wrong=self._wrong)
+
+
+def find_box(response: str, settings: MathSettings) -> Extracted:
+    """The last box after the last `</think>`."""
+    return extract(response, settings.answer_phrases)
+
+
+def find_response(response: str, settings: MathSettings) -> Extracted:
+    """The last box after the last `</think>`, or after the last `###Response`; of all of it without either."""
+    if thought_ends(response) == 0 and RESPONSE_MARKER in response:
+        response = response.rpartition(RESPONSE_MARKER)[2]
+    return extract(response, settings.answer_phrases)
+
+
+def find_line(response: str, settings: MathSettings) -> Extracted:
+    """The last line that begins its answer with `Answer:`; its box, if it holds one."""
+    found = last_marked(response)
+    return extract(found.text) if found.text is not None and "\\boxed" in found.text else found
+
+
+def math(settings: MathSettings) -> Answers:
+    """Slime's `math`."""
+    return Answers(settings, find_box, slime.math)
+
+
+def deepscaler(settings: MathSettings) -> Answers:
+    """Slime's `deepscaler`."""
+    return Answers(settings, find_response, slime.deepscaler)
+
+
+def dapo(settings: MathSettings) -> Answers:
+    """Slime's `dapo`: 1 or -1."""
+    return Answers(settings, find_line, slime.dapo, wrong=-1.0)
+
+
+def boxed_math(settings: MathSettings) -> Answers:
+    """`math` of the box: what `math` does; slime's own looks for a box within the box."""
+    return Answers(settings, find_box, slime.never)
+
+
+def boxed_deepscaler(settings: MathSettings) -> Answers:
+    """`deepscaler` of the box."""
+    return Answers(settings, find_response, slime.never)
+
+
+def boxed_dapo(settings: MathSettings) -> Answers:
+    """`dapo` of the box: the box is the answer; slime's own looks for `Answer:` within the box."""
+    return Answers(settings, find_box, slime.boxed_dapo, wrong=-1.0)

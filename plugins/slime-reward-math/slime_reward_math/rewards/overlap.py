@@ -1,0 +1,72 @@
+"""The reward `f1`: how many words an answer shares with the gold answer, as the harmonic mean of precision and recall.
+
+Example:
+
+    f1("the brown fox", "a quick brown fox")      # 0.8
+"""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+
+from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_reward_math.extract import thought_ends
+from slime_reward_math.rewards.verdicts import NO_GOLD, boxed, golds
+
+MAX_WORDS = 20_000
+"""Of a response; later ones are not read."""
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SPECIAL = frozenset({"yes", "no", "noanswer"})
+_POINT = re.compile(r"(?<=\d)[.,](?=\d)")
+_WITHOUT_SPACES = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+
+
+class F1Settings(Settings):
+    """Settings of `f1`."""
+
+    strict_slime: bool = False
+    """Reproduce slime's scores: all punctuation dropped, even in numbers; no empty gold matched; thinking read."""
+
+
+class Overlap:
+    """Scores the overlap with the best of the golds."""
+
+    def __init__(self, settings: F1Settings, within_box: bool = False) -> None:
+        self._strict, self._within_box = settings.strict_slime, within_box
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Return the F1 of a sample's answer, between 0 and 1."""
+        expected = golds(sample.label)
+        if not expected:
+            return NO_GOLD
+        response = boxed(sample) if self._within_box else sample.response
+        if not self._strict:
+            start = thought_ends(response)
+            response = "" if start is None else response[start:]
+        return Score(max(f1(response, str(each), strict=self._strict) for each in expected))
+
+
+def f1(answer: str, gold: str, strict: bool = False) -> float:
+    """The F1 of two texts by words: SQuAD's, and 1 where neither holds a word; `strict` is slime's."""
+    left, right = normal_form(answer, strict), normal_form(gold, strict)
+    if left != right and (_SPECIAL & {left, right}):
+        return 0.0
+    one, two = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
+    if not one or not two:
+        return float(one == two and not strict)
+    shared = sum((Counter(one) & Counter(two)).values())
+    return 2 * shared / (len(one) + len(two))
+
+
+def normal_form(text: str, strict: bool = False) -> str:
+    """Lower case without punctuation, articles and needless spaces; a Chinese or Japanese sign is a word."""
+    low = text.lower()
+    if strict:
+        bare = "".join(sign for sign in low if sign not in string.punctuation)
+    else:
+        # A point between digits is part of the number: 3.14 is not 314.
+        marked = _POINT.sub("\ue000", low)
+        kept = (sign for sign in marked if sign == "\ue000" or not unicodedata.category(sign).startswith(("P", "S")))
+        bare = _WITHOUT_SPACES.sub(r" \1 ", "".join(kept))
+    return " ".join(_ARTICLES.sub(" ", bare).split())

@@ -1,0 +1,48 @@
+r"""The reward `format`: whether a response has the form that the other rewards can read.
+
+Example:
+
+    shape_reason("<think>2+2</think> \\boxed{4}", FormatSettings())      # "" : nothing is wrong
+"""
+
+from typing import Literal
+
+from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_reward_math.extract import END_OF_THOUGHT, START_OF_THOUGHT, extract
+
+
+class FormatSettings(Settings):
+    """Settings of `format`."""
+
+    box: bool = True
+    """Whether the answer must be in a closed box that is not empty, after the thinking."""
+    think: Literal["optional", "required", "forbidden"] = "optional"
+    """Whether there must be one `</think>`, with at most one `<think>` and nothing but spaces before that."""
+
+
+class Shape:
+    """Looks at the form alone."""
+
+    def __init__(self, settings: FormatSettings) -> None:
+        self._settings = settings
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """Return 1 for a well-formed response, else 0."""
+        return Score(float(not shape_reason(sample.response, self._settings)))
+
+
+def shape_reason(response: str, settings: FormatSettings) -> str:
+    """What is wrong with a response's form; empty if nothing is."""
+    starts, ends = response.count(START_OF_THOUGHT), response.count(END_OF_THOUGHT)
+    if settings.think == "forbidden" and starts + ends:
+        return "thinking where none is wanted"
+    if settings.think == "required" and not ends:
+        return "no end of thought"
+    if ends > 1 or starts > ends:
+        return "thinking that does not end, or ends twice"
+    if starts and response[: response.find(START_OF_THOUGHT)].strip():
+        return "text before the thinking"
+    if not response.rpartition(END_OF_THOUGHT)[2].strip():
+        return "nothing after the thinking"
+    found = extract(response)
+    return found.reason if settings.box and found.text is None else ""

@@ -1,0 +1,136 @@
+"""The small typed trees that answers are read into: numbers, symbols, words, relations, and nodes with a head.
+
+Example:
+
+    Node("+", (Sym("x"), Num(Fraction(1))))      # x + 1
+    Rel(("<",), (Sym("x"), Num(Fraction(1))))    # x < 1
+
+Nobody changes a tree; they are not frozen because that would triple what it takes to make one.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+
+@dataclass(slots=True)
+class Num:
+    """A rational number, exactly as written."""
+
+    value: Fraction
+    """Its exact value."""
+    places: int = field(default=0, compare=False)
+    """Digits after the decimal point as it was written; 0 for integers."""
+    digits: int = field(default=0, compare=False)
+    """Significant digits as written, for the rounding rules."""
+
+
+@dataclass(slots=True)
+class Sym:
+    """A variable or a constant: `x`, `x_1`, `pi`, `e`, `i`, `inf`."""
+
+    name: str
+    """Its name, subscript included."""
+
+
+@dataclass(slots=True)
+class Words:
+    """Plain language: a label, an annotation, a unit, or a whole answer in words."""
+
+    text: str
+    """Lower case, single spaces, no full stop."""
+
+
+@dataclass(slots=True)
+class Node:
+    """An operation, a function, a bracket or a structure over other trees."""
+
+    head: str
+    """What it is: `+`, `sin`, `call:f`, `list`, `set`, `[)`, `matrix`, ..."""
+    args: "tuple[Tree, ...]"
+    """What it is made of."""
+
+
+@dataclass(slots=True)
+class Rel:
+    """A chain of relations: `a < b <= c` has two operators and three terms."""
+
+    ops: tuple[str, ...]
+    """Among `=`, `!=`, `<`, `<=`, `>`, `>=`, `~` (approximately), `in`, `to`, and names of rarer ones."""
+    terms: "tuple[Tree, ...]"
+    """One more than `ops`."""
+
+
+Tree: TypeAlias = Num | Sym | Words | Node | Rel
+"""Whatever an answer is read into."""
+
+CONSTANTS = frozenset({"pi", "e", "i", "inf", "RR", "ZZ", "NN", "QQ", "CC", "undefined"})
+"""Symbols that are no variables."""
+
+
+def children(tree: Tree) -> tuple[Tree, ...]:
+    """The trees directly below."""
+    if isinstance(tree, Node):
+        return tree.args
+    return tree.terms if isinstance(tree, Rel) else ()
+
+
+def walk(tree: Tree) -> Iterator[Tree]:
+    """The tree and everything below it, parents first; the reader bounds the depth, so recursion is safe."""
+    stack = [tree]
+    while stack:
+        each = stack.pop()
+        yield each
+        stack.extend(reversed(children(each)))
+
+
+def symbols(tree: Tree) -> list[str]:
+    """Names of the variables in order of appearance."""
+    names = (each.name for each in walk(tree) if isinstance(each, Sym))
+    return list(dict.fromkeys(name for name in names if name not in CONSTANTS and name[0] != "#"))
+
+
+def has_head(tree: Tree, head: str) -> bool:
+    """Whether some node of the tree has this head."""
+    return any(isinstance(each, Node) and each.head == head for each in walk(tree))
+
+
+def rebuild(tree: Tree, change: Callable[[Tree], Tree | None]) -> Tree:
+    """The tree with every subtree replaced for which `change` returns another; parents are asked first."""
+    changed = change(tree)
+    if changed is not None:
+        return changed
+    if isinstance(tree, Node):
+        return Node(tree.head, tuple(rebuild(each, change) for each in tree.args))
+    if isinstance(tree, Rel):
+        return Rel(tree.ops, tuple(rebuild(each, change) for each in tree.terms))
+    return tree
+
+
+def rename(tree: Tree, names: dict[str, str]) -> Tree:
+    """The tree with variables renamed."""
+
+    def change(each: Tree) -> Tree | None:
+        return Sym(names[each.name]) if isinstance(each, Sym) and each.name in names else None
+
+    return rebuild(tree, change)
+
+
+def number(value: int) -> Num:
+    """An integer as a tree."""
+    return Num(Fraction(value))
+
+
+def listed(names: str) -> frozenset[str]:
+    """The words of a text as a set: long tables of names stay readable."""
+    return frozenset(names.split())
+
+
+def is_constant(tree: Tree) -> bool:
+    """Whether a value holds numbers, pi and e alone."""
+    if isinstance(tree, Sym):
+        return tree.name in ("pi", "e")
+    if isinstance(tree, Node):
+        return all(is_constant(each) for each in tree.args)
+    return isinstance(tree, Num)

@@ -1,0 +1,121 @@
+"""Units of measurement: what they measure and by how much, so that 5 km is 5000 m and never 5 m.
+
+Example:
+
+    measure("km/h")     # Measure(dimension="length/time", factor=Fraction(5, 18))
+"""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+
+class Measure(NamedTuple):
+    """What a unit measures."""
+
+    dimension: tuple[tuple[str, int], ...]
+    """Base quantities with their powers, sorted; nothing for pure words."""
+    factor: Fraction
+    """How many base units it is."""
+
+
+def _table() -> dict[str, Measure]:
+    rows = {
+        "length": "m meter metre 1; km kilometer kilometre 1000; cm centimeter centimetre 1/100; dm decimeter 1/10;"
+        "mm millimeter millimetre 1/1000; nm nanometer 1/1000000000; um micrometer 1/1000000;"
+        "in inch inches 127/5000; ft foot feet 381/1250; yd yard 1143/1250; mi mile 201168/125",
+        "mass": "g gram 1; kg kilogram 1000; mg milligram 1/1000; t ton tonne 1000000;"
+        "lb lbs pound 45359237/100000; oz ounce 45359237/1600000",
+        "time": "s sec second 1; min minute 60; h hr hour 3600; day 86400; week 604800; ms millisecond 1/1000;"
+        "ns nanosecond 1/1000000000; us microsecond 1/1000000; year yr 31557600; month 2629800",
+        "volume": "l liter litre 1; ml milliliter millilitre 1/1000; cl 1/100; dl 1/10",
+        "angle": "degree deg 1; degrees 1; radian rad 0",
+        "money": "dollar usd 100; cent 1; euro eur 10001; rupee 10002; yuan 10003; rmb 10003; yen 10004",
+        "force": "n newton 1; kn kilonewton 1000",
+        "energy": "j joule 1; kj kilojoule 1000; ev 1602176634/10000000000000000000000000000; cal calorie 523/125;"
+        "kcal 4184",
+        "power": "w watt 1; kw kilowatt 1000",
+        "pressure": "pa pascal 1; kpa 1000; atm atmosphere 101325",
+        "frequency": "hz hertz 1; khz 1000; mhz 1000000",
+        "temperature": "kelvin 1; celsius 1000003; fahrenheit 1000007",
+        "charge": "coulomb 1",
+        "voltage": "v volt 1",
+        "current": "amp ampere 1",
+        "resistance": "ohm 1",
+        "amount": "mol mole 1; mmol 1/1000",
+        "speed": "mph 1397/3125; kmh kph 5/18; mps 1",
+    }
+    found: dict[str, Measure] = {}
+    for dimension, row in rows.items():
+        for entry in row.split(";"):
+            *names, factor = entry.split()
+            for name in names:
+                measure = Measure(((dimension, 1),), Fraction(factor))
+                found[name] = measure
+                if len(name) > 3:
+                    found.setdefault(name + "s", measure)
+    return found
+
+
+_UNITS = _table()
+_SHORT = frozenset("msghlLNJWVTCKAFHÅ")
+_POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
+_WORD = re.compile(r"[a-z]+")
+_PIECE = re.compile(r"([a-zµ]+)(?:\^?\{?(-?\d)\}?)?|([/*·. ])")
+_COUNTED = frozenset({"unit", "units", "square", "sq", "cubic", "per", "people", "ways", "points", "squared", "times"})
+
+
+def is_unit(word: str) -> bool:
+    """Whether a word of two letters or more names a unit, or something that is counted like one."""
+    low = word.lower()
+    return len(word) > 1 and (low in _UNITS or low in _COUNTED) and word not in ("in", "IN", "AM", "MI")
+
+
+def is_short_unit(letter: str) -> bool:
+    """Whether a single letter can be a unit: the caller knows whether it stands where units stand."""
+    return letter in _SHORT
+
+
+def measure(text: str) -> Measure | None:
+    """What a unit measures; None if some of it is no known unit (`apples`, `square units`)."""
+    low = text.lower().replace("per", "/").replace("\\", "")
+    words = _WORD.findall(low)
+    if not words or len(words) > 6:
+        return None
+    powers: dict[str, int] = {}
+    factor, sign, pending, after = Fraction(1), 1, 1, ""
+    for name, power, operator in _PIECE.findall(low):
+        if operator == "/":
+            sign = -1
+        elif name in ("squared", "cubed"):
+            if not after:
+                return None
+            exponent = _POWERS[name] - 1
+            for dimension, count in _UNITS[after].dimension:
+                powers[dimension] = powers.get(dimension, 0) + count * exponent * sign
+            factor *= _UNITS[after].factor ** (exponent * sign)
+        elif name in _POWERS:
+            pending = _POWERS[name]
+        elif name:
+            if name not in _UNITS or (_UNITS[name].factor == 0):
+                return None
+            exponent = (int(power) if power else 1) * pending * sign
+            pending, after = 1, name
+            for dimension, count in _UNITS[name].dimension:
+                powers[dimension] = powers.get(dimension, 0) + count * exponent
+            factor *= _UNITS[name].factor ** exponent
+    return Measure(*_with_volume(powers, factor))
+
+
+def _with_volume(powers: dict[str, int], factor: Fraction) -> tuple[tuple[tuple[str, int], ...], Fraction]:
+    """A litre is a cubic decimetre, a speed a length over a time."""
+    for compound, parts, scale in (
+        ("volume", {"length": 3}, Fraction(1, 1000)),
+        ("speed", {"length": 1, "time": -1}, Fraction(1)),
+    ):
+        count = powers.pop(compound, 0)
+        if count:
+            factor *= scale**count
+            for base, power in parts.items():
+                powers[base] = powers.get(base, 0) + power * count
+    return tuple(sorted((name, power) for name, power in powers.items() if power)), factor

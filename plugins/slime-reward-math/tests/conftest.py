@@ -1,0 +1,41 @@
+"""One way to score a sample."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import settings
+
+from slime_core import RewardContext, Sample, Setup, Verdict
+from slime_core.sample import Json
+from slime_reward_math.plugin import slime_rewards
+
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
+
+Scoring = Callable[..., Verdict]
+
+
+def refuse(role: str, name: str, **settings: object) -> object:
+    raise AssertionError(f"{role} {name} is not to be built")
+
+
+@pytest.fixture
+def score() -> Scoring:
+    """score("math", label, response, metadata={...}, strict_slime=True)"""
+    specs = {spec.name: spec for spec in slime_rewards()}
+
+    def scored(
+        name: str,
+        label: Json,
+        response: str,
+        metadata: Mapping[str, Json] | None = None,
+        seed: int = 1,
+        **settings: object,
+    ) -> Verdict:
+        spec = specs[name]
+        reward = spec.factory(spec.settings.model_validate(settings), Setup(refuse, seed=1))
+        sample = Sample(label=label, response=response, metadata=dict(metadata or {}))
+        return asyncio.run(reward(sample, RewardContext(0, False, seed)))  # type: ignore[arg-type]
+
+    return scored

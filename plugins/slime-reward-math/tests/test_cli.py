@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from slime_reward_math.cli import main
+from slime_reward_math.cli.grading import reward_names
+
+ROWS = [
+    {"id": "a", "gold": "1/2", "response": "0.5", "kind": "equiv"},
+    {"id": "b", "gold": "1/2", "response": r"so \boxed{2}"},
+    {"id": "c", "gold": None, "response": r"\boxed{2}"},
+    {"gold": 4, "response": r"\boxed{4}", "kind": "boxed"},
+]
+
+
+def invoke(*args: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, [str(each) for each in args])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Path:
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), "utf-8")
+    return path
+
+
+def test_run_writes_a_verdict_for_each_row(answers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    summary = json.loads(invoke("run", answers, "--out", out, "--json"))
+    found = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert [each["id"] for each in found] == ["a", "b", "c", "4"]
+    assert [each["verdict"] for each in found] == ["correct", "wrong", "undecided", "correct"]
+    assert [each["score"] for each in found] == [1.0, 0.0, None, 1.0]
+    assert found[1]["extracted"] == "2"
+    assert found[2]["reason"] == "no gold answer"
+    assert all(each["milliseconds"] >= 0 for each in found)
+    assert (summary["answers"], summary["correct"], summary["undecided"]) == (4, 2, 1)
+
+
+@pytest.mark.parametrize("name", reward_names())
+def test_every_reward_can_be_run(name: str, answers: Path) -> None:
+    assert json.loads(invoke("run", answers, "--reward", name, "--json"))["answers"] == 4
+
+
+def test_run_prints_a_table(answers: Path) -> None:
+    assert "correct" in invoke("run", answers)
+
+
+def test_run_repeats_slimes_verdicts(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"gold": "1/2", "response": r"\boxed{\frac{2}{4}}"}), "utf-8")
+    assert json.loads(invoke("run", path, "--json"))["correct"] == 1
+    assert json.loads(invoke("run", path, "--json", "--strict-slime"))["correct"] == 0
+    assert "no setting strict_slime" in invoke("run", path, "--reward", "random", "--strict-slime", code=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "no JSON"), ("[]", "expected a JSON object"), ('{"gold": 1}', "no response")]
+)
+def test_run_says_which_line_is_bad(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(line, "utf-8")
+    output = invoke("run", path, code=1)
+    assert "in.jsonl:1" in output
+    assert message in output
+
+
+def test_explain_goes_step_by_step() -> None:
+    steps = json.loads(invoke("explain", "x+1", r"so \boxed{1+x}", "--json"))
+    assert (steps["answer"], steps["gold read as"], steps["verdict"]) == ("1+x", "(x + 1)", "correct")
+    assert "the last box" in invoke("explain", "1", r"\boxed{[1]}")
+    assert json.loads(invoke("explain", "1", "2", "--bare", "--json"))["verdict"] == "wrong"
+
+
+def test_compare_lists_what_changed(tmp_path: Path) -> None:
+    one, two = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    one.write_text('{"id": "a", "verdict": "correct"}\n{"id": "b", "verdict": "wrong"}\n', "utf-8")
+    two.write_text('{"id": "a", "verdict": "wrong"}\n{"id": "c", "verdict": "wrong"}\n', "utf-8")
+    report = json.loads(invoke("compare", one, two, "--json"))
+    assert report == {"in_both": 1, "only_in_a": 1, "only_in_b": 1, "changed": {"correct -> wrong": 1}, "ids": ["a"]}
+    assert "correct" in invoke("compare", one, two)
+    assert "no verdict differs" in invoke("compare", one, one)
+    one.write_text("{}", "utf-8")
+    assert "no id" in invoke("compare", one, two, code=1)

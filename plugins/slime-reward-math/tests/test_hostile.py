@@ -1,0 +1,121 @@
+"""Hostile answers: nothing hangs, crashes, runs or is paid, wherever the grader is called from."""
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from slime_reward_math import Outcome, compare, grade
+from slime_reward_math.cases import box, hostile
+from slime_reward_math.grader import FAULT, forget
+
+MARKER = Path("/tmp/slime_reward_math_was_executed")
+CASES = list(hostile())
+GENEROUS_S = 1.1
+"""The deadline and a tenth of a second."""
+
+
+def test_there_are_many() -> None:
+    assert len(CASES) > 400
+
+
+@pytest.mark.parametrize("case", CASES, ids=[str(place) for place in range(len(CASES))])
+def test_none_is_paid_and_none_hangs(case: tuple[str, str, str]) -> None:
+    name, gold, response = case
+    start = time.monotonic()
+    found = grade(gold, response)
+    assert time.monotonic() - start < GENEROUS_S, name
+    assert not found.correct, found
+    assert not found.reason.startswith(FAULT), found
+
+
+def test_nothing_was_executed() -> None:
+    for case in CASES:
+        grade(case.gold, case.response)
+        compare(case.response[:2_000], "42")
+    assert not MARKER.exists()
+
+
+def outcomes() -> list[Outcome]:
+    forget()
+    return [grade(case.gold, case.response).outcome for case in CASES]
+
+
+def test_verdicts_are_the_same_in_a_thread_and_in_a_task() -> None:
+    expected, found = outcomes(), []
+    thread = threading.Thread(target=lambda: found.append(outcomes()))
+    thread.start()
+    thread.join()
+
+    async def task() -> list[Outcome]:
+        return outcomes()
+
+    assert found[0] == expected == asyncio.run(task())
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_verdicts_are_the_same_in_another_process(method: str) -> None:
+    expected = [grade(gold, response).outcome for gold, response in QUICK]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.map(graded, QUICK) == expected
+
+
+QUICK = [("1/2", box("0.5")), ("\\sqrt{2}", box("2^{1/2}")), ("42", box("9^{9^{9^9}}")), ("x", box("y"))]
+
+
+def graded(pair: tuple[str, str]) -> Outcome:
+    return grade(*pair).outcome
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    answers = [
+        ("\\sqrt{2}+\\sqrt{3}", "\\sqrt{5+2\\sqrt{6}}", True),
+        ("e^{\\pi\\sqrt{163}}", "262537412640768744", False),
+    ]
+    wrong: list[object] = []
+
+    def work() -> None:
+        for _ in range(60):
+            for gold, answer, expected in answers:
+                forget()
+                if compare(gold, answer).correct is not expected:
+                    wrong.append((gold, answer))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_importing_is_light_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, slime_reward_math; print(*{'flint', 'numpy', 'sympy', 'slime_core', 'click'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_a_deadline_that_has_passed_is_a_timeout() -> None:
+    assert compare("x+1", "y+1", deadline_s=0.0).outcome is Outcome.TIMEOUT
+
+
+def test_a_fault_of_the_grader_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("slime_reward_math.grader._by_tree", broken)
+    forget()
+    found = compare("x+y+1", "x")
+    forget()
+    assert (found.outcome, found.reason) == (Outcome.UNDECIDED, f"{FAULT}: KeyError")

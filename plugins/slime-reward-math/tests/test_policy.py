@@ -1,0 +1,66 @@
+"""Every example of the policy page is a test, and every rule matters: turned off or on, some example changes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slime_reward_math import Outcome, compare, grade
+from slime_reward_math.grader import forget
+from slime_reward_math.match import matcher
+from slime_reward_math.match.matcher import Matcher
+
+PAGE = Path(__file__).parent.parent / "POLICY.md"
+EXAMPLE = re.compile(r"- `(.+?)` (←|in) `(.+)`: (correct|wrong)")
+RULES = tuple(range(len(matcher._RULES)))
+NAMES = [rule.__name__ for rule in matcher._RULES]
+
+
+def examples() -> list[tuple[str, str, str, str]]:
+    return [match.groups() for line in PAGE.read_text("utf-8").splitlines() if (match := EXAMPLE.fullmatch(line))]
+
+
+@pytest.mark.parametrize(("gold", "how", "answer", "verdict"), examples())
+def test_the_policy_says_what_the_grader_does(gold: str, how: str, answer: str, verdict: str) -> None:
+    found = compare(gold, answer) if how == "←" else grade(gold, answer)
+    assert found.outcome is Outcome(verdict), found
+
+
+def test_the_page_has_no_line_that_looks_like_an_example_and_is_none() -> None:
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("- ")]
+    assert len(lines) == len(examples()) > 100
+
+
+def verdicts() -> Iterator[Outcome]:
+    forget()
+    for gold, how, answer, _ in examples():
+        yield (compare(gold, answer) if how == "←" else grade(gold, answer)).outcome
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_a_rule_that_always_agrees_breaks_the_policy(rule: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(verdicts())
+    monkeypatch.setattr(matcher, "_RULES", replaced(rule, lambda self, gold, answer: True))
+    assert list(verdicts()) != expected
+    forget()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_a_rule_that_never_agrees_breaks_the_policy(rule: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(verdicts())
+    monkeypatch.setattr(matcher, "_RULES", replaced(rule, lambda self, gold, answer: False))
+    assert list(verdicts()) != expected
+    forget()
+
+
+def replaced(rule: int, mutant: object) -> tuple[object, ...]:
+    return tuple(mutant if place == rule else each for place, each in enumerate(matcher._RULES))
+
+
+@pytest.mark.parametrize("name", ["any_order", "in_order", "_same_region"])
+def test_a_helper_that_always_agrees_breaks_the_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(verdicts())
+    monkeypatch.setattr(Matcher, name, lambda self, gold, answer: True)
+    assert list(verdicts()) != expected
+    forget()

@@ -1,0 +1,205 @@
+"""Honest trackers, run hooks and checks, and each way of breaking them."""
+
+import asyncio
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+from slime_core import hookimpl
+from slime_core.events import RolloutEnd, RunEnd, RunStart, SamplesDone
+from slime_core.roles import CheckSpec, Finding, Health, Settings, TrackerSetup, TrackerSpec
+from slime_core.testing import CheckContract, Contract, RunHooksContract, TrackerContract
+
+# --- trackers
+
+
+class Csv:
+    """Rows in a file of the run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = (folder / "rows.csv").open("a")
+
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.file.write(f"{step} {dict(metrics)}\n")
+
+    async def close(self) -> None:
+        self.file.close()
+
+
+class NotAsync(Csv):
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:  # type: ignore[override]
+        pass
+
+
+class NoEmptyRows(Csv):
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.file.write(f"{max(metrics.values())}\n")
+
+
+class OnlyOnwards(Csv):
+    last = -1
+
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        assert step > self.last, "steps go on"
+        self.last = step
+
+
+class AddsTheStep(Csv):
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        metrics["step"] = step  # type: ignore[index]
+
+
+class Sleeps(Csv):
+    async def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        time.sleep(0.3)  # noqa: ASYNC251
+
+
+class ClosesOnce(Csv):
+    async def close(self) -> None:
+        assert not self.file.closed
+        self.file.close()
+
+
+class NeverCloses(Csv):
+    async def close(self) -> None:
+        OPEN.append(os.dup(self.file.fileno()) if not self.file.closed else 0)
+        self.file.close()
+
+
+class SavesHere(Csv):
+    async def close(self) -> None:
+        await super().close()
+        Path("summary.txt").write_text("done")  # noqa: ASYNC240
+        if Path.cwd() == HOME:
+            Path("summary.txt").unlink()  # noqa: ASYNC240
+
+
+OPEN: list[object] = []
+HOME = Path.cwd()
+
+
+def tracker(kind: type[Csv]) -> type[Contract]:
+    def factory(settings: Settings, setup: TrackerSetup) -> Csv:
+        return kind(setup.run_dir)
+
+    class Subject(TrackerContract):
+        choice = TrackerSpec("subject", factory)
+
+    return Subject
+
+
+# --- run hooks
+
+
+def hooks(**functions: Callable[..., object]) -> type[Contract]:
+    """The contract of a plugin with these hooks."""
+    marked = SimpleNamespace(**{name: hookimpl(function) for name, function in functions.items()})
+
+    class Subject(RunHooksContract):
+        plugin = marked
+
+    return Subject
+
+
+async def counts(event: RolloutEnd) -> None:
+    await asyncio.sleep(0)
+    COUNTED.append(len(event.kept))
+    del COUNTED[:-1]
+
+
+def first_sample(event: SamplesDone) -> None:
+    COUNTED.append(event.samples[0].response_length)
+
+
+def resets_rewards(event: RolloutEnd) -> None:
+    for group in event.kept:
+        group.samples[0].reward = 0.0
+
+
+def uploads(event: RolloutEnd) -> None:
+    time.sleep(0.3)
+
+
+async def watches_on(event: RunStart) -> None:
+    OPEN.append(asyncio.ensure_future(asyncio.sleep(60)))
+
+
+def thread_a_run(event: RunStart) -> None:
+    threading.Thread(target=time.sleep, args=(3,), daemon=True).start()
+
+
+def says_it(event: RunEnd) -> None:
+    print("done")
+
+
+COUNTED: list[int] = []
+
+# --- checks
+
+
+def check(look: object) -> type[Contract]:
+    class Subject(CheckContract):
+        choice = CheckSpec("subject", lambda settings, setup: look)  # type: ignore[arg-type,return-value]
+
+    return Subject
+
+
+def room() -> Finding:
+    return Finding(Health.WARNING, "1 GiB free", advice="make room")
+
+
+async def awaits() -> Finding:
+    return room()
+
+
+def no_advice() -> Finding:
+    return Finding(Health.ERROR, "broken")
+
+
+def mends() -> Finding:
+    os.environ["SLIME_KIT_MENDED"] = str(next(NUMBERS))
+    return room()
+
+
+def alternates() -> Finding:
+    return Finding(Health.OK if next(NUMBERS) % 2 else Health.WARNING, "it depends", advice="look again")
+
+
+def slow() -> Finding:
+    time.sleep(2.05)
+    return room()
+
+
+def talks() -> Finding:
+    print("looking")
+    return room()
+
+
+NUMBERS = itertools.count()
+
+GOOD = [tracker(Csv), hooks(slime_rollout_end=counts), check(room)]
+MUTANTS = {
+    "TRK-001": [tracker(NotAsync)],
+    "TRK-002": [tracker(NoEmptyRows), tracker(OnlyOnwards)],
+    "TRK-003": [tracker(AddsTheStep)],
+    "TRK-004": [tracker(Sleeps)],
+    "TRK-005": [tracker(ClosesOnce)],
+    "TRK-006": [tracker(NeverCloses)],
+    "TRK-007": [tracker(SavesHere)],
+    "HOK-001": [hooks(slime_rolout_end=counts), hooks(slime_rollout_end=lambda evnt: None)],
+    "HOK-002": [hooks(slime_samples_done=first_sample)],
+    "HOK-003": [hooks(slime_rollout_end=resets_rewards)],
+    "HOK-004": [hooks(slime_rollout_end=uploads)],
+    "HOK-005": [hooks(slime_run_start=watches_on), hooks(slime_run_start=thread_a_run)],
+    "HOK-006": [hooks(slime_run_end=says_it)],
+    "CHK-001": [check(awaits), check(None)],
+    "CHK-002": [check(lambda: True), check(lambda: Finding(Health.OK, ""))],
+    "CHK-003": [check(no_advice)],
+    "CHK-004": [check(mends), check(alternates)],
+    "CHK-005": [check(slow), check(talks)],
+}

@@ -1,0 +1,100 @@
+"""What a spec says about isolation: checked when it is made, told without building anything."""
+
+import functools
+
+import pytest
+
+from slime_core.roles import (
+    LIGHT_FIELDS,
+    GroupRewardSpec,
+    Isolation,
+    Reward,
+    RewardContext,
+    RewardSpec,
+    Settings,
+    Setup,
+    SyncReward,
+    declared_isolation,
+    describe_isolation,
+    is_async,
+)
+from slime_core.sample import Sample
+from slime_core.score import Score
+
+
+async def awaited(sample: Sample, ctx: RewardContext) -> Score:
+    return Score(1.0)
+
+
+def plain(sample: Sample, ctx: RewardContext) -> Score:
+    return Score(1.0)
+
+
+class Judge:
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Score:
+        return Score(1.0)
+
+
+def makes_a_reward(settings: Settings, setup: Setup) -> Reward:
+    return Judge()
+
+
+def makes_a_plain_one(settings: Settings, setup: Setup) -> SyncReward:
+    return plain
+
+
+def makes_either(settings: Settings, setup: Setup) -> Reward | SyncReward:
+    return plain
+
+
+HEAVY = GroupRewardSpec("g", makes_either, isolation=Isolation.PROCESS, memory_mb=99)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"timeout_s": 0.0}, "timeout_s = 0.0; expected seconds, more than 0"),
+        ({"timeout_s": float("nan")}, "timeout_s = nan"),
+        ({"max_concurrency": 0}, "max_concurrency = 0; expected 1 or more, or None"),
+        ({"memory_mb": 8}, "memory_mb = 8; a worker needs at least 64"),
+        ({"fields": ("response", "reponse")}, "a Sample has no reponse; it has apply_chat_template_kwargs"),
+        ({"fields": "response"}, "a Sample has no 'response'"),
+        ({"isolation": "process"}, "isolation is 'process'; expected one of Isolation.LOOP"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        RewardSpec("r", makes_either, **limits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected", "described"),
+    [
+        (RewardSpec.from_function("r", awaited), Isolation.LOOP, "loop, unprotected"),
+        (RewardSpec.from_function("r", plain), Isolation.PROCESS, "process, 30 s, 1024 MiB"),
+        (RewardSpec("r", makes_a_reward), Isolation.LOOP, "loop, unprotected"),
+        (RewardSpec("r", makes_a_plain_one, timeout_s=0.5), Isolation.PROCESS, "process, 0.5 s, 1024 MiB"),
+        (RewardSpec("r", makes_either, isolation=Isolation.THREAD), Isolation.THREAD, "thread, 30 s"),
+        (RewardSpec("r", makes_either), None, "loop, unprotected if it is async def; else process, 30 s, 1024 MiB"),
+        (HEAVY, Isolation.PROCESS, "process, 30 s, 99 MiB"),
+    ],
+)
+def test_where_calls_run_is_told_without_building(
+    spec: RewardSpec | GroupRewardSpec, expected: Isolation | None, described: str
+) -> None:
+    assert declared_isolation(spec) is expected
+    assert describe_isolation(spec) == described
+
+
+@pytest.mark.parametrize("what", [awaited, Judge, Judge(), functools.partial(awaited)])
+def test_what_is_async(what: object) -> None:
+    assert is_async(what)
+
+
+@pytest.mark.parametrize("what", [plain, functools.partial(plain), lambda sample, ctx: None])
+def test_what_is_not_async(what: object) -> None:
+    assert not is_async(what)
+
+
+def test_by_default_no_tokens_travel() -> None:
+    assert not {"tokens", "loss_mask", "rollout_log_probs", "teacher_log_probs"} & set(LIGHT_FIELDS)

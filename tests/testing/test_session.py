@@ -1,0 +1,145 @@
+"""The kit's pytest options and the report without pytest, on installed plugins and on a file of a project."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import UnknownName
+from slime_core.testing import BUDGET_S, CheckStatus, PluginManager, check_plugin
+
+BAD = """
+import time
+from slime_core import RewardSpec, Score, hookimpl
+
+SLIME_API = "1"
+
+
+async def blocks(sample, ctx):
+    time.sleep(0.3)
+    return Score(1.0)
+
+
+@hookimpl
+def slime_rewards():
+    yield RewardSpec.from_function("blocks", blocks, summary="blocks")
+"""
+
+
+def run_pytest(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+def test_an_installed_plugin_is_judged_without_a_line_of_test_code(tmp_path: Path) -> None:
+    (tmp_path / "test_other.py").write_text("def test_other(): assert False")
+    printed = run_pytest(tmp_path, "--slime-plugin", "slime-reward-math", "--slime-report", "report.json")
+    assert "failed" not in printed
+    assert "needs the author's `good`" in printed
+    checks = {each["identity"]: each for each in json.loads((tmp_path / "report.json").read_text())["checks"]}
+    assert (checks["PKG-001"]["status"], checks["REW-004"]["status"]) == ("passed", "skipped")
+    assert checks["REW-003"]["advice"].startswith("Other rewards and the trainer read the same sample.")
+
+
+def test_paths_are_collected_besides_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "test_other.py").write_text("def test_other(): assert False")
+    assert "1 failed" in run_pytest(tmp_path, "--slime-plugin", "slime-reward-math", "test_other.py")
+
+
+def test_a_failure_shows_detail_and_advice_and_nothing_of_the_kit(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(BAD)
+    printed = run_pytest(tmp_path, "--slime-plugin", "./bad.py", "--slime-report", "report.json")
+    assert "REW-007: the event loop stood still for 0.3" in printed
+    assert "Every other sample waits while a reward computes" in printed
+    assert "Traceback" not in printed
+    checks = {each["identity"]: each for each in json.loads((tmp_path / "report.json").read_text())["checks"]}
+    assert checks["REW-007"]["status"] == "failed"
+    assert checks["REW-003"]["detail"] == "not run: REW-007 failed"
+
+
+def test_the_report_holds_the_checks_of_test_classes_too(tmp_path: Path) -> None:
+    (tmp_path / "test_bad.py").write_text(
+        f"{BAD.replace('time.sleep(0.3)', 'pass')}\nfrom slime_core.testing import RewardContract, make_sample\n\n\n"
+        "class TestBlocks(RewardContract):\n"
+        "    choice = RewardSpec.from_function('blocks', blocks)\n"
+        "    good, bad = make_sample('4'), make_sample('5')\n"
+        "    xfail = {'REW-004': 'known'}\n"
+    )
+    run_pytest(tmp_path, "--slime-report", "report.json", "test_bad.py")
+    checks = {each["identity"]: each for each in json.loads((tmp_path / "report.json").read_text())["checks"]}
+    assert (checks["REW-003"]["status"], checks["REW-004"]["status"]) == ("passed", "xfailed")
+    assert checks["REW-013"]["detail"] == "it opens no connection"
+
+
+def test_a_plugin_is_judged_within_the_budget() -> None:
+    report = check_plugin("slime-reward-math")
+    assert report.passed
+    assert report.cpu_s < BUDGET_S
+    assert [subject.title for subject in report.subjects] == ["package", "reward math"]
+    assert json.loads(json.dumps(report.to_dict()))["subjects"][0]["contract"] == "PluginPackageContract"
+
+
+def test_a_module_of_the_project_is_judged_too(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(BAD)
+    failed = {each.identity for each in check_plugin(str(path)).results if each.status is CheckStatus.FAILED}
+    assert failed == {"REW-007"}
+
+
+@pytest.mark.parametrize(
+    ("body", "identity", "detail"),
+    [
+        ("import os; os._exit(3)", "REW-002", "it ended the process, with exit status 3"),
+        ("import ctypes; ctypes.string_at(0)", "REW-002", "it ended the process, with exit status -"),
+        ("raise SystemExit(0)", "REW-002", "it raised SystemExit: 0"),
+        ("return None", "REW-002", "expected Score, Unscored or NotApplicable, got NoneType"),
+    ],
+)
+def test_a_plugin_that_ends_the_process_is_a_result(tmp_path: Path, body: str, identity: str, detail: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(BAD.replace("time.sleep(0.3)", body))
+    (failed,) = (each for each in check_plugin(str(path)).results if each.status is CheckStatus.FAILED)
+    assert failed.identity == identity
+    assert detail in failed.detail
+
+
+def test_what_a_plugin_starts_ends_when_it_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    starts = "import subprocess, threading; threading.Thread(target=time.sleep, args=(600,)).start(); "
+    starts += "subprocess.Popen(['sleep', '4711'], start_new_session=True)"
+    path.write_text(BAD.replace("time.sleep(0.3)", starts))
+    failed = {each.identity for each in check_plugin(str(path)).results if each.status is CheckStatus.FAILED}
+    assert failed == {"REW-015"}
+    commands = [each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline") if each.exists()]
+    assert not [each for each in commands if each.startswith(b"sleep\x004711")]
+
+
+def test_a_plugin_that_is_not_there_is_named() -> None:
+    with pytest.raises(UnknownName, match=r"no plugin 'slime-reward-mth' is installed\. Did you mean"):
+        check_plugin("slime-reward-mth")
+
+
+def test_nothing_is_judged_of_a_plugin_that_does_not_load(install_plugin: Callable[..., None]) -> None:
+    install_plugin("slime-reward-gone", {"gone.py": "import not_there"}, entry_points={"reward-gone": "gone"})
+    report = check_plugin("slime-reward-gone")
+    assert [subject.title for subject in report.subjects] == ["package"]
+    assert "No module named 'not_there'" in {each.identity: each.detail for each in report.results}["PKG-002"]
+
+
+def test_the_kit_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from slime_core.testing import check_plugin; check_plugin('slime-reward-math');"
+        "print(*({'torch', 'numpy', 'ray', 'transformers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def test_a_manager_finds_what_is_added_and_nothing_else(slime_plugins: PluginManager, tmp_path: Path) -> None:
+    assert [each.dist for each in slime_plugins.catalog.loaded] == ["slime-core"]
+    path = tmp_path / "bad.py"
+    path.write_text(BAD)
+    catalog = slime_plugins.add(str(path)).from_installed("slime-reward-math").catalog
+    assert {each.spec.name for each in catalog.choices("reward").values()} == {"blocks", "math"}

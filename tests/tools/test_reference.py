@@ -1,0 +1,31 @@
+"""The page of the contract kit's checks is what the contracts say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from slime_core.testing import ALL_CHECKS
+from slime_core.testing.contract import CheckInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = runpy.run_path(str(ROOT / "tools" / "reference.py"))
+PAGE = (ROOT / "docs" / "reference" / "checks.md").read_text("utf-8")
+
+
+def test_the_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert TOOL["compare"](PAGE, TOOL["page"]()) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("info", ALL_CHECKS.values(), ids=list(ALL_CHECKS))
+def test_every_check_has_a_heading_its_method_and_its_advice(info: CheckInfo) -> None:
+    _, _, section = PAGE.partition(f"### {info.identity}: {info.title}\n")
+    assert section.strip().startswith(f"`{info.method}` · since {info.since}")
+    assert info.advice in section.partition("\n##")[0]
+
+
+def test_a_stale_page_is_shown_with_the_command_that_mends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert TOOL["compare"](PAGE.replace("REW-003", "REW-300"), PAGE) == 1
+    printed = capsys.readouterr().out
+    assert "+### REW-003: it leaves the sample as it was" in printed
+    assert "tools/reference.py --write" in printed

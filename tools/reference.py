@@ -1,0 +1,80 @@
+"""The reference of the contract kit, docs/reference/checks.md: every check by number, with why and how to fix.
+
+The page is written from the docstrings of the contracts.
+
+    .venv/bin/python tools/reference.py            print it
+    .venv/bin/python tools/reference.py --check    exit 1 if docs/reference/checks.md differs
+    .venv/bin/python tools/reference.py --write    write docs/reference/checks.md
+"""
+
+import argparse
+import difflib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from slime_core.testing.contract import CheckInfo, Contract
+from slime_core.testing.registry import CONTRACTS, PLUGIN_CONTRACTS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "checks.md"
+HEAD = """\
+# Checks
+
+<!-- Written by tools/reference.py from the contracts' docstrings: change those. -->
+
+What the contract kit asks of a plugin. A number never changes its meaning. *Since* is the plugin API in which a check
+appeared: plugins that declare an older `SLIME_API` are not judged by it. Where a check *needs* another one and that
+one fails, it is skipped, so that one fault is reported once. See [Testing a plugin](../plugins.md) for how to run them.
+"""
+
+
+def main() -> int:
+    """Print, check or write the page, and return the exit status."""
+    parser = argparse.ArgumentParser(description="the reference of the contract kit")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help=f"compare with {PAGE.name}")
+    mode.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    chosen = parser.parse_args()
+    if chosen.write:
+        PAGE.write_text(page(), "utf-8")
+    elif chosen.check:
+        return compare(PAGE.read_text("utf-8") if PAGE.exists() else "", page())
+    else:
+        print(page(), end="")
+    return 0
+
+
+def compare(committed: str, generated: str) -> int:
+    """Print how the committed page differs; 1 if it does."""
+    lines = list(difflib.unified_diff(committed.splitlines(), generated.splitlines(), str(PAGE), "the contracts", n=1))
+    if lines:
+        print("\n".join(lines))
+        print("The checks changed: .venv/bin/python tools/reference.py --write")
+    return 1 if lines else 0
+
+
+def page() -> str:
+    """The whole page."""
+    contracts = [*PLUGIN_CONTRACTS, *CONTRACTS.values()]
+    return "\n".join([HEAD, *(line for contract in contracts for line in contract_lines(contract))]).rstrip() + "\n"
+
+
+def contract_lines(contract: type[Contract]) -> Iterator[str]:
+    """A section for one contract."""
+    yield f"## {contract.__name__}\n"
+    yield f"{inspect.cleandoc(contract.__doc__ or '')}\n"
+    for info in contract.checks().values():
+        yield from check_lines(info)
+
+
+def check_lines(info: CheckInfo) -> Iterator[str]:
+    """A heading, what the check depends on, and its advice."""
+    yield f"### {info.identity}: {info.title}\n"
+    needs = f" · needs {', '.join(info.needs)}" if info.needs else ""
+    yield f"`{info.method}` · since {info.since}{needs}\n"
+    yield f"{info.advice}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
