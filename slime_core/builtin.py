@@ -7,6 +7,12 @@ Factories import what they build when they are called, so that listing plugins l
 from collections.abc import Iterable
 from typing import cast
 
+from slime_core.data.settings import (
+    GeneratedSettings,
+    MixtureSettings,
+    ReasoningGymRewardSettings,
+    ReasoningGymSettings,
+)
 from slime_core.hookspecs import hookimpl
 from slime_core.local.settings import LocalEngineSettings, LocalTrainerSettings
 from slime_core.roles import (
@@ -36,8 +42,10 @@ from slime_core.roles import (
     Loss,
     LossSpec,
     RankSetup,
+    RewardSpec,
     Settings,
     Setup,
+    SyncReward,
     Tracker,
     TrackerSetup,
     TrackerSpec,
@@ -52,14 +60,45 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_data_sources() -> Iterable[DataSourceSpec]:
-    """Prompts from a file."""
+    """Prompts from files, and made ones."""
     yield DataSourceSpec("prompts", _prompts, summary="Rows of prompt_data, epoch after epoch")
+    yield DataSourceSpec(
+        "mixture", _mixture, MixtureSettings, "Several data sets, drawn from by weight", reads_prompt_data=False
+    )
+    yield DataSourceSpec(
+        "generated", _generated, GeneratedSettings, "Rows that a function or a class makes", reads_prompt_data=False
+    )
+    yield DataSourceSpec(
+        "reasoning_gym",
+        _reasoning_gym,
+        ReasoningGymSettings,
+        "Tasks of reasoning-gym (extra: reasoning-gym)",
+        reads_prompt_data=False,
+    )
 
 
 def _prompts(settings: Settings, setup: DataSourceSetup) -> DataSource:
-    from slime_core.data import PromptSource
+    from slime_core.data import prompt_source
 
-    return PromptSource(setup)
+    return prompt_source(setup)
+
+
+def _mixture(settings: MixtureSettings, setup: DataSourceSetup) -> DataSource:
+    from slime_core.data import mixture_source
+
+    return mixture_source(settings, setup)
+
+
+def _generated(settings: GeneratedSettings, setup: DataSourceSetup) -> DataSource:
+    from slime_core.data import generated_source_of
+
+    return generated_source_of(settings, setup)
+
+
+def _reasoning_gym(settings: ReasoningGymSettings, setup: DataSourceSetup) -> DataSource:
+    from slime_core.data import reasoning_gym_source
+
+    return reasoning_gym_source(settings, setup)
 
 
 @hookimpl
@@ -72,6 +111,23 @@ def _single_turn(settings: Settings, setup: Setup) -> Generator:
     from slime_core.rollout import SingleTurn
 
     return SingleTurn()
+
+
+@hookimpl
+def slime_rewards() -> Iterable[RewardSpec]:
+    """The scorers of a data source."""
+    yield RewardSpec(
+        "reasoning_gym",
+        _reasoning_gym_reward,
+        ReasoningGymRewardSettings,
+        "As the row's data set of reasoning-gym scores (extra: reasoning-gym)",
+    )
+
+
+def _reasoning_gym_reward(settings: ReasoningGymRewardSettings, setup: Setup) -> SyncReward:
+    from slime_core.data import ReasoningGymReward
+
+    return ReasoningGymReward(settings)
 
 
 @hookimpl

@@ -31,11 +31,14 @@ LOCAL_ENGINE = "slime-core/local"
 def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
     resolved = plan_run(ctx, run_file, flags)
-    read_all_prompts(resolved)
+    notes = read_all_prompts(resolved)
     if as_json:
-        click.echo(json.dumps(describe_plan(resolved), indent=2))
+        click.echo(json.dumps({**describe_plan(resolved), "data_notes": [*notes]}, indent=2))
     else:
-        show_plan(resolved, Console())
+        console = Console()
+        show_plan(resolved, console)
+        for note in notes:
+            console.print(Text(note, "yellow"))
 
 
 def show_plan(resolved: Plan, console: Console) -> None:

@@ -16,10 +16,16 @@ from slime_core.sample import Json
 @click.option("--num-rollout", metavar="INT", help="Rollouts of the whole run, to make it longer.")
 @click.option("--save-interval", metavar="INT", help="Rollouts between checkpoints.")
 @click.option("--save-keep", metavar="INT", help="Newest checkpoints to keep.")
+@click.option(
+    "--accept-changed-data",
+    is_flag=True,
+    default=None,
+    help="Continue although prompt files changed since the checkpoint.",
+)
 @plugin_options
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 @click.pass_context
-def resume(ctx: click.Context, /, run_dir: Path, no_progress: bool, **changes: str | None) -> int:
+def resume(ctx: click.Context, /, run_dir: Path, no_progress: bool, **changes: str | bool | None) -> int:
     """Continue the run in RUN_DIR."""
     run_file = run_file_of(run_dir)
     over: dict[str, Json] = {key: value for key, value in changes.items() if value is not None}

@@ -197,11 +197,11 @@ def _option(key: str, info: FieldInfo, allowed: str) -> click.Option:
 def _metavar(info: FieldInfo) -> str:
     annotation = str(info.annotation)
     for kind, shown in (
+        ("dict", "JSON"),
         ("Literal", ""),
         ("Path", "PATH"),
         ("int", "INT"),
         ("float", "FLOAT"),
-        ("dict", "JSON"),
     ):
         if kind in annotation:
             return shown or "|".join(map(str, get_args(info.annotation)))
@@ -234,7 +234,7 @@ def _parse_uses(role: str, value: object) -> Json:
 def _plain(key: str, value: object) -> Json:
     if key == "eval_prompt_data" and isinstance(value, tuple):
         return {str(name): str(path) for name, path in value}
-    if key == "apply_chat_template_kwargs":
+    if key in ("apply_chat_template_kwargs", "multimodal_keys"):
         return _literal(str(value))
     if isinstance(value, tuple):
         return [str(each) for each in value]

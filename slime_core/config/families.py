@@ -9,12 +9,21 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from slime_core.roles import Settings
 
 Positive = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
+MediaKeys = dict[Literal["image", "video", "audio"], str]
 
 
 class Family(Settings):
@@ -26,15 +35,38 @@ class Family(Settings):
 class DataArgs(Family):
     """Prompts."""
 
-    prompt_data: str | None = Field(None, description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice.")
+    prompt_data: list[str] = Field(
+        [], description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice; several make one data set."
+    )
     input_key: str = Field("input", description="Column of the prompt: a string or a list of chat messages.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     metadata_key: str = Field("metadata", description="Column of a mapping kept with the sample; may be absent.")
     tool_key: str = Field("tools", description="Column of tool definitions for the chat template; may be absent.")
+    multimodal_keys: MediaKeys = Field(
+        {}, description='Column of each kind of media, {"image": "images"}; prompts say <image> (JSON).'
+    )
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
     rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
     rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
+    bad_rows: Literal["raise", "skip"] = Field(
+        "raise", description="Whether a row that cannot be used ends the run, or is left out and counted."
+    )
+    max_bad_row_rate: float = Field(
+        0.05, ge=0.0, le=1.0, description="With bad_rows = skip: share of bad rows that ends the run all the same."
+    )
+    accept_changed_data: bool = Field(
+        False, exclude=True, description="Continue although prompt files changed since the checkpoint; not kept."
+    )
+
+    @field_validator("prompt_data", mode="before")
+    @classmethod
+    def _one_file(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_serializer("prompt_data")
+    def _as_given(self, value: list[str]) -> str | list[str]:
+        return value[0] if len(value) == 1 else value
 
 
 class RolloutArgs(Family):
@@ -76,6 +108,11 @@ class EvalSetArgs(Family):
     max_response_len: Positive | None = Field(None, description="Token budget of a response.")
     input_key: str | None = Field(None, description="Column of the prompt.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
+    metadata_key: str | None = Field(None, description="Column of a mapping kept with the sample.")
+    tool_key: str | None = Field(None, description="Column of tool definitions for the chat template.")
+    multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
+    apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
+    apply_chat_template_kwargs: dict[str, JsonValue] | None = Field(None, description="Extra template arguments.")
 
     @model_validator(mode="before")
     @classmethod

@@ -48,6 +48,7 @@ def refuse_inert(config: "RunConfig") -> None:
         data.apply_chat_template,
         "set apply_chat_template = true, or leave it out",
     )
+    needs("max_bad_row_rate", data.bad_rows == "skip", 'set bad_rows = "skip", or leave it out')
     filtering = bool(config.roles["group_filter"].use)
     needs("over_sampling_batch_size", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')

@@ -167,9 +167,9 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
     _check_columns(roles["batch_transform"])
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
-        if config.data.prompt_data is None:
+        if not config.data.prompt_data:
             raise ConfigError("prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE")
-    elif config.data.prompt_data is not None:
+    elif config.data.prompt_data:
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
     buffer = roles["buffer"][0]
     own_filter = roles["buffer_filter"][0]

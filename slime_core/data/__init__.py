@@ -1,18 +1,44 @@
-"""Data: the tokenizer, the readers of prompt files, and the default data source with exact state."""
+"""Data: the tokenizer, the readers of prompt files, and the data sources of the core, with exact state."""
 
-from slime_core.data.chat_template import ChatTemplate
-from slime_core.data.prompt_file import Prompt, PromptSet, read_prompts
-from slime_core.data.prompts import PromptSource
-from slime_core.data.rows import Row, read_rows
-from slime_core.data.tokenizer import HfTokenizer
+from typing import TYPE_CHECKING
+
+from slime_core._lazy import exports
+
+if TYPE_CHECKING:
+    from slime_core.data.chat_template import ChatTemplate
+    from slime_core.data.generated import RowMaker, generated_source, generated_source_of
+    from slime_core.data.prompts import PromptSource
+    from slime_core.data.reasoning_gym import ReasoningGymReward, reasoning_gym_source
+    from slime_core.data.row_reader import Prompt
+    from slime_core.data.rows import Row, read_rows
+    from slime_core.data.sources import (
+        EveryPrompt,
+        every_prompt,
+        mixture_source,
+        name_files,
+        prompt_source,
+        row_source,
+    )
+    from slime_core.data.tokenizer import HfTokenizer
+
+__getattr__ = exports(__name__, __file__)
 
 __all__ = [
     "ChatTemplate",
+    "EveryPrompt",
     "HfTokenizer",
     "Prompt",
-    "PromptSet",
     "PromptSource",
+    "ReasoningGymReward",
     "Row",
-    "read_prompts",
+    "RowMaker",
+    "every_prompt",
+    "generated_source",
+    "generated_source_of",
+    "mixture_source",
+    "name_files",
+    "prompt_source",
     "read_rows",
+    "reasoning_gym_source",
+    "row_source",
 ]

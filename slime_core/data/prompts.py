@@ -1,75 +1,92 @@
-"""PromptSource: the default data source: the rows of a prompt file, epoch after epoch, from exact state.
+"""PromptSource: the data source of the core: prompts of one stream or of several with weights, from exact state.
 
-Everything it draws is a function of (seed, file, number of the draw), so its state is four numbers and the groups
+Everything it draws is a function of (seed, data, number of the draw), so its state is a few numbers and the groups
 that came back.
 
 Example:
 
-    source = PromptSource(setup)
+    source = PromptSource(setup, [FileStream("train.jsonl", table, setup.seed, shuffle=True)])
     groups = await source.draw(64)
 """
 
-import random
-from collections.abc import Mapping, Sequence
-from typing import cast
+import gc
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import repeat
+from typing import TypeVar, cast
 
-from slime_core.data.prompt_file import Prompt, read_prompts
-from slime_core.errors import CheckpointError, ConfigError
+from slime_core.data.interleave import Interleaving
+from slime_core.data.row_reader import Prompt
+from slime_core.data.streams import Stream, Taken
+from slime_core.errors import CheckpointError
 from slime_core.roles import DataSourceSetup
 from slime_core.sample import Group, GroupId, Json, Sample
-from slime_core.seeds import derive_seed
+
+T = TypeVar("T")
 
 
 class PromptSource:
-    """Implements `slime_core.roles.DataSource`."""
+    """Implements `slime_core.roles.DataSource`, `NamesChoices` and `DescribesData`."""
 
-    def __init__(self, setup: DataSourceSetup) -> None:
-        """Read the file.
+    def __init__(self, setup: DataSourceSetup, streams: Sequence[Stream], weights: Sequence[float] = (1.0,)) -> None:
+        """At the first draw.
 
-        Raises:
-            ConfigError: no prompt file was given.
-            DataError: it cannot be read, or no prompt is short enough.
+        Args:
+            setup: the run's.
+            streams: at least one, their names all different.
+            weights: how often each is drawn from.
         """
-        if setup.prompts is None:
-            raise ConfigError("the data source 'prompts' reads a file: give --prompt-data FILE (.jsonl or .parquet)")
         self._setup = setup
-        self._file = setup.prompts
-        self._set = read_prompts(setup.prompts, setup.tokenizer)
-        self._epoch, self._offset, self._draws = 0, 0, 0
-        self._requeued: list[Group] = []
-        self._order = self._order_of(0)
-
-    @property
-    def left_out(self) -> int:
-        """Rows left out because their prompt is longer than `max_prompt_len`."""
-        return self._set.left_out
+        self._streams = streams
+        self._weights = weights
+        self._turns = Interleaving(weights, setup.seed) if len(streams) > 1 else None
+        self._template_kwargs = dict(setup.row_format.apply_chat_template_kwargs or {})
+        self._draws = 0
+        self._requeued: deque[Group] = deque()
 
     async def draw(self, count: int) -> list[Group]:
-        """Exactly `count` groups: those that came back first, oldest first, then new ones."""
-        groups, self._requeued = self._requeued[:count], self._requeued[count:]
-        while len(groups) < count:
-            groups.append(self._next())
+        """Exactly `count` groups: those that came back first, oldest first, then new ones.
+
+        Raises:
+            DataError: a generated row cannot be used.
+        """
+        groups = [self._requeued.popleft() for _ in range(min(count, len(self._requeued)))]
+        with _collecting_no_garbage():
+            while len(groups) < count:
+                groups.append(self._next())
         return groups
 
     def add(self, groups: Sequence[Group]) -> None:
         """Take back groups that were drawn and not finished."""
         self._requeued.extend(groups)
 
-    def every_prompt(self) -> list[Group]:
-        """Each prompt once, in file order, numbered as its row: for evaluation. The source's own state stays."""
-        return [self._group(prompt, epoch=0, draw=prompt.row) for prompt in self._set.prompts]
-
     def named_choices(self) -> Mapping[tuple[str, str], str]:
         """Rewards and generators that rows choose in their metadata, and the first row of each."""
-        return self._set.named
+        named: dict[tuple[str, str], str] = {}
+        for stream in self._streams:
+            named = {**stream.named_choices(), **named}
+        return named
+
+    def data_metrics(self) -> Mapping[str, float]:
+        """Of each stream: `data/prompts`, `data/filtered`, `data/bad_rows`, `data/epoch`; with its name if several."""
+        several = len(self._streams) > 1
+        return {
+            f"data/{name}/{stream.name}" if several else f"data/{name}": value
+            for stream in self._streams
+            for name, value in stream.data_metrics().items()
+        }
+
+    def data_notes(self) -> Sequence[str]:
+        """A sentence for everything that was left out."""
+        return [note for stream in self._streams for note in stream.data_notes()]
 
     def state_dict(self) -> dict[str, Json]:
-        """Position, requeued groups, and what they are a position in."""
+        """Places, requeued groups, and what they are places in."""
         return {
-            "of": self._identity(),
-            "epoch": self._epoch,
-            "offset": self._offset,
+            "of": {"run": self._run(), "data": {stream.name: stream.identity() for stream in self._streams}},
             "draws": self._draws,
+            "streams": {stream.name: stream.state_dict() for stream in self._streams},
             "requeued": [group.to_dict() for group in self._requeued],
         }
 
@@ -77,68 +94,129 @@ class PromptSource:
         """Continue from a saved state.
 
         Raises:
-            CheckpointError: the state is of other prompts, another seed or another group size.
+            CheckpointError: the state is of other settings; or of other data, which the setup does not accept.
         """
-        saved, mine = cast(Mapping[str, Json], state.get("of", {})), self._identity()
-        changed = [f"{key}: {saved.get(key)} -> {value}" for key, value in mine.items() if saved.get(key) != value]
-        if changed:
+        saved = _table(state.get("of"))
+        if changed := _changes(_table(saved.get("run")), self._run()):
             raise CheckpointError(
-                f"the saved position is not one in {self._file.path}: {'; '.join(changed)}. Continue with the same "
-                "prompts and settings, or start a new run with another --save"
+                f"the saved position is one of other settings: {'; '.join(changed)}. Continue with the same settings, "
+                "or start a new run with another --save"
             )
-        self._epoch, self._offset = cast(int, state["epoch"]), cast(int, state["offset"])
+        if not self._setup.accept_changed_data and (changed := self._changed_data(_table(saved.get("data")))):
+            raise CheckpointError(
+                f"the data has changed since the checkpoint was written: {'; '.join(changed)}. Put the old data back, "
+                "pass --accept-changed-data to go on with the new from the same place, or start a new run with "
+                "another --save"
+            )
         self._draws = cast(int, state["draws"])
-        self._requeued = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["requeued"])]
-        self._order = self._order_of(self._epoch)
+        self._requeued = deque(Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["requeued"]))
+        places = _table(state["streams"])
+        for stream in self._streams:
+            if stream.name in places:
+                stream.load_state_dict(_table(places[stream.name]))
 
     def __len__(self) -> int:
-        """Prompts in one epoch, without those left out."""
-        return len(self._set.prompts)
+        """Prompts in one epoch of every stream, without those left out."""
+        return sum(len(stream) for stream in self._streams)
 
-    def _identity(self) -> dict[str, Json]:
+    def _run(self) -> dict[str, Json]:
+        """The settings that a position depends on."""
+        weights = {stream.name: weight for stream, weight in zip(self._streams, self._weights, strict=True)}
         return {
-            "name": self._file.name,
-            "prompts": len(self),
-            "digest": self._set.digest,
+            "streams": [*weights] if len(weights) == 1 else cast(Json, weights),
             "seed": self._setup.seed,
             "shuffle": self._setup.shuffle,
             "n_samples_per_prompt": self._setup.n_samples_per_prompt,
         }
 
+    def _changed_data(self, saved: Mapping[str, Json]) -> list[str]:
+        """Each file that is not what it was, in words."""
+        changed = []
+        for stream in self._streams:
+            before, now = _table(saved.get(stream.name)), stream.identity()
+            changed += [
+                f"{name}: {_difference(_table(before.get(name)), _table(now.get(name)))}"
+                for name in {**before, **now}
+                if before.get(name) != now.get(name)
+            ]
+        return changed
+
     def _next(self) -> Group:
-        if self._offset == len(self):
-            self._epoch, self._offset = self._epoch + 1, 0
-            self._order = self._order_of(self._epoch)
-        prompt = self._set.prompts[self._order[self._offset]]
-        group = self._group(prompt, self._epoch, self._draws)
-        self._offset += 1
+        stream = self._streams[self._turns.member(self._draws) if self._turns else 0]
+        group = group_of(stream.next(), self._draws, self._setup.n_samples_per_prompt, self._template_kwargs)
         self._draws += 1
         return group
 
-    def _order_of(self, epoch: int) -> Sequence[int]:
-        """The epoch's order of prompts: sorted by random keys, which every Python version draws alike."""
-        positions = range(len(self))
-        if not self._setup.shuffle:
-            return positions
-        generator = random.Random(derive_seed(self._setup.seed, self._file.name, "shuffle", epoch))
-        keys = [generator.random() for _ in positions]
-        return sorted(positions, key=keys.__getitem__)
 
-    def _group(self, prompt: Prompt, epoch: int, draw: int) -> Group:
-        size = self._setup.n_samples_per_prompt
-        samples = [
-            Sample(
-                group_index=draw,
-                index=index,
-                rollout_id=draw * size + index,
-                prompt=prompt.prompt,
-                label=prompt.label,
-                metadata=dict(prompt.metadata),
-                custom_rm_path=prompt.named("custom_rm_path"),
-                generate_function_path=prompt.named("generate_function_path"),
-                apply_chat_template_kwargs=dict(self._file.apply_chat_template_kwargs or {}),
-                source=self._file.name,
-            )
-            for index in range(size)
-        ]
-        return Group(GroupId(self._file.name, epoch, prompt.row, draw), samples)
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Put Python's collector off while objects are made that all stay: looking through them cost as much as making."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def group_of(taken: Taken, draw: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
+    """A group of pending samples, none of which shares anything that can be changed with another."""
+    source, epoch, row, prompt = taken
+    reward = cast("str | None", prompt.metadata.get("custom_rm_path"))
+    generator = cast("str | None", prompt.metadata.get("generate_function_path"))
+    first = draw * size
+    samples = [
+        Sample(
+            draw,
+            index,
+            first + index,
+            text,
+            [],
+            media,
+            label=label,
+            metadata={**metadata},
+            apply_chat_template_kwargs={**template_kwargs},
+            generate_function_path=generator,
+            custom_rm_path=reward,
+            source=source,
+        )
+        for index, (text, label, metadata, media) in enumerate(_copies(prompt, size))
+    ]
+    return Group(GroupId(source, epoch, row, draw), samples)
+
+
+def _copies(prompt: Prompt, count: int) -> Iterable[Prompt]:
+    """Prompts that share nothing that can be changed, but for the outermost of their metadata.
+
+    Copying them all whole would double the time of a draw, and most rows have nothing in them that can be changed.
+    """
+    values = (prompt.prompt, prompt.label, prompt.media, *prompt.metadata.values())
+    if any(isinstance(value, dict | list) for value in values):
+        return [Prompt._make(_copied([*prompt])) for _ in range(count)]
+    return repeat(prompt, count)
+
+
+def _copied(value: T) -> T:
+    """A JSON value of which nothing is shared."""
+    if isinstance(value, dict):
+        return cast(T, {key: _copied(each) for key, each in value.items()})
+    if isinstance(value, list):
+        return cast(T, [_copied(each) for each in value])
+    return value
+
+
+def _table(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _changes(saved: Mapping[str, Json], mine: Mapping[str, Json]) -> list[str]:
+    return [f"{key}: {saved.get(key)} -> {value}" for key, value in mine.items() if saved.get(key) != value]
+
+
+def _difference(before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
+    if not before or not now:
+        return "is new" if now else "is gone"
+    if before.get("prompts") != now.get("prompts"):
+        return f"{before.get('prompts')} -> {now.get('prompts')} prompts"
+    return "as many prompts, but not the same (a changed chat template or key counts too)"

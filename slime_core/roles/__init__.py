@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
     from slime_core.roles.check import Check, CheckSpec, Finding, Health
     from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
-    from slime_core.roles.data_source import DataSource, DataSourceSetup, DataSourceSpec, NamesChoices, PromptFile
+    from slime_core.roles.data_source import (
+        DataSource,
+        DataSourceSetup,
+        DataSourceSpec,
+        DescribesData,
+        MediaKeys,
+        NamesChoices,
+        PromptFile,
+        RowFormat,
+    )
     from slime_core.roles.engine import (
         Engine,
         EngineSetup,
@@ -97,6 +106,7 @@ __all__ = [
     "DataSourceSetup",
     "DataSourceSpec",
     "Decision",
+    "DescribesData",
     "Draw",
     "Drop",
     "Engine",
@@ -127,6 +137,7 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Make",
+    "MediaKeys",
     "NamesChoices",
     "Optim",
     "PluginSet",
@@ -139,6 +150,7 @@ __all__ = [
     "RewardShaper",
     "RewardShaperSpec",
     "RewardSpec",
+    "RowFormat",
     "SampleFilter",
     "SampleFilterSpec",
     "SamplingParams",

@@ -6,51 +6,75 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles._spec import Setup, Spec
 from slime_core.roles.tokenizer import Tokenizer
 from slime_core.sample import Group, Json
 
+MediaKeys: TypeAlias = Mapping[Literal["image", "video", "audio"], str]
+"""Column of each kind of media."""
 
-@dataclass(frozen=True, slots=True)
-class PromptFile:
-    """One prompt file and how to read its rows; slime's flags of the same names."""
 
-    path: Path
-    """A .jsonl or .parquet file; `file@[a:b]` takes a slice of its rows."""
-    name: str
-    """Name of the data set: the first part of every group's identity."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFormat:
+    """How rows become prompts; slime's flags of the same names."""
+
     input_key: str = "input"
     """Column of the prompt: a string, or a list of chat messages."""
     label_key: str | None = None
-    """Column of the gold answer."""
+    """Column of the gold answer; a row without one, or with null there, is a bad row."""
     metadata_key: str = "metadata"
     """Column of a mapping kept as `sample.metadata`; may be absent."""
     tool_key: str = "tools"
     """Column of tool definitions for the chat template; may be absent."""
+    multimodal_keys: MediaKeys | None = None
+    """Column of each kind of media, `{"image": "images"}`; the text says `<image>` where each belongs."""
     apply_chat_template: bool = False
     """Whether to render the prompt through the model's chat template."""
     apply_chat_template_kwargs: Mapping[str, Json] | None = None
     """Extra arguments of the chat template."""
     max_prompt_len: int | None = None
     """Prompts of more tokens are left out, and counted; None keeps all."""
+    bad_rows: Literal["raise", "skip"] = "raise"
+    """Whether a row that cannot be used is an error, or is left out and counted."""
+    max_bad_row_rate: float = 0.05
+    """With "skip": the share of bad rows above which they are an error all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile(RowFormat):
+    """One prompt file and how to read its rows."""
+
+    path: Path
+    """A .jsonl or .parquet file, or a directory saved by HF `datasets`; `file@[a:b]` takes a slice of its rows."""
+    name: str
+    """Name of the data set: the first part of every group's identity."""
+
+    @classmethod
+    def of(cls, path: Path, name: str, row_format: RowFormat) -> "PromptFile":
+        """A file whose rows are of a format."""
+        return cls(path, name, **{each.name: getattr(row_format, each.name) for each in fields(RowFormat)})
 
 
 @dataclass(frozen=True, slots=True)
 class DataSourceSetup(Setup):
     """What a data source's factory is given."""
 
-    prompts: PromptFile | None
-    """The run's `prompt_data`; None when a source makes its own prompts."""
+    prompts: Sequence[PromptFile]
+    """The files of the run's `prompt_data`, their names all different; empty when a source makes its own prompts."""
     tokenizer: Tokenizer
     """The policy's tokenizer."""
     n_samples_per_prompt: int
     """Samples in each drawn group."""
     shuffle: bool
     """Whether each epoch has its own order, derived from the seed."""
+    row_format: RowFormat = field(default_factory=RowFormat)
+    """How the run reads rows, for sources that find or make their own."""
+    accept_changed_data: bool = False
+    """Whether `load_state_dict` takes a position in data that has changed since."""
 
 
 @runtime_checkable
@@ -87,6 +111,19 @@ class NamesChoices(Protocol):
 
     def named_choices(self) -> Mapping[tuple[str, str], str]:
         """By role ("reward" or "generator") and name: where it is named first, such as `train.jsonl:3`."""
+        ...
+
+
+@runtime_checkable
+class DescribesData(Protocol):
+    """A data source that tells what it read and what it left out; optional."""
+
+    def data_metrics(self) -> Mapping[str, float]:
+        """Counts for the metrics, by names that begin with `data/`."""
+        ...
+
+    def data_notes(self) -> Sequence[str]:
+        """A sentence for everything that was left out, for `slime plan` and the display."""
         ...
 
 

@@ -5,12 +5,13 @@ Example:
     sets = read_eval_sets(builder, tokenizer, RowChoices(builder))
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from slime_core.config import EvalSetArgs, RunConfig
-from slime_core.data import PromptSource
-from slime_core.roles import DataSourceSetup, PromptFile, SamplingParams, Tokenizer
+from slime_core.data import every_prompt
+from slime_core.roles import PromptFile, RowFormat, SamplingParams, Tokenizer
 from slime_core.rollout import EvalSet, Scoring
 from slime_core.run.row_choices import RowChoices
 
@@ -32,37 +33,33 @@ def read_eval_sets(builder: "Builder", tokenizer: Tokenizer, choices: RowChoices
 
 def _eval_set(name: str, own: EvalSetArgs, builder: "Builder", tokenizer: Tokenizer, choices: RowChoices) -> EvalSet:
     config = builder.plan.config
-    setup = DataSourceSetup(
-        builder.make,
-        config.run.seed,
-        prompts=_prompts(name, own, config),
-        tokenizer=tokenizer,
-        n_samples_per_prompt=_first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt),
-        shuffle=False,
-    )
-    source = PromptSource(setup)
-    choices.check_rows(source.named_choices())
+    size = _first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt)
+    read = every_prompt(_prompts(name, own, config, builder.row_format()), tokenizer, size)
+    choices.check_rows(read.named)
     return EvalSet(
         name,
-        source.every_prompt(),
+        read.groups,
         _sampling(own, config, builder.sampling()),
         choices.generator(own.generator) if own.generator else None,
         Scoring([choices.reward(own.reward)]) if own.reward else None,
     )
 
 
-def _prompts(name: str, own: EvalSetArgs, config: RunConfig) -> PromptFile:
-    data, every = config.data, config.evaluation
-    return PromptFile(
-        path=Path(own.path),
-        name=f"eval:{name}",
-        input_key=own.input_key or every.eval_input_key or data.input_key,
-        label_key=own.label_key or every.eval_label_key or data.label_key,
-        metadata_key=data.metadata_key,
-        tool_key=data.tool_key,
-        apply_chat_template=data.apply_chat_template,
-        apply_chat_template_kwargs=data.apply_chat_template_kwargs,
+def _prompts(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
+    """The set's own keys, else those of all sets, else as in training; no prompt is too long to be evaluated."""
+    every = config.evaluation
+    row_format = replace(
+        training,
+        input_key=_first(own.input_key, every.eval_input_key, training.input_key),
+        label_key=own.label_key or every.eval_label_key or training.label_key,
+        metadata_key=_first(own.metadata_key, training.metadata_key),
+        tool_key=_first(own.tool_key, training.tool_key),
+        multimodal_keys=training.multimodal_keys if own.multimodal_keys is None else own.multimodal_keys,
+        apply_chat_template=_first(own.apply_chat_template, training.apply_chat_template),
+        apply_chat_template_kwargs=_first(own.apply_chat_template_kwargs, training.apply_chat_template_kwargs, {}),
+        max_prompt_len=None,
     )
+    return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
 def _sampling(own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from slime_core.catalog.checks import blaming, check_drawn
 from slime_core.catalog.used import Used
-from slime_core.roles import DataSource
+from slime_core.roles import DataSource, DescribesData
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.sample import Group, Json
 
@@ -48,6 +48,16 @@ class LedgeredSource:
         """The source's."""
         with self._blaming("load_state_dict"):
             self._source.load_state_dict(state)
+
+    def data_metrics(self) -> Mapping[str, float]:
+        """The source's, if it has any."""
+        with self._blaming("data_metrics"):
+            return self._source.data_metrics() if isinstance(self._source, DescribesData) else {}
+
+    def data_notes(self) -> Sequence[str]:
+        """The source's, if it has any."""
+        with self._blaming("data_notes"):
+            return self._source.data_notes() if isinstance(self._source, DescribesData) else ()
 
     def __len__(self) -> int:
         """Prompts in one epoch."""

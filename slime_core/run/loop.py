@@ -159,7 +159,8 @@ class Loop:
         timing: Mapping[str, float],
     ) -> None:
         self._samples.write(self.rollout_id, result.kept)
-        metrics = {**result.metrics, **shaped, **_mean(steps), **timing, "rollout/step": float(self.rollout_id)}
+        data = self._session.source.data_metrics()
+        metrics = {**data, **result.metrics, **shaped, **_mean(steps), **timing, "rollout/step": float(self.rollout_id)}
         await self._log(self.rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:

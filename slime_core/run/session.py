@@ -70,6 +70,8 @@ class Session:
         self._watching = ExitStack()
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
+        for note in self.source.data_notes():
+            self._message(note)
 
     async def __aenter__(self) -> "Session":
         """Start trainer and engine; the engine serves nothing before the first `publish`.

@@ -1,15 +1,14 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
 from slime_core.config import Chosen, Plan
-from slime_core.data import HfTokenizer
+from slime_core.data import HfTokenizer, name_files
 from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
     BatchTransform,
@@ -20,6 +19,7 @@ from slime_core.roles import (
     BufferSpec,
     DataSource,
     DataSourceSetup,
+    DescribesData,
     Engine,
     EngineSetup,
     Generator,
@@ -32,6 +32,7 @@ from slime_core.roles import (
     Replay,
     Reward,
     RewardShaper,
+    RowFormat,
     SampleFilter,
     SamplingParams,
     Setup,
@@ -92,32 +93,33 @@ class Builder:
 
     def data_source(self, tokenizer: Tokenizer) -> DataSource:
         """The run's data source; reads the prompts, so bad rows are found here."""
-        config = self.plan.config
+        config, row_format = self.plan.config, self.row_format()
         setup = DataSourceSetup(
             self.make,
             config.run.seed,
-            prompts=self._prompts(),
+            prompts=[PromptFile.of(*each, row_format) for each in name_files(config.data.prompt_data)],
             tokenizer=tokenizer,
             n_samples_per_prompt=config.rollout.n_samples_per_prompt,
             shuffle=config.data.rollout_shuffle,
+            row_format=row_format,
+            accept_changed_data=config.data.accept_changed_data,
         )
         return cast(DataSource, build(self.plan.one("data_source"), setup))
 
-    def _prompts(self) -> PromptFile | None:
+    def row_format(self) -> RowFormat:
+        """How the run reads rows."""
         data = self.plan.config.data
-        if data.prompt_data is None:
-            return None
-        path = Path(data.prompt_data)
-        return PromptFile(
-            path=path,
-            name=path.name,
+        return RowFormat(
             input_key=data.input_key,
             label_key=data.label_key,
             metadata_key=data.metadata_key,
             tool_key=data.tool_key,
+            multimodal_keys=data.multimodal_keys,
             apply_chat_template=data.apply_chat_template,
             apply_chat_template_kwargs=data.apply_chat_template_kwargs,
             max_prompt_len=data.rollout_max_prompt_len,
+            bad_rows=data.bad_rows,
+            max_bad_row_rate=data.max_bad_row_rate,
         )
 
     def generator(self, chosen: Chosen) -> GeneratorUse:
@@ -216,8 +218,11 @@ class Builder:
         )
 
 
-def read_all_prompts(plan: Plan) -> None:
+def read_all_prompts(plan: Plan) -> Sequence[str]:
     """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
+
+    Returns:
+        A sentence for everything in the prompts that was left out.
 
     Raises:
         DataError: a prompt file cannot be read, or a row names a choice that does not exist.
@@ -225,5 +230,6 @@ def read_all_prompts(plan: Plan) -> None:
     """
     builder = Builder.of(plan)
     tokenizer, choices = builder.tokenizer(), RowChoices(builder)
-    choices.check(builder.data_source(tokenizer))
+    choices.check(source := builder.data_source(tokenizer))
     read_eval_sets(builder, tokenizer, choices)
+    return source.data_notes() if isinstance(source, DescribesData) else ()

@@ -1,7 +1,7 @@
 """Names of the metrics that the display and the report read; slime's own where slime has one.
 
-`rollout/` and `train/` and `eval/` are a function of the run's seed; `perf/` is time, speed and memory and `plugin/`
-how long plugins took, and both differ from run to run.
+`data/`, `rollout/`, `train/` and `eval/` are a function of the run's seed; `perf/` is time, speed and memory, and
+`plugin/` how long plugins took: both differ from run to run.
 
     metrics = {names.REWARD: 0.61, names.RESPONSE_LENGTH: 41.2, names.eval_reward("chain"): 0.82}
 """

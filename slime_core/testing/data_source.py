@@ -124,7 +124,7 @@ class DataSourceContract(RoleContract[DataSourceSpec]):
         setup = DataSourceSetup(
             self.make,
             SEED,
-            prompts=self._prompts() if self.spec.reads_prompt_data else None,
+            prompts=[self._prompts()] if self.spec.reads_prompt_data else (),
             tokenizer=CharTokenizer(),
             n_samples_per_prompt=SAMPLES,
             shuffle=True,

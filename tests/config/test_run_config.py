@@ -63,7 +63,7 @@ def test_what_is_missing_is_asked_for(missing: str, said: str) -> None:
         ("rollout_top_p", 1.5, "rollout_top_p = 1.5: input should be less than or equal to 1"),
         ("lr", float("nan"), "lr = nan: input should be a finite number"),
         ("lr", float("inf"), "lr = inf: input should be a finite number"),
-        ("prompt_data", 5, "prompt_data = 5: input should be a valid string"),
+        ("prompt_data", 5, "prompt_data = 5: input should be a valid list"),
         ("rollout_shuffle", "perhaps", "rollout_shuffle = 'perhaps': input should be a valid boolean"),
         ("lr_decay_style", "sharp", "lr_decay_style = 'sharp': input should be 'constant', 'linear' or 'cosine'"),
         ("rollout_stop_token_ids", "five", "rollout_stop_token_ids = 'five': input should be a valid list"),

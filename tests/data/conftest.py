@@ -1,5 +1,7 @@
 """A small real tokenizer directory, and a setup for data sources over files written by the test."""
 
+import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +9,8 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data import HfTokenizer, PromptSource
-from slime_core.roles import DataSourceSetup, PromptFile
+from slime_core.data import HfTokenizer, PromptSource, prompt_source
+from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -51,18 +53,42 @@ def make_source(tmp_path: Path, tokenizer: HfTokenizer) -> MakeSource:
     """`make_source(rows, shuffle=True, n=2, seed=0, **prompt_file_fields)`: rows become a fresh .jsonl file."""
 
     def build(
-        rows: list[dict[str, object]], *, shuffle: bool = False, n: int = 2, seed: int = 0, **fields: object
+        rows: list[dict[str, object]],
+        *,
+        shuffle: bool = False,
+        n: int = 2,
+        seed: int = 0,
+        accept: bool = False,
+        **fields: object,
     ) -> PromptSource:
         path = tmp_path / f"rows-{len(list(tmp_path.iterdir()))}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         file = PromptFile(**{"path": path, "name": "rows", **fields})  # type: ignore[arg-type]
-        return PromptSource(
-            DataSourceSetup(
-                make=_make, seed=seed, prompts=file, tokenizer=tokenizer, n_samples_per_prompt=n, shuffle=shuffle
+        return prompt_source(
+            make_setup(
+                tokenizer,
+                prompts=[file],
+                row_format=RowFormat(**{each.name: getattr(file, each.name) for each in dataclasses.fields(RowFormat)}),
+                shuffle=shuffle,
+                n_samples_per_prompt=n,
+                seed=seed,
+                accept_changed_data=accept,
             )
         )
 
     return build
+
+
+def make_setup(tokenizer: HfTokenizer, **fields: object) -> DataSourceSetup:
+    """A setup of two samples a prompt, seed 0 and no file, unless it says otherwise."""
+    given = {"seed": 0, "prompts": (), "n_samples_per_prompt": 2, "shuffle": False, **fields}
+    return DataSourceSetup(make=_make, tokenizer=tokenizer, **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def setup_of(tokenizer: HfTokenizer) -> Callable[..., DataSourceSetup]:
+    """`setup_of(**fields)`: see `make_setup`."""
+    return functools.partial(make_setup, tokenizer)
 
 
 def _make(role: str, name: str, **settings: object) -> object:

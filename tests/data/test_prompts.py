@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slime_core.data import HfTokenizer, PromptSource
+from slime_core.data import HfTokenizer, PromptSource, prompt_source
 from slime_core.errors import CheckpointError, ConfigError, DataError
-from slime_core.roles import DataSource, DataSourceSetup, NamesChoices
+from slime_core.roles import DataSource, DataSourceSetup, DescribesData, NamesChoices
 from slime_core.sample import Group, Json, Status
 
 MakeSource = Callable[..., PromptSource]
@@ -140,7 +140,9 @@ def test_long_prompts_are_left_out_and_counted(make_source: MakeSource, tokenize
     rows = [{"input": "x" * length} for length in (3, 40, 5, 41)]
     limit = len(tokenizer.encode("x" * 5))
     source = make_source(rows, max_prompt_len=limit)
-    assert (len(source), source.left_out) == (2, 2)
+    assert len(source) == 2
+    assert source.data_metrics() == {"data/prompts": 2.0, "data/filtered": 2.0, "data/bad_rows": 0.0, "data/epoch": 0.0}
+    assert source.data_notes() == [f"rows: left out 2 prompts longer than {limit} tokens"]
     assert [group.id.row for group in asyncio.run(source.draw(3))] == [0, 2, 0]
 
 
@@ -164,13 +166,6 @@ def test_messages_stay_messages_without_the_template(make_source: MakeSource) ->
     sample = asyncio.run(source.draw(1))[0].samples[0]
     assert (sample.prompt, sample.metadata["tools"]) == (messages, tools)
     assert sample.apply_chat_template_kwargs == {"think": False}
-
-
-def test_every_prompt_is_in_file_order_and_moves_nothing(make_source: MakeSource) -> None:
-    source = make_source(ROWS, shuffle=True)
-    before = source.state_dict()
-    assert [group.id.row for group in source.every_prompt()] == list(range(7))
-    assert source.state_dict() == before
 
 
 @pytest.mark.parametrize(
@@ -210,28 +205,20 @@ def test_an_empty_file_is_refused(make_source: MakeSource) -> None:
         make_source([])
 
 
-def test_no_file_at_all_says_which_flag(tokenizer: HfTokenizer) -> None:
-    setup = DataSourceSetup(
-        make=lambda role, name, **settings: None,
-        seed=0,
-        prompts=None,
-        tokenizer=tokenizer,
-        n_samples_per_prompt=1,
-        shuffle=False,
-    )
+def test_no_file_at_all_says_which_flag(setup_of: Callable[..., DataSourceSetup]) -> None:
     with pytest.raises(ConfigError, match="--prompt-data"):
-        PromptSource(setup)
+        prompt_source(setup_of())
 
 
 @pytest.mark.parametrize(
     ("rows", "fields", "says"),
     [
-        (ROWS[:-1], {}, "prompts: 7 -> 6"),
-        ([*ROWS[:-1], {"input": "another"}], {}, "digest"),
+        (ROWS[:-1], {}, "the data has changed .*: rows: 7 -> 6 prompts.*--accept-changed-data"),
+        ([*ROWS[:-1], {"input": "another"}], {}, "rows: as many prompts, but not the same"),
         (ROWS, {"seed": 1}, "seed: 0 -> 1"),
         (ROWS, {"shuffle": True}, "shuffle: False -> True"),
         (ROWS, {"n": 4}, "n_samples_per_prompt: 2 -> 4"),
-        (ROWS, {"name": "other"}, "name: rows -> other"),
+        (ROWS, {"name": "other"}, r"streams: \['rows'\] -> \['other'\]"),
     ],
 )
 def test_a_position_in_other_data_is_refused(
@@ -250,9 +237,11 @@ def test_a_file_that_moved_is_the_same_data(make_source: MakeSource) -> None:
 
 
 def test_the_state_of_another_source_is_refused(make_source: MakeSource) -> None:
-    with pytest.raises(CheckpointError, match="name: None -> rows"):
+    with pytest.raises(CheckpointError, match=r"streams: None -> \['rows'\]"):
         make_source(ROWS).load_state_dict({"position": 3})
 
 
 def test_it_is_a_data_source(make_source: MakeSource) -> None:
-    assert isinstance(make_source(ROWS), DataSource)
+    source = make_source(ROWS)
+    assert isinstance(source, DataSource)
+    assert isinstance(source, DescribesData)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import read_rows
+from slime_core.data.rows import scan_rows
 from slime_core.errors import DataError
 
 JSON = st.recursive(
@@ -120,3 +122,98 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match="needs pyarrow: pip install pyarrow"):
         values(tmp_path / "rows.parquet")
+
+
+@pytest.fixture(scope="module", params=["parquet", "saved", "saved in batches"])
+def columns(folder: Path, request: pytest.FixtureRequest) -> Path:
+    """Thirty rows in a columnar form: row groups of seven, one batch, batches of seven in two files."""
+    path = folder / request.param
+    if request.param == "parquet":
+        pq.write_table(thirty(), path.with_suffix(".parquet"), row_group_size=7)
+        return path.with_suffix(".parquet")
+    path.mkdir()
+    rows = 30 if request.param == "saved" else 7
+    save(thirty().slice(0, 16), path / "one.arrow", rows)
+    save(thirty().slice(16), path / "two.arrow", rows)
+    (path / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": "one.arrow"}, {"filename": "two.arrow"}]})
+    )
+    (path / "dataset_info.json").write_text("{}")
+    return path
+
+
+def thirty() -> pa.Table:
+    return pa.table({"n": list(range(30)), "text": [str(n) for n in range(30)], "meta": [{"a": n} for n in range(30)]})
+
+
+def save(table: pa.Table, path: Path, rows: int) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table, max_chunksize=rows)
+
+
+@given(start=st.none() | st.integers(-35, 35), stop=st.none() | st.integers(-35, 35))
+def test_a_slice_of_columns_is_pythons_slice(columns: Path, start: int | None, stop: int | None) -> None:
+    bounds = f"{'' if start is None else start}:{'' if stop is None else stop}"
+    rows = list(read_rows(Path(f"{columns}@[{bounds}]")))
+    assert [row.values["n"] for row in rows] == list(range(30)[start:stop])
+    assert [row.where for row in rows] == [f"{columns}, row {n}" for n in range(30)[start:stop]]
+
+
+def test_only_wanted_columns_are_read(columns: Path) -> None:
+    assert next(scan_rows(columns, ["n"], ["meta", "absent"]))[1] == {"n": 0, "meta": {"a": 0}}
+    assert next(scan_rows(columns, ["n", "absent"]))[1] == {"n": 0, "text": "0", "meta": {"a": 0}}
+
+
+def test_row_groups_outside_a_slice_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(thirty(), path, row_group_size=10, compression="none", use_dictionary=False)
+    damaged = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    damaged[start : start + 40] = b"\xff" * 40
+    path.write_bytes(damaged)
+    assert [row.values["n"] for row in read_rows(Path(f"{path}@[12:22]"))] == list(range(12, 22))
+    with pytest.raises(DataError, match=r"rows\.parquet: no readable parquet file"):
+        values(path)
+
+
+def test_what_hf_datasets_saves_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [{"input": f"{n}?", "label": n, "metadata": {"level": n % 3}} for n in range(10)]
+    split = datasets.Dataset.from_list(rows)
+    split.save_to_disk(tmp_path / "plain")
+    split.shuffle(seed=0).select(range(4)).save_to_disk(tmp_path / "chosen")
+    datasets.DatasetDict(train=split, test=split).save_to_disk(tmp_path / "splits")
+    assert values(tmp_path / "plain") == rows
+    assert values(tmp_path / "chosen") == list(split.shuffle(seed=0).select(range(4)))
+    assert values(tmp_path / "splits" / "train") == rows
+    with pytest.raises(DataError, match=r"holds the splits test, train: give one of them"):
+        values(tmp_path / "splits")
+
+
+def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(DataError, match="no readable data set"):
+        values(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "one row group"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
+    """40 MB of text read in the room of a few batches, Arrow's own memory counted."""
+    path, count, text = tmp_path / f"rows.{'jsonl' if kind == 'jsonl' else 'parquet'}", 20_000, "x" * 2_000
+    if kind == "jsonl":
+        with path.open("w") as file:
+            file.writelines(json.dumps({"input": text + str(n)}) + "\n" for n in range(count))
+    else:
+        table = pa.table({"input": [text + str(n) for n in range(count)]})
+        size = count if kind == "one row group" else 1000
+        pq.write_table(table, path, row_group_size=size, compression="none", use_dictionary=False)
+        del table
+    before, most = pa.total_allocated_bytes(), 0
+    tracemalloc.start()
+    for number, _ in enumerate(read_rows(path)):
+        if number % 500 == 0:
+            most = max(most, pa.total_allocated_bytes() - before)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most + peak < 14e6

@@ -17,7 +17,7 @@ def make(role: str, name: str, **settings: object) -> object:
 
 
 def source(path: str) -> SlimeDataSource:
-    setup = DataSourceSetup(make, 1, prompts=None, tokenizer=CharTokenizer(), n_samples_per_prompt=2, shuffle=False)
+    setup = DataSourceSetup(make, 1, prompts=(), tokenizer=CharTokenizer(), n_samples_per_prompt=2, shuffle=False)
     return SlimeDataSource(FunctionSettings(path=path), setup)
 
 

@@ -15,8 +15,8 @@ class Rows:
     """Rows in an order of their own in every epoch."""
 
     def __init__(self, setup: DataSourceSetup) -> None:
-        assert setup.prompts is not None
-        self.rows = [json.loads(line) for line in setup.prompts.path.read_text().splitlines()]
+        (file,) = setup.prompts
+        self.rows = [json.loads(line) for line in file.path.read_text().splitlines()]
         self.setup = setup
         self.draws = 0
         self.returned: list[Group] = []
@@ -147,7 +147,7 @@ def contract_of(kind: type[Rows]) -> type[DataSourceContract]:
 
 
 def own_prompts(settings: object, setup: DataSourceSetup) -> Rows:
-    assert setup.prompts is None
+    assert not setup.prompts
     source = Rows.__new__(Rows)
     source.rows = [{"input": f"{number} + 1 =", "label": str(number + 1)} for number in range(3)]
     source.setup, source.draws, source.returned = setup, 0, []

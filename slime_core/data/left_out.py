@@ -1,0 +1,84 @@
+"""LeftOut: what rows were not used, how many, and the first bad ones in words.
+
+Example:
+
+    left = LeftOut(row_format)
+    left.count(BadRow("train.jsonl:3: no key 'input'"))     # raises, unless bad_rows = "skip"
+    left.note("train.jsonl")    # "train.jsonl: left out 1 bad row, the first: train.jsonl:3: no key 'input'"
+"""
+
+from collections.abc import Mapping
+
+from slime_core.data.row_reader import TooLong
+from slime_core.data.rows import BadRow
+from slime_core.errors import DataError
+from slime_core.roles import RowFormat
+from slime_core.sample import Json
+
+SHOWN = 3
+"""Bad rows that an error or a note quotes."""
+
+
+class LeftOut:
+    """Counts of one data set."""
+
+    def __init__(self, row_format: RowFormat) -> None:
+        """Nothing is left out yet."""
+        self._format = row_format
+        self.bad, self.too_long = 0, 0
+        self.shortest: int | None = None
+        """Tokens of the shortest prompt that was too long."""
+        self._first: list[str] = []
+
+    def count(self, row: BadRow | TooLong) -> None:
+        """One more.
+
+        Raises:
+            DataError: it is a bad row, and bad rows are errors.
+        """
+        if isinstance(row, TooLong):
+            self.too_long += 1
+            self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
+            return
+        if self._format.bad_rows == "raise":
+            raise DataError(f'{row.why}. (bad_rows = "skip" would leave such rows out and count them.)')
+        self.bad += 1
+        if len(self._first) < SHOWN:
+            self._first.append(row.why)
+
+    def check(self, name: str, rows: int) -> None:
+        """See that the bad ones are few.
+
+        Args:
+            name: of the data set.
+            rows: read so far, those left out included.
+
+        Raises:
+            DataError: they are more than `max_bad_row_rate` allows.
+        """
+        if self.bad > self._format.max_bad_row_rate * rows:
+            listed = "\n  ".join(self._first)
+            raise DataError(
+                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = "
+                f"{self._format.max_bad_row_rate:g} allows; the first:\n  {listed}"
+            )
+
+    def note(self, name: str) -> str:
+        """What was left out, as a sentence; empty when nothing was."""
+        parts = []
+        if self.too_long:
+            parts.append(f"{self.too_long} prompts longer than {self._format.max_prompt_len} tokens")
+        if self.bad:
+            parts.append(f"{self.bad} bad row{'s' if self.bad > 1 else ''}, the first: {self._first[0]}")
+        return f"{name}: left out {'; '.join(parts)}" if parts else ""
+
+    def state_dict(self) -> dict[str, Json]:
+        """The counts, for sources that meet rows as they go."""
+        return {"bad": self.bad, "too_long": self.too_long, "first": [*self._first]}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Go on counting."""
+        self.bad, self.too_long = int(str(state["bad"])), int(str(state["too_long"]))
+        first = state["first"]
+        assert isinstance(first, list)
+        self._first = [str(each) for each in first]

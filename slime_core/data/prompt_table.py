@@ -1,0 +1,157 @@
+"""PromptTable: prompt files read and checked once, whole; afterwards each usable row is at hand by its number.
+
+Several files make one table, one after the other. What was read lies in a `RecordFile`: memory does not grow with it.
+
+Example:
+
+    table = PromptTable([part_of(PromptFile(Path("train.jsonl"), "train.jsonl"), tokenizer)])
+    source, row, prompt = table[0]
+"""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from slime_core.data.left_out import LeftOut
+from slime_core.data.record_file import RecordFile
+from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
+from slime_core.data.rows import BadRow, Row, scan_rows
+from slime_core.errors import DataError
+from slime_core.roles import PromptFile, RowFormat, Tokenizer
+from slime_core.sample import Json
+
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One data set to read."""
+
+    name: str
+    """The first part of its groups' identities."""
+    where: str
+    """What error texts call it, such as its path."""
+    rows: Iterable[Row | BadRow]
+    """Read once."""
+    row_format: RowFormat
+    """How they are read."""
+    reader: RowReader
+    """Reads them."""
+
+
+def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
+    """A prompt file as a part of a table."""
+    reader = RowReader(file, tokenizer)
+    return Part(file.name, str(file.path), scan_rows(file.path, reader.needed, reader.optional), file, reader)
+
+
+def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
+    """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
+    numbered = (Row(f"{name}, row {number}", dict(values)) for number, values in enumerate(rows))
+    return Part(name, name, numbered, row_format, RowReader(row_format, tokenizer))
+
+
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """What a part held."""
+
+    name: str
+    """Its name."""
+    prompts: int
+    """Usable rows, at least one."""
+    digest: str
+    """Hash of their prompts, labels, metadata and media: two parts with one digest are the same data."""
+    left_out: LeftOut
+    """The other rows."""
+
+
+class PromptTable:
+    """Usable rows, in the order of the files."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Read every row.
+
+        Raises:
+            DataError: a file cannot be read, rows are bad, or a file has no usable row.
+            ModelError: a chat template is wanted and the model has none.
+        """
+        self._records = RecordFile()
+        self.named: dict[tuple[str, str], str] = {}
+        """Where each role and name that rows choose is named first."""
+        with self._records:
+            self.parts: Sequence[PartRead] = [self._read(part) for part in parts]
+            """What was read, file by file."""
+        self._starts = [0, *accumulate(part.prompts for part in self.parts)]
+
+    def __len__(self) -> int:
+        """Usable rows."""
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
+        """The name of its file, its number in it (counting rows left out), and a prompt that nobody else holds."""
+        row, _, record = self._records[number].partition(b" ")
+        return self.parts[bisect_right(self._starts, number) - 1].name, int(row), decode_prompt(record)
+
+    def _read(self, part: Part) -> PartRead:
+        left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
+        number, before = -1, len(self._records)
+        for number, row in enumerate(part.rows):
+            record = self._prompt_of(row, part)
+            if not isinstance(record, bytes):
+                left_out.count(record)
+                continue
+            numbered = b"%d %b" % (number, record)
+            self._records.append(numbered)
+            digest.update(numbered + b"\n")
+        left_out.check(part.name, number + 1)
+        prompts = len(self._records) - before
+        if not prompts:
+            raise DataError(_nothing(part, number + 1, left_out))
+        return PartRead(part.name, prompts, digest.hexdigest(), left_out)
+
+    def _prompt_of(self, row: Row | BadRow, part: Part) -> bytes | TooLong | BadRow:
+        if isinstance(row, BadRow):
+            return row
+        read = part.reader.read(row)
+        if not isinstance(read, Prompt):
+            return read
+        record = encode_prompt(row.where, read)
+        if isinstance(record, bytes):
+            for role, name, key in choices_of(read):
+                self.named.setdefault((role, name), f"{row.where}: {part.row_format.metadata_key}.{key}")
+        return record
+
+
+def choices_of(prompt: Prompt) -> Iterator[tuple[str, str, str]]:
+    """Role, name and metadata key of each choice that a row makes for its samples."""
+    for key, role in NAMING.items():
+        if isinstance(name := prompt.metadata.get(key), str):
+            yield role, name, key
+
+
+def encode_prompt(where: str, prompt: Prompt) -> bytes | BadRow:
+    """The prompt as bytes; a bad row where a checkpoint could not keep it (dates, bytes, NaN of a parquet file)."""
+    try:
+        return _ENCODER.encode([prompt.prompt, prompt.label, prompt.metadata, prompt.media]).encode()
+    except (TypeError, ValueError) as error:
+        return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
+
+
+def decode_prompt(record: bytes) -> Prompt:
+    """The inverse; what it returns shares nothing."""
+    return Prompt._make(_DECODER.raw_decode(record.decode())[0])
+
+
+def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:
+    if not rows:
+        return f"{part.where} holds no rows"
+    if left_out.shortest is None:
+        return f"{part.where}: not one of {rows} rows can be used; {left_out.note(part.name)}"
+    return (
+        f"{part.where}: all {left_out.too_long} prompts are longer than {part.row_format.max_prompt_len} tokens, the "
+        f"shortest has {left_out.shortest}: raise --rollout-max-prompt-len"
+    )

@@ -1,0 +1,83 @@
+"""Settings of the core's data sources, for the catalog.
+
+Example:
+
+    [data_source.mixture.sources]               # with [data_source] use = "mixture"
+    math = { path = "math.jsonl", weight = 3.0, label_key = "answer" }
+    code = { path = ["code-a.parquet", "code-b.parquet"] }
+"""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from slime_core.roles import RowFormat, Settings
+
+MediaKeys = dict[Literal["image", "video", "audio"], str]
+Positive = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(gt=0.0)]
+
+EPOCH = 10_000
+"""Made rows that count as an epoch where nobody says."""
+
+
+class MixtureMember(Settings):
+    """One member of a mixture; what it leaves out is as for the whole run."""
+
+    path: str | list[str] = Field(description="Prompt file, or several; file@[a:b] takes a slice.")
+    weight: Weight = Field(1.0, description="How often it is drawn from, in proportion to the others.")
+    input_key: str | None = Field(None, description="Column of the prompt.")
+    label_key: str | None = Field(None, description="Column of the gold answer.")
+    metadata_key: str | None = Field(None, description="Column of a mapping kept with the sample.")
+    tool_key: str | None = Field(None, description="Column of tool definitions for the chat template.")
+    multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
+    apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
+
+    def row_format(self, run: RowFormat) -> RowFormat:
+        """How its rows are read."""
+        return replace(
+            run,
+            input_key=self.input_key or run.input_key,
+            label_key=self.label_key or run.label_key,
+            metadata_key=self.metadata_key or run.metadata_key,
+            tool_key=self.tool_key or run.tool_key,
+            multimodal_keys=run.multimodal_keys if self.multimodal_keys is None else self.multimodal_keys,
+            apply_chat_template=run.apply_chat_template
+            if self.apply_chat_template is None
+            else self.apply_chat_template,
+        )
+
+
+class MixtureSettings(Settings):
+    """`[data_source.mixture]`."""
+
+    sources: dict[str, MixtureMember] = Field(min_length=1, description="Members by name.")
+
+
+class GeneratedSettings(Settings):
+    """`[data_source.generated]`."""
+
+    rows: str = Field(description="What makes a row from (seed, index): ./my.py:function, or a class.")
+    size: Positive = Field(EPOCH, description="Rows that count as an epoch, for num_epoch.")
+    options: dict[str, JsonValue] = Field({}, description="Keyword arguments of the function, or of the class.")
+
+
+class ReasoningGymTask(Settings):
+    """One data set of reasoning-gym."""
+
+    weight: Weight = Field(1.0, description="How often it is drawn from, in proportion to the others.")
+    config: dict[str, JsonValue] = Field({}, description="Its configuration, such as its difficulty.")
+
+
+class ReasoningGymSettings(Settings):
+    """`[data_source.reasoning_gym]`."""
+
+    datasets: dict[str, ReasoningGymTask] = Field(min_length=1, description="Data sets by reasoning-gym's names.")
+    size: Positive = Field(EPOCH, description="Rows of each that count as an epoch, for num_epoch.")
+
+
+class ReasoningGymRewardSettings(Settings):
+    """`[reward.reasoning_gym]`."""
+
+    tag: str = Field("answer", description="The answer is what the last <TAG>...</TAG> holds; empty: the response.")

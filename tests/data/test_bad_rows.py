@@ -1,0 +1,70 @@
+"""Bad rows: an error with file and line, or left out, counted and told; never silently, never too many."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slime_core.data import PromptSource
+from slime_core.errors import DataError
+
+MakeSource = Callable[..., PromptSource]
+GOOD = [json.dumps({"input": f"{number}?", "label": number}) for number in range(20)]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Twenty good rows; rows 3 and 8 are bad, on lines 4 and 10, a blank line between."""
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("\n".join([*GOOD[:3], "{not json", *GOOD[3:7], "", '{"input": "x", "label": null}', *GOOD[7:]]))
+    return path
+
+
+def test_by_default_the_first_is_an_error(make_source: MakeSource, mixed: Path) -> None:
+    with pytest.raises(DataError, match=r'mixed\.jsonl:4: not JSON.*bad_rows = "skip"'):
+        make_source([], path=mixed, label_key="label")
+
+
+def test_skipped_ones_are_counted_and_told(make_source: MakeSource, mixed: Path) -> None:
+    source = make_source([], path=mixed, label_key="label", bad_rows="skip", max_bad_row_rate=0.1)
+    assert source.data_metrics()["data/bad_rows"] == 2
+    assert source.data_notes()[0].startswith(f"rows: left out 2 bad rows, the first: {mixed}:4: not JSON")
+    groups = asyncio.run(source.draw(20))
+    assert [group.samples[0].label for group in groups] == list(range(20))
+    assert [group.id.row for group in groups] == [0, 1, 2, 4, 5, 6, 7, *range(9, 22)]  # numbers are the file's
+
+
+def test_a_label_of_null_is_bad_where_labels_are_wanted(make_source: MakeSource) -> None:
+    rows: list[dict[str, object]] = [{"input": "?", "label": None}]
+    assert len(make_source(rows)) == 1
+    with pytest.raises(DataError, match="'label' is null, so nothing can be scored against it"):
+        make_source(rows, label_key="label")
+
+
+def test_too_many_are_an_error_all_the_same(make_source: MakeSource, mixed: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"rows: 2 of 22 rows are bad, more than max_bad_row_rate = 0\.09 .*\n.*:4: not"
+    ):
+        make_source([], path=mixed, label_key="label", bad_rows="skip", max_bad_row_rate=0.09)
+
+
+def test_a_file_of_bad_rows_alone_is_an_error(make_source: MakeSource) -> None:
+    with pytest.raises(DataError, match=r"not one of 2 rows can be used; .*left out 2 bad rows"):
+        make_source([{"a": 1}, {"a": 2}], bad_rows="skip", max_bad_row_rate=1.0)
+
+
+def test_rows_that_json_cannot_keep_are_skipped_too(make_source: MakeSource, tmp_path: Path) -> None:
+    path = tmp_path / "nan.parquet"
+    pq.write_table(pa.table({"input": ["a", "b"], "label": [float("nan"), 1.0]}), path)
+    source = make_source([], path=path, label_key="label", bad_rows="skip", max_bad_row_rate=0.5)
+    assert [group.id.row for group in asyncio.run(source.draw(1))] == [1]
+    assert "nan.parquet, row 0: prompt, label, metadata and media must be plain JSON" in source.data_notes()[0]
+
+
+def test_rows_outside_a_slice_are_not_counted(make_source: MakeSource, mixed: Path) -> None:
+    source = make_source([], path=Path(f"{mixed}@[4:8]"), label_key="label")
+    assert [group.samples[0].label for group in asyncio.run(source.draw(4))] == [3, 4, 5, 6]
