@@ -189,8 +189,9 @@ def make_display(progress: bool = True, console: Console | None = None) -> Displ
 
 
 def is_evaluation(metrics: Mapping[str, float]) -> bool:
-    """Whether a row holds an evaluation and nothing else."""
-    return all(name.startswith(names.EVAL_PREFIX) for name in metrics)
+    """Whether a row holds an evaluation, and what its plugins took, and no rollout."""
+    kinds = {name.partition("/")[0] for name in metrics}
+    return kinds <= {"eval", "plugin"}
 
 
 def one_line(text: str) -> str:

@@ -34,6 +34,7 @@ from slime_core.testing.calling import (
 )
 from slime_core.testing.contract import check, require
 from slime_core.testing.hostile import HOSTILE
+from slime_core.testing.protected import is_mistake, said
 from slime_core.testing.role import RoleContract, require_called_as
 from slime_core.testing.samples import make_sample
 from slime_core.testing.spied import InjectedError, spied
@@ -222,9 +223,10 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
             except (SkipTest, ContractError, WorkerError, TimeoutError):
                 raise
             except Exception as error:
-                if not isinstance(error.__cause__ or error, Exception):  # as sys.exit, no answer to an odd sample
+                # sys.exit and misspelt names are no answer to an odd sample.
+                if not isinstance(error.__cause__ or error, Exception) or is_mistake(error):
                     raise
-                raise SkipTest(f"needs the author's `samples`: the kit's own raised {error!r}") from error
+                raise SkipTest(f"needs the author's `samples`: the kit's own raised {said(error)}") from error
         return self._given()
 
     def _require_on_the_loop(self) -> None:

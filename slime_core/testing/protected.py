@@ -62,6 +62,20 @@ def placed(spec: Spec[object]) -> Registered:
     return Registered(spec, f"{file}:{held}" if held else NOWHERE, plugin=str(file), dist="", version="")
 
 
+def is_mistake(error: Exception) -> bool:
+    """Whether code raised what no sample can be blamed for: a name that does not exist, its own or the core's."""
+    text = said(error)
+    own = text.startswith(("NameError:", "UnboundLocalError:", "ImportError:", "ModuleNotFoundError:"))
+    return own or (text.startswith("AttributeError:") and ("'Sample' object" in text or "Context' object" in text))
+
+
+def said(error: Exception) -> str:
+    """The last line of an error, as a traceback ends; that of a worker process is its own."""
+    lines = str(error).strip().splitlines()
+    told = next((line for line in reversed(lines) if line[:1].isalpha() and ":" in line), "")
+    return told if isinstance(error, PluginError) and told else f"{type(error).__name__}: {error}"
+
+
 class _Outspoken:
     """A reward whose failed calls raise: in a check an `Unscored` is an answer, and a failure is none."""
 

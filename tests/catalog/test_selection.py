@@ -115,8 +115,8 @@ def test_a_typo_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_first_party_plugin_that_is_required_is_installed_from_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnknownName, match=r"pip install \./plugins/slime-buffer-priority"):
-        Catalog.discover(PluginSet(require=("slime-buffer-priority",)))
+    with pytest.raises(UnknownName, match=r"pip install \./plugins/slime-trainer-megatron"):
+        Catalog.discover(PluginSet(require=("slime-trainer-megatron",)))
 
 
 def test_a_file_beside_is_offered_where_a_plugin_of_its_name_is_not_installed(

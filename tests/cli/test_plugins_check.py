@@ -184,3 +184,20 @@ def test_an_unknown_plugin_is_told_the_nearest(slime: Slime, watcher: None) -> N
     ran = slime("plugins", "check", "slime-wotcher")
     assert ran.code == 2
     assert "Did you mean 'slime-watcher'?" in ran.err
+
+
+def test_a_name_that_does_not_exist_is_never_the_samples_fault(slime: Slime, tmp_path: Path) -> None:
+    module = tmp_path / "typo.py"
+    module.write_text(
+        "from slime_core import RewardSpec, Score, hookimpl\n"
+        'SLIME_API = "1"\n'
+        "def length(sample, ctx):\n"
+        "    return Score(float(len(sample.respnse)))\n"
+        "@hookimpl\n"
+        "def slime_rewards():\n"
+        '    yield RewardSpec.from_function("length", length, summary="how long")\n'
+    )
+    ran = slime("plugins", "check", module)
+    assert ran.code == 1
+    assert "failed   REW-002" in ran.out
+    assert "'Sample' object has no attribute 'respnse'" in ran.out

@@ -45,6 +45,8 @@ def test_a_new_plugin_is_green_at_its_first_pytest(room: Room, scaffolds: dict[s
 def test_our_plugins_pass_their_tests_as_anybodys(room: Room, plugin: Path) -> None:
     folder = room.folder / "ours" / plugin.name
     shutil.copytree(plugin / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for page in plugin.glob("*.md"):  # a page whose examples are tests goes with them, as in the sdist
+        shutil.copy(page, folder)
     assert " passed" in room.pytest(folder)
 
 

@@ -35,7 +35,7 @@ def test_one_line_a_rollout_and_one_an_evaluation() -> None:
     stream = io.StringIO()
     with PlainDisplay(stream) as display:
         display.start(10, "demo")
-        display.row(0, {"eval/heldout": 0.125, "eval/heldout-truncated_ratio": 0.5})
+        display.row(0, {"eval/heldout": 0.125, "eval/heldout-truncated_ratio": 0.5, "plugin/reward/math/p50": 0.1})
         display.row(0, ROW)
         display.row(9, ROW)
     first, evaluation, rollout, last = stream.getvalue().splitlines()

@@ -26,6 +26,6 @@ class Arguments(SimpleNamespace):
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"the function reads args.{name}, which the run file does not give: write {name} = ... "
-            f"under [{self._section}.args]"
+            f"the function reads args.{name}: here args holds what stands under [{self._section}.args] "
+            f"and nothing else of the run. Write {name} = ... there"
         )

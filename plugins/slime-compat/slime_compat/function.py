@@ -65,10 +65,15 @@ def _find(path: str) -> object:
 
 
 def _by_name(place: str, path: str) -> ModuleType:
+    """A module that is installed, or one of the project in the working directory."""
+    here = str(Path.cwd())
+    sys.path.append(here)
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
-        raise PluginError(f"path {path!r}: {error}. Is it installed, or on PYTHONPATH?") from error
+        raise PluginError(f"path {path!r}: {error}. It is neither installed nor in {here}") from error
+    finally:
+        sys.path.remove(here)
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def test_args_come_from_the_run_file(path: str) -> None:
 
 
 def test_an_argument_that_is_missing_says_what_to_write(path: str) -> None:
-    with pytest.raises(AttributeError, match=r"write right = \.\.\. under \[reward\.rm\.args\]"):
+    with pytest.raises(AttributeError, match=r"stands under \[reward\.rm\.args\] .* Write right = \.\.\. there"):
         verdict(f"{path}rm_that_reads_args")
 
 

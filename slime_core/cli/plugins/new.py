@@ -35,7 +35,9 @@ def new(role: str, name: str, into: Path, license_: str, force: bool) -> None:
         _refuse_installed(names)
     folder = into / names.dist
     write_package(render(names, License(license_)), folder, force=force)
-    click.echo(f"wrote {folder}: {names.kind.summary[0].lower()}{names.kind.summary[1:]}\n\nnext:\n")
+    summary = names.kind.summary
+    told = summary if summary[1].isupper() else summary[0].lower() + summary[1:]
+    click.echo(f"wrote {folder}: {told}\n\nnext:\n")
     for line in (f"cd {shlex.quote(str(folder))}", "pip install -e '.[test]'", "pytest"):
         click.echo(f"  {line}")
 
