@@ -70,8 +70,8 @@ def test_the_run_file_of_the_guide_selects_the_reward() -> None:
 
 
 def test_the_module_of_the_tutorial_is_the_examples() -> None:
-    module = DOCS.parent / "examples" / "slime-agent-calculator" / "slime_agent_calculator.py"
-    assert fenced("tutorial.md", module.name) == module.read_text("utf-8")
+    module = DOCS.parent / "examples" / "slime-generator-calculator" / "slime_generator_calculator" / "plugin.py"
+    assert fenced("tutorial.md", f"{module.parent.name}/{module.name}") == module.read_text("utf-8")
 
 
 def test_the_wrapping_reward_of_the_tutorial_takes_off_what_length_costs(tmp_path: Path) -> None:

@@ -208,7 +208,6 @@ def test_a_reward_of_a_first_party_plugin_is_known_by_name(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("role", "name", "dist"),
     [
-        ("buffer", "priority", "slime-buffer-priority"),
         ("trainer", "megatron", "slime-trainer-megatron"),
         ("engine", "sglang", "slime-engine-sglang"),
         ("launcher", "ray", "slime-launcher-ray"),

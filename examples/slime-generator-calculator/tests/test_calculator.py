@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from slime_agent_calculator import Calculator, CalculatorSettings, calculate
+from slime_generator_calculator.plugin import Calculator, CalculatorSettings, calculate
 
 from slime_core import Sample, Setup, Status
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
@@ -11,11 +11,11 @@ from slime_core.testing import CharTokenizer, GeneratorContract, PluginPackageCo
 
 
 class TestPackage(PluginPackageContract):
-    dist = "slime-agent-calculator"
+    dist = "slime-generator-calculator"
 
 
 class TestGenerator(GeneratorContract):
-    choice = "slime-agent-calculator/calculator"
+    choice = "slime-generator-calculator/calculator"
 
 
 @dataclass

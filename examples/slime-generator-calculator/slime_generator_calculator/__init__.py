@@ -1,0 +1,1 @@
+"""A generator for slime-core whose model has a calculator."""
