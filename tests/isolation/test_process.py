@@ -18,8 +18,10 @@ from tests.isolation.conftest import CONTEXT, Bench, run
 
 
 def is_running(pid: int) -> bool:
+    """Whether anything of a process is left: its main thread may be gone while others still end."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        gone = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return not gone or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except OSError:
         return False
 
