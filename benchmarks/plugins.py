@@ -1,12 +1,13 @@
-"""What plugins cost: the command line with 50 of them installed, and the dispatch of hooks, each against a bare peer.
+"""What plugins cost: commands with 50 of them installed, the contract kit, and the dispatch of hooks.
 
     python benchmarks/plugins.py
 
 Commands are measured in processor seconds of the whole process, user and system, against `python -c pass`, in turns,
-and the median counts. Dispatch is `RunHooks.emit` against awaiting the watcher itself. The rollout is a real one of
-10,000 samples over an engine that answers at once, the hardest case for dispatch: every second that a model would
-take is left out. Its share of dispatch is that of the events which a rollout emits, once a wave, and what it would
-be if every single sample emitted one. The last line printed is one JSON object.
+and the median counts; the kit is measured on one of the 50. Dispatch is `RunHooks.emit` against awaiting the watcher
+itself. The rollout is a real one of 10,000 samples over an engine that answers at once, the hardest case for
+dispatch: every second that a model would take is left out. Its share of dispatch is that of the events which a
+rollout emits, once a wave, and what it would be if every single sample emitted one. The last line printed is one JSON
+object.
 """
 
 import argparse
@@ -43,21 +44,23 @@ from slime_core.testing import CharTokenizer, write_distribution
 PLUGINS = 50
 SAMPLES, GROUP = 10_000, 8
 EMITS = 20_000
-LIMIT_CPU_S, LIMIT_EMIT_US, LIMIT_SHARE = 0.3, 5.0, 0.01
+LIMIT_CPU_S, LIMIT_EMIT_US, LIMIT_SHARE, LIMIT_KIT_CPU_S = 0.3, 5.0, 0.01, 5.0
 PLUGIN = '''"""One of many plugins."""
 
-from slime_core import RewardSpec, Score, hookimpl
+from slime_core import RewardSpec, Score, Unscored, hookimpl
 
 SLIME_API = "1"
 
 
-async def always(sample, ctx):
-    return Score(1.0)
+async def same(sample, ctx):
+    if not isinstance(sample.label, str):
+        return Unscored("no label")
+    return Score(float(sample.response == sample.label))
 
 
 @hookimpl
 def slime_rewards():
-    yield RewardSpec.from_function("always", always, summary="1.0 for everything")
+    yield RewardSpec.from_function("same", same, summary="1.0 for the label itself")
 
 
 @hookimpl
@@ -86,10 +89,15 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=15, help="times that each command is run")
     repeat: int = parser.parse_args().repeat
     with tempfile.TemporaryDirectory() as folder:
-        found = {**measure_commands(Path(folder), repeat), **asyncio.run(measure_dispatch(Path(folder)))}
+        found = {
+            **measure_commands(Path(folder), repeat),
+            **measure_kit(Path(folder)),
+            **asyncio.run(measure_dispatch(Path(folder))),
+        }
     found["kept"] = (
         found["list_cpu_s"] < LIMIT_CPU_S
         and found["help_cpu_s"] < LIMIT_CPU_S
+        and found["kit_cpu_s"] < LIMIT_KIT_CPU_S
         and found["emit_1_us"] <= LIMIT_EMIT_US
         and found["dispatch_share"] <= LIMIT_SHARE
     )
@@ -125,10 +133,19 @@ def measure_commands(folder: Path, repeat: int) -> dict[str, float]:
     return {f"{name}_cpu_s": round(statistics.median(those), 4) for name, those in times.items()}
 
 
+def measure_kit(folder: Path) -> dict[str, float]:
+    """Processor seconds of `slime plugins check` of one of the plugins: one reward and one run hook."""
+    environment = {**os.environ, "PYTHONPATH": str(folder / "site"), "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "-m", "slime_core", "plugins", "check", "slime-reward-many-0"]
+    return {"kit_cpu_s": round(statistics.median(cpu_of(command, environment) for _ in range(3)), 4)}
+
+
 def write_plugin(site: Path, number: int) -> None:
     """One installed distribution, with the RECORD that pip writes."""
     name, module = f"slime-reward-many-{number}", f"slime_reward_many_{number}"
-    write_distribution(site, name, {f"{module}.py": PLUGIN}, entry_points={f"reward-many-{number}": module})
+    write_distribution(
+        site, name, {f"{module}.py": PLUGIN}, entry_points={f"reward-many-{number}": module}, readme="`same`"
+    )
     info = site / f"{module}-1.0.dist-info"
     files = [f"{module}.py", *(f"{info.name}/{file}" for file in ("METADATA", "entry_points.txt"))]
     lines = [f"{file},sha256=0,{(site / file).stat().st_size}\n" for file in files]

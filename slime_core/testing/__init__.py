@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slime_core.testing.manager import PluginManager
     from slime_core.testing.package import PluginPackageContract
     from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
-    from slime_core.testing.report import BUDGET_S, PluginReport, SubjectReport, check_plugin
+    from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
     from slime_core.testing.reward_shaper import RewardShaperContract
     from slime_core.testing.role import RoleContract
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ALL_CHECKS": "registry",
-    "BUDGET_S": "report",
     "CONTRACTS": "registry",
     "AdvantageContract": "tensors.advantage",
     "BatchTransformContract": "batch_transform",
@@ -87,7 +86,6 @@ _HOMES = {
 
 __all__ = [
     "ALL_CHECKS",
-    "BUDGET_S",
     "CONTRACTS",
     "AdvantageContract",
     "BatchTransformContract",

@@ -13,12 +13,12 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog.checks import check_columns
-from slime_core.roles import BatchTransformSpec, ShapeContext, is_async
+from slime_core.roles import BatchTransformSpec, ShapeContext
 from slime_core.sample import Group, Sample
 from slime_core.testing.contract import check, require
 from slime_core.testing.groups import odd_groups, require_quick, require_unchanged, varied_groups
 from slime_core.testing.reward_shaper import raw
-from slime_core.testing.role import RoleContract, require_called_as
+from slime_core.testing.role import RoleContract, require_plain_def
 
 
 class BatchTransformContract(RoleContract[BatchTransformSpec]):
@@ -33,9 +33,7 @@ class BatchTransformContract(RoleContract[BatchTransformSpec]):
     @check("BTR-001")
     def test_the_factory_builds_a_batch_transform(self) -> None:
         """The core calls `transform(sample, group, ctx)`, a plain `def`: it computes and waits for nothing."""
-        made = self.built()
-        require_called_as(made, "sample", "group", "ctx")
-        require(not is_async(made), "it is `async def`; write a plain `def`")
+        require_plain_def(self.built(), "sample", "group", "ctx")
 
     @check("BTR-002", needs=("BTR-001", "BTR-005"))
     def test_it_makes_the_columns_that_its_spec_declares(self) -> None:

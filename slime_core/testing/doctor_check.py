@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, cast
 
-from slime_core.roles import CheckSpec, Finding, Health, is_async
+from slime_core.roles import CheckSpec, Finding, Health
 from slime_core.testing.calling import printed
 from slime_core.testing.contract import check, require
-from slime_core.testing.role import RoleContract, require_called_as
+from slime_core.testing.role import RoleContract, require_plain_def
 
 PATIENCE_S = 2.0
 """How long a look may take."""
@@ -30,9 +30,7 @@ class CheckContract(RoleContract[CheckSpec]):
     @check("CHK-001")
     def test_the_factory_builds_a_check(self) -> None:
         """The core calls `check()`, a plain `def` without arguments."""
-        made = self.built()
-        require_called_as(made)
-        require(not is_async(made), "it is `async def`; write a plain `def`")
+        require_plain_def(self.built())
 
     @check("CHK-002", needs=("CHK-001",))
     def test_it_answers_with_a_finding(self) -> None:

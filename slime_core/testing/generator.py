@@ -10,19 +10,18 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
-import inspect
 import itertools
 from collections.abc import Callable
 from typing import ClassVar
 from unittest import SkipTest
 
 from slime_core.catalog import check_generated
-from slime_core.roles import FinishReason, GenerateContext, Generator, GeneratorSpec
+from slime_core.roles import FinishReason, GenerateContext, Generator, GeneratorSpec, is_async
 from slime_core.sample import Sample, Status
 from slime_core.testing.calling import Act, blocks, call, left_behind, refuses_cancellation
 from slime_core.testing.contract import check, require
 from slime_core.testing.engine import MAX_NEW_TOKENS, ScriptedEngine
-from slime_core.testing.role import RoleContract
+from slime_core.testing.role import RoleContract, require_called_as
 from slime_core.testing.samples import make_pending
 
 TIMEOUT_S = 10.0
@@ -46,9 +45,8 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     def test_the_factory_builds_a_generator(self) -> None:
         """The core calls `await generator(sample, ctx)`: the factory returns an object with `async def __call__`."""
         built: object = self._build()
-        require(callable(built), f"the factory returned {built!r}, which cannot be called")
-        asynchronous = inspect.iscoroutinefunction(built) or inspect.iscoroutinefunction(type(built).__call__)
-        require(asynchronous, f"{type(built).__name__} is called by a plain `def`; write `async def`")
+        require_called_as(built, "sample", "ctx")
+        require(is_async(built), f"{type(built).__name__} is called by a plain `def`; write `async def`")
 
     @check("GEN-002", needs=("GEN-001", "GEN-015"))
     def test_it_returns_finished_and_consistent_samples(self) -> None:

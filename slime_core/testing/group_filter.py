@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, cast
 
 from slime_core.catalog import check_decision
-from slime_core.roles import Decision, Drop, FilterContext, GroupFilterSpec, KeepIfShort, is_async
+from slime_core.roles import Decision, Drop, FilterContext, GroupFilterSpec, KeepIfShort
 from slime_core.sample import Group
 from slime_core.testing.contract import check, require
 from slime_core.testing.groups import odd_groups, require_countable, require_quick, require_unchanged, varied_groups
-from slime_core.testing.role import RoleContract, require_called_as
+from slime_core.testing.role import RoleContract, require_plain_def
 
 CONTEXT = FilterContext(rollout_id=3)
 
@@ -32,9 +32,7 @@ class GroupFilterContract(RoleContract[GroupFilterSpec]):
     @check("GFL-001")
     def test_the_factory_builds_a_group_filter(self) -> None:
         """The core calls `filter(group, ctx)`, a plain `def`: a decision waits for nothing."""
-        made = self.built()
-        require_called_as(made, "group", "ctx")
-        require(not is_async(made), "it is `async def`; write a plain `def`")
+        require_plain_def(self.built(), "group", "ctx")
 
     @check("GFL-002", needs=("GFL-001", "GFL-005"))
     def test_it_answers_with_a_decision(self) -> None:

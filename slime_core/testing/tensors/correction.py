@@ -6,14 +6,13 @@ Example:
         choice = "slime-core/tis"
 """
 
-import inspect
 from dataclasses import fields
 from typing import ClassVar
 from unittest import SkipTest
 
 from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
 from slime_core.testing.contract import check, require
-from slime_core.testing.role import RoleContract
+from slime_core.testing.role import RoleContract, require_plain_def
 from slime_core.testing.tensors.batches import correction_input, describe, equal, finite, is_column, need_torch
 
 FAR = 20.0
@@ -33,10 +32,7 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
     def test_the_factory_builds_a_plain_function(self) -> None:
         """Ranks are synchronous: the factory returns an object that is called, not awaited."""
         need_torch()
-        built: object = self._build()
-        require(callable(built), f"the factory returned {built!r}, which cannot be called")
-        asynchronous = inspect.iscoroutinefunction(built) or inspect.iscoroutinefunction(type(built).__call__)
-        require(not asynchronous, f"{type(built).__name__} is `async def`; write `def`")
+        require_plain_def(self._build(), "batch")
 
     @check("COR-002", needs=("COR-001",))
     def test_it_gives_a_weight_and_a_mask_for_each_token(self) -> None:

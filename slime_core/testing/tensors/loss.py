@@ -6,14 +6,13 @@ Example:
         choice = "slime-loss-reinforce/reinforce"
 """
 
-import inspect
 from dataclasses import fields
 from typing import TYPE_CHECKING, ClassVar
 from unittest import SkipTest
 
 from slime_core.roles import Loss, LossInput, LossOutput, LossSpec
 from slime_core.testing.contract import check, require
-from slime_core.testing.role import RoleContract
+from slime_core.testing.role import RoleContract, require_plain_def
 from slime_core.testing.tensors.batches import describe, equal, finite, is_column, loss_input, need_torch
 
 if TYPE_CHECKING:
@@ -36,10 +35,7 @@ class LossContract(RoleContract[LossSpec]):
     def test_the_factory_builds_a_plain_function(self) -> None:
         """Ranks are synchronous: the factory returns an object that is called, not awaited."""
         need_torch()
-        built: object = self._build()
-        require(callable(built), f"the factory returned {built!r}, which cannot be called")
-        asynchronous = inspect.iscoroutinefunction(built) or inspect.iscoroutinefunction(type(built).__call__)
-        require(not asynchronous, f"{type(built).__name__} is `async def`; write `def`")
+        require_plain_def(self._build(), "batch")
 
     @check("LOS-002", needs=("LOS-001",))
     def test_it_gives_one_finite_loss_a_token(self) -> None:
