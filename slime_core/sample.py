@@ -76,6 +76,17 @@ class PrefixCacheInfo:
     total_prompt_tokens: int = 0
 
 
+_PACKED = {
+    "loss_mask": "b",
+    "rollout_log_probs": "f",
+    "teacher_log_probs": "f",
+    "rollout_top_p_token_ids": "i",
+    "rollout_top_p_token_offsets": "i",
+    "rollout_routed_experts": "i",
+}
+"""Lists that a frozen sample holds as typed arrays, where it has them."""
+
+
 @dataclass(slots=True)
 class Sample:
     """One generation from one prompt, with everything that training needs to know about it."""
@@ -218,16 +229,14 @@ class Sample:
     def freeze(self) -> None:
         """Pack the ragged columns into typed arrays; done once, when the sample's group is done."""
         self.tokens = array("i", self.tokens)
-        if self.loss_mask is not None:
-            self.loss_mask = array("b", self.loss_mask)
-        if self.rollout_log_probs is not None:
-            self.rollout_log_probs = array("f", self.rollout_log_probs)
-        if self.teacher_log_probs is not None:
-            self.teacher_log_probs = array("f", self.teacher_log_probs)
+        for name, code in _PACKED.items():
+            values = getattr(self, name)
+            if values is not None:
+                setattr(self, name, array(code, values))
 
     def to_dict(self) -> dict[str, Json]:
         """Every field as plain JSON, `status` by its value."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return {item.name: plain_json(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> "Sample":
@@ -305,18 +314,23 @@ def scalar_reward(sample: Sample) -> float:
     return reward
 
 
-def _plain(value: object) -> Json:
+def plain_json(value: object) -> Json:
+    """A field of a sample as plain JSON.
+
+    Raises:
+        TypeError: it holds what JSON cannot keep.
+    """
     match value:
         case None | bool() | int() | float() | str():
             return value
         case enum.Enum():
-            return _plain(value.value)
+            return plain_json(value.value)
         case array():
             return value.tolist()
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [plain_json(each) for each in value]
         case dict():
-            return {str(key): _plain(each) for key, each in value.items()}
+            return {str(key): plain_json(each) for key, each in value.items()}
         case SpecInfo() | PrefixCacheInfo():
             return {item.name: getattr(value, item.name) for item in fields(value)}
     raise TypeError(f"a sample holds {type(value).__name__}, which JSON cannot keep")

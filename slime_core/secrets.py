@@ -44,6 +44,10 @@ class Redactor:
         ordered = sorted(forms, key=len, reverse=True)
         self._forms, self._pattern = forms, re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to hide."""
+        return bool(self._known)
+
     def knows(self, value: str) -> bool:
         """Whether a text is a secret value as a whole."""
         return value in self._known

@@ -1,10 +1,11 @@
 """What all tests share: one hypothesis profile, one tiny model, the command line called in this process, bad disks."""
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,11 @@ import pytest
 from hypothesis import settings
 
 from slime_core.config import write_toml
-from slime_core.sample import Json
+from slime_core.roles import Draw
+from slime_core.sample import Group, Json, Sample
+from slime_core.telemetry import Generated, SampleStore
+
+WriteSamples = Callable[..., None]
 
 settings.register_profile("slime", deadline=None)  # nothing here asserts a time
 settings.load_profile("slime")
@@ -148,6 +153,28 @@ def read_only_folder(tmp_path: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def write_samples() -> "WriteSamples":
+    """Writes a samples folder: groups by rollout, and samples by data set by evaluation."""
+
+    def write(
+        directory: Path,
+        rollouts: Mapping[int, Sequence[Group]] | None = None,
+        evals: Mapping[int, Mapping[str, Sequence[Sample]]] | None = None,
+    ) -> None:
+        async def run() -> None:
+            with SampleStore(directory) as store:
+                for rollout_id, groups in (rollouts or {}).items():
+                    await store.write(rollout_id, Generated(groups, [], {}), Draw(groups, [1.0] * len(groups)))
+                for rollout_id, samples in (evals or {}).items():
+                    await store.write_eval(rollout_id, samples)
+                await store.flush()
+
+        asyncio.run(run())
+
+    return write
 
 
 def _mount(*arguments: str) -> bool:

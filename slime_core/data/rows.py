@@ -59,10 +59,7 @@ def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str
     """
     from slime_core.data import arrow
 
-    match = _SLICE.fullmatch(str(path))
-    file = Path(match["file"]) if match else path
-    start = int(match["start"]) if match and match["start"] else None
-    stop = int(match["stop"]) if match and match["stop"] else None
+    file, start, stop = split_slice(path)
     if arrow.is_saved_dataset(file):
         yield from arrow.saved_rows(file, start, stop, needed, optional)
     elif not file.is_file():
@@ -73,6 +70,15 @@ def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str
         yield from arrow.parquet_rows(file, start, stop, needed, optional)
     else:
         raise DataError(f"{file}: prompt files end in .jsonl or .parquet, not in {file.suffix or 'nothing'!r}")
+
+
+def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
+    """The file of `file@[start:stop]`, and its bounds."""
+    match = _SLICE.fullmatch(str(path))
+    if match is None:
+        return path, None, None
+    start, stop = (int(match[bound]) if match[bound] else None for bound in ("start", "stop"))
+    return Path(match["file"]), start, stop
 
 
 def _no_file(file: Path) -> str:

@@ -29,9 +29,10 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState
 from slime_core.run.session import Session
 from slime_core.run.stop import on_signals
+from slime_core.run.trainer import means
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
-from slime_core.telemetry import Display, MetricsLog, MetricsRow, SampleLog
+from slime_core.telemetry import Display, Generated, MetricsLog, MetricsRow, SampleStore
 from slime_core.train.prepare import shaping_metrics
 
 
@@ -63,11 +64,11 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
         )
         return Outcome.DONE
     display.start(session.num_rollout, folder.root.name, first_rollout=done)
-    with on_signals(session.stop, display.message):
+    with on_signals(session.stop, display.message), SampleStore(folder.samples) as samples:
         try:
             async with session:
                 with MetricsLog(folder.metrics) as metrics:
-                    loop = Loop(session, display, metrics)
+                    loop = Loop(session, display, metrics, samples)
                     outcome = await loop.run(checkpoint)
                 await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
@@ -79,13 +80,13 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
 class Loop:
     """One run in progress."""
 
-    def __init__(self, session: Session, display: Display, metrics: MetricsLog) -> None:
-        """Take over a started session; metrics are appended to `metrics`."""
+    def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleStore) -> None:
+        """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
         self._session = session
         self._display = display
         self._config = session.plan.config
         self._metrics = metrics
-        self._samples = SampleLog(session.folder.samples)
+        self._samples = samples
         self.rollout_id = 0
         """Rollouts done."""
         self._step = 0
@@ -116,6 +117,7 @@ class Loop:
         rolled_out = time.monotonic()
         await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
         draw = self._take(result)
+        await self._samples.write(self.rollout_id, Generated(result.kept, result.dropped, result.reasons), draw)
         self._display.phase(f"trainer: {len(draw.groups)} groups")
         prepared = session.preparation.of(draw, self.rollout_id)
         report = await session.trainer.train(prepared, self.rollout_id)
@@ -158,9 +160,8 @@ class Loop:
         steps: Sequence[Mapping[str, float]],
         timing: Mapping[str, float],
     ) -> None:
-        self._samples.write(self.rollout_id, result.kept)
         data = self._session.source.data_metrics()
-        metrics = {**data, **result.metrics, **shaped, **_mean(steps), **timing, "rollout/step": float(self.rollout_id)}
+        metrics = {**data, **result.metrics, **shaped, **means(steps), **timing, "rollout/step": float(self.rollout_id)}
         await self._log(self.rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
@@ -183,7 +184,7 @@ class Loop:
         session = self._session
         self._display.phase(f"evaluation: {', '.join(each.name for each in session.eval_sets)}")
         result = await session.evaluate(self.rollout_id)
-        self._samples.write_eval(self.rollout_id, result.samples)
+        await self._samples.write_eval(self.rollout_id, result.samples)
         await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
         await self._log(self.rollout_id, result.metrics)
 
@@ -191,6 +192,7 @@ class Loop:
         session, rollout_id = self._session, self.rollout_id
         self._display.phase("checkpoint")
         session.ledger.reconcile(len(session.buffer))
+        await self._samples.flush()
         run_args = self._config.run
         checkpoint = await write_checkpoint(
             session.folder.checkpoints, rollout_id, self._state(), session.trainer.save, run_args.save_keep
@@ -212,6 +214,7 @@ class Loop:
 
     async def _resume(self, checkpoint: Checkpoint | None) -> None:
         session = self._session
+        self._samples.rewind(checkpoint.rollout_id if checkpoint else None)
         if checkpoint is None:
             self._metrics.truncate(0)
             session.ledger.rewind()
@@ -251,11 +254,6 @@ def _count(state: Mapping[str, Json], key: str) -> int:
     if not isinstance(value, int):
         raise CheckpointError(f"the checkpoint's {key} is no number")
     return value
-
-
-def _mean(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = sorted({name for step in steps for name in step})
-    return {name: sum(step.get(name, 0.0) for step in steps) / len(steps) for name in names}
 
 
 def _timing(

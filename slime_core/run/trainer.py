@@ -115,6 +115,12 @@ class Trainer:
         await self._group.call("load", [directory] * self._group.size, timeout_s=self._timeout_s)
 
 
+def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each metric over optimizer steps."""
+    names = sorted({name for step in steps for name in step})
+    return {name: sum(step.get(name, 0.0) for step in steps) / len(steps) for name in names}
+
+
 def _allocate(path: Path, size: int) -> None:
     """Make a file of zeros whose room is ours: running out of it in mapped memory would kill the ranks."""
     try:

@@ -1,6 +1,6 @@
-"""Telemetry: what a run writes and shows about itself. Metrics, transcripts, the display, the report.
+"""Telemetry: what a run writes and shows about itself. Metrics, samples, the display, the report.
 
-Formats are documented in docs/formats.md. Nothing here imports torch or numpy; matplotlib and TensorBoard are
+Formats are documented in docs/formats.md. Nothing here imports torch; pyarrow, matplotlib and TensorBoard are
 imported on use.
 """
 
@@ -9,21 +9,27 @@ from slime_core.telemetry.display import Display, PlainDisplay, make_display
 from slime_core.telemetry.metrics import MetricsLog, MetricsRow, strip_timing
 from slime_core.telemetry.plots import overlay
 from slime_core.telemetry.report import ReportPaths, write_report
-from slime_core.telemetry.samples import SampleLog, SampleRow
+from slime_core.telemetry.samples import Drawn, Generated, Kind, SampleRow, SampleStore, Shard, is_shard, list_shards
 from slime_core.telemetry.tensorboard import TensorBoardTracker, tensorboard_tracker
 from slime_core.telemetry.transcripts import Pair, before_and_after, prompt_text
 
 __all__ = [
     "Display",
+    "Drawn",
+    "Generated",
+    "Kind",
     "MetricsLog",
     "MetricsRow",
     "Pair",
     "PlainDisplay",
     "ReportPaths",
-    "SampleLog",
     "SampleRow",
+    "SampleStore",
+    "Shard",
     "TensorBoardTracker",
     "before_and_after",
+    "is_shard",
+    "list_shards",
     "make_display",
     "overlay",
     "prompt_text",

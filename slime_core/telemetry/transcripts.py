@@ -4,12 +4,12 @@ pairs = before_and_after(run_dir / "samples")
 text = transcripts_markdown(pairs)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slime_core.sample import Message
-from slime_core.telemetry.samples import SampleLog, SampleRow
+from slime_core.telemetry.samples import Kind, SampleRow, Shard, list_shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ def before_and_after(samples: Path, count: int = 8) -> list[Pair]:
     Half of the places go to prompts whose reward changed, as far as there are any; the rest to the first others, so
     that what did not change is seen too. None if there were fewer than two evaluations.
     """
-    files = sorted(samples.glob("eval_*.jsonl"))
+    files = list_shards(samples, Kind.EVAL)
     if len(files) < 2:
         return []
-    first, last = (_one_per_prompt(SampleLog.read(path)) for path in (files[0], files[-1]))
+    first, last = (_one_per_prompt(Shard(path).rows()) for path in (files[0], files[-1]))
     pairs = [Pair(row, last[key]) for key, row in first.items() if key in last]
     changed = [pair for pair in pairs if pair.before.reward != pair.after.reward]
     same = [pair for pair in pairs if pair.before.reward == pair.after.reward]
@@ -86,7 +86,7 @@ def _verdict(row: SampleRow) -> str:
     return f"{reward}, {row.response_length} tokens, {row.status}"
 
 
-def _one_per_prompt(rows: Sequence[SampleRow]) -> dict[tuple[str, str], SampleRow]:
+def _one_per_prompt(rows: Iterable[SampleRow]) -> dict[tuple[str, str], SampleRow]:
     """The first answer to each prompt, in the order of the file."""
     found: dict[tuple[str, str], SampleRow] = {}
     for row in rows:

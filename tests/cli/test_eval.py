@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.telemetry import MetricsLog, SampleLog
+from slime_core.telemetry import MetricsLog, Shard
 
 Slime = Callable[..., Any]
 Project = Any
@@ -29,7 +29,7 @@ def test_a_run_evaluates_every_set_and_the_command_repeats_the_last_one(
     assert names <= before.keys()
     assert names <= after.keys()
     files = sorted(path.name for path in (project.run / "samples").glob("eval_*"))
-    assert files == ["eval_000000.jsonl", "eval_000001.jsonl"]
+    assert files == ["eval_000000.parquet", "eval_000001.parquet"]
     assert (project.run / "report" / "transcripts.md").exists()
 
     ran = slime("eval", "runs/run")
@@ -44,7 +44,7 @@ def test_a_model_alone_is_evaluated(project: Project, slime: Slime, sets: list[s
     ran = slime("eval", "--hf-checkpoint", project.model, "--reward", "./rewards.py:digits", *keys.split(), *sets)
     assert ran.code == 0, ran.err
     assert f"evaluation of {project.model}: 8 samples" in ran.out
-    rows = SampleLog.read(project.root / "judged" / "samples" / "eval_000000.jsonl")
+    rows = list(Shard(project.root / "judged" / "samples" / "eval_000000.parquet").rows())
     assert [row.source for row in rows] == ["easy"] * 3 + ["hard"] * 5
     assert 0.0 <= json.loads((project.root / "judged" / "eval.json").read_text())["eval/hard"] <= 1.0
 

@@ -1,13 +1,12 @@
 """A run whose parts are functions and classes of the project: no package, no entry point."""
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from slime_core.telemetry import MetricsLog
+from slime_core.telemetry import MetricsLog, Shard
 
 Slime = Callable[..., Any]
 Project = Any
@@ -112,6 +111,6 @@ def test_a_run_of_nothing_but_functions_and_classes(project: Project, slime: Sli
     (row,) = MetricsLog.read(project.run / "metrics.jsonl")
     assert "train/mine" in row.metrics
     assert (project.run / "mine.jsonl").read_text() == "1\n"
-    samples = [json.loads(line) for line in (project.run / "samples" / "rollout_000000.jsonl").read_text().splitlines()]
+    samples = [row.to_dict() for row in Shard(project.run / "samples" / "rollout_000000.parquet").rows()]
     for sample in samples:
         assert sample["reward"] == pytest.approx(len(sample["response"]) / 10 + sample["index"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from slime_core.cli.reward.summary import histogram
 from slime_core.sample import Json
-from slime_core.telemetry import SampleLog
 from slime_core.testing import make_group
 
 Slime = Callable[..., Any]
@@ -264,13 +263,18 @@ def test_no_rows_are_an_error(slime: Slime) -> None:
     assert "there is no prompt file" in slime("reward", "try", "length", "--data", "nowhere.jsonl").err
 
 
-def test_the_samples_of_a_run_are_scored_as_they_are(slime: Slime, tmp_path: Path) -> None:
-    path = SampleLog(tmp_path / "samples").write(0, [make_group(0), make_group(1)])
-    count = len(path.read_text().splitlines())
+def test_the_samples_of_a_run_are_scored_as_they_are(
+    slime: Slime, tmp_path: Path, write_samples: Callable[..., None]
+) -> None:
+    write_samples(tmp_path / "samples", {0: [make_group(0), make_group(1)]})
+    path = tmp_path / "samples" / "rollout_000000.parquet"
+    count = 4
     found = report(slime, "length", "--data", path)
     assert found["summary"]["scored"] == count
     found = report(slime, "rank", "--data", path, "--group-key", "group")
     assert found["summary"]["scored"] == count
+    found = report(slime, "length", "--data", f"{path}@[-3:3]")
+    assert [row["where"].rpartition(", ")[2] for row in found["rows"]] == ["row 1", "row 2"]
 
 
 def test_samples_that_a_run_would_not_score_are_left_out(slime: Slime) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 Slime = Callable[..., Any]
 Project = Any
@@ -148,11 +149,16 @@ def leaks(project: Project, *ran: Ran) -> list[str]:
     """Where the value is found: in files of the project and in outputs."""
     files = [path for path in project.root.rglob("*") if path.is_file() and "loud" not in path.name]
     found = [str(path) for path in files if VALUE.encode() in path.read_bytes()]
+    found += [str(path) for path in (project.run / "samples").glob("*") if VALUE in everything(path)]
     return [*found, *(text for each in ran for text in (each.out, each.err) if VALUE in text)]
 
 
 def everything(folder: Path) -> str:
-    return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.suffix in (".jsonl", ".log"))
+    """The text of a shard, or of all logs and shards in a folder."""
+    files = [*folder.rglob("*")] if folder.is_dir() else [folder]
+    logs = [path.read_text(errors="replace") for path in files if path.suffix in (".jsonl", ".log")]
+    shards = [path for path in files if path.suffix == ".parquet"]
+    return "".join([*logs, *(str(parquet.read_table(path).to_pylist()) for path in shards)])
 
 
 def test_a_run_keeps_the_value_to_itself(loud: Project, slime: Slime) -> None:

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from slime_core.run import newest_checkpoint
-from slime_core.telemetry import MetricsLog, SampleLog
+from slime_core.telemetry import MetricsLog, Shard
 
 Slime = Callable[..., Any]
 Project = Any
@@ -58,7 +58,7 @@ def test_a_run_file_and_prompts_make_a_trained_model_in_hf_format(project: Proje
     assert rows[0]["train/lr-pg_0"] == 1e-3
     assert {"perf/step_time", "perf/rollout_time", "perf/train_time", "perf/tokens_per_sec"} <= rows[0].keys()
     assert (project.run / "report" / "reward.png").stat().st_size > 0
-    assert "What is" in (project.run / "samples" / "rollout_000000.jsonl").read_text()
+    assert "What is" in str(next(Shard(project.run / "samples" / "rollout_000000.parquet").rows()).prompt)
 
 
 def test_flags_win_over_the_run_file(project: Project, slime: Slime) -> None:
@@ -86,7 +86,7 @@ def test_no_run_file_is_needed(project: Project, slime: Slime) -> None:
         "./rewards.py:digits",
     )
     assert ran.code == 0, ran.err
-    rows = SampleLog.read(project.root / "out" / "samples" / "rollout_000000.jsonl")
+    rows = list(Shard(project.root / "out" / "samples" / "rollout_000000.parquet").rows())
     assert [row.prompt for row in rows] == ["1+1=", "1+1=", "2+2=", "2+2="]
     assert all(row.label is None for row in rows)
 
@@ -110,7 +110,7 @@ def test_prompts_may_be_chat_messages_in_a_parquet_file(project: Project, slime:
         1,
     )
     assert ran.code == 0, ran.err
-    first = SampleLog.read(project.run / "samples" / "rollout_000000.jsonl")[0]
+    first = next(Shard(project.run / "samples" / "rollout_000000.parquet").rows())
     assert first.prompt == "<|im_start|>user\nWhat is 0+1?<|im_end|>\n<|im_start|>assistant\n"
     assert first.label == "1"
 

@@ -12,7 +12,7 @@ import pytest
 
 from slime_core.config import write_toml
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_core.telemetry import MetricsLog, MetricsRow, Shard
 from slime_core.testing.distribution import write_distribution
 
 SOURCE = Path(__file__).with_name("everything.py")
@@ -55,8 +55,8 @@ class Told:
         return [each for each in self.notes if each["kind"] == kind]
 
     def samples(self, name: str) -> list[dict[str, Any]]:
-        """A file of transcripts."""
-        return _lines(self.run / "samples" / name)
+        """The rows of a shard."""
+        return [row.to_dict() for row in Shard(self.run / "samples" / f"{name}.parquet").rows()]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Everything:
         done = subprocess.run(
             [sys.executable, "-m", "slime_core", *map(str, arguments)],
             cwd=self.root,
-            env=os.environ | {"PYTHONPATH": str(self.root / "site")},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(self.root / "site"), *sys.path])},
             capture_output=True,
             text=True,
             check=False,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slime_core.run import list_checkpoints, newest_checkpoint, verify
-from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog
+from slime_core.telemetry import MetricsLog, MetricsRow, Shard
 
 Slime = Callable[..., Any]
 Project = Any
@@ -166,8 +166,11 @@ def test_dynamic_sampling_trains_only_groups_whose_rewards_differ(project: Proje
     assert len(trained) == len(set(trained)) == 12
     for file in (project.run / "samples").iterdir():
         by_group: dict[str | None, set[object]] = {}
-        for sample in SampleLog.read(file):
-            by_group.setdefault(sample.group, set()).add(sample.reward)
+        for sample in Shard(file).rows():
+            if sample.drop_reason is None:
+                by_group.setdefault(sample.group, set()).add(sample.reward)
+            else:
+                assert sample.drop_reason in dropped
         assert all(len(rewards) > 1 for rewards in by_group.values())
 
 
@@ -290,8 +293,8 @@ def test_one_failed_reward_in_fifty_is_dropped_and_counted(rewards: Project, sli
         row.metrics.get("rollout/errors/./rewards2.py:flaky_ConnectionError", 0.0) for row in rows_of(rewards.run)
     ]
     assert failures == [1.0, 1.0]  # calls 10 and 60 of 64
-    first = SampleLog.read(rewards.run / "samples" / "rollout_000000.jsonl")
-    assert Counter(row.group for row in first).total() == 31
+    first = list(Shard(rewards.run / "samples" / "rollout_000000.parquet").rows())
+    assert Counter(row.group for row in first if row.drop_reason is None).total() == 31
 
 
 def test_too_many_failed_rewards_stop_the_run_and_say_why(rewards: Project, slime: Slime) -> None:

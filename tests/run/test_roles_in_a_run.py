@@ -27,9 +27,9 @@ def test_role_data_source(trained: Told, resumed: Told) -> None:
 
 
 def test_role_generator(trained: Told) -> None:
-    samples = trained.samples("rollout_000000.jsonl")
-    assert len(samples) == 4 * SAMPLES
-    evaluated = trained.samples("eval_000002.jsonl")
+    samples = trained.samples("rollout_000000")
+    assert len(samples) == 8 * SAMPLES  # dropped groups are kept too, with their reasons
+    evaluated = trained.samples("eval_000002")
     by_set = [each["source"] for each in evaluated]
     assert (by_set.count("as_trained"), by_set.count("own")) == (2 * 2, 2 * 3)  # fanned out, and its own generator
     assert max(each["response_length"] for each in evaluated if each["source"] == "own") <= 2
@@ -165,7 +165,7 @@ def test_stopped_and_resumed_the_run_is_the_same(everything: Everything, trained
     whole = everything.slime("train", "run.toml", "--num-rollout", 3, "--save", "runs/whole")
     assert whole.code == 0, whole.output
     root = everything.root / "runs"
-    names = ["ledger.jsonl", *(f"samples/rollout_{number:06d}.jsonl" for number in range(3))]
+    names = ["ledger.jsonl", *(f"samples/rollout_{number:06d}.parquet" for number in range(3))]
     names += [f"checkpoints/rollout_000003/{name}" for name in ("hf/model.safetensors", "optim/adamw.safetensors")]
     for name in names:
         assert (root / "whole" / name).read_bytes() == (root / "all" / name).read_bytes(), name

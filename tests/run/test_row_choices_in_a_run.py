@@ -1,12 +1,11 @@
 """Rows and evaluation sets that choose for themselves, in real runs; and unknown names, refused before any process."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from slime_core.telemetry import MetricsLog
+from slime_core.telemetry import MetricsLog, Shard
 
 Slime = Callable[..., Any]
 Project = Any
@@ -51,7 +50,7 @@ def test_rows_choose_their_reward_and_generator(own: Project, slime: Slime) -> N
     )
     ran = slime("train", "run.toml", "--num-rollout", 1)
     assert ran.code == 0, ran.err
-    samples = [json.loads(line) for line in (own.run / "samples" / "rollout_000000.jsonl").read_text().splitlines()]
+    samples = [row.to_dict() for row in Shard(own.run / "samples" / "rollout_000000.parquet").rows()]
     by_row = {number: [each for each in samples if f":r{number}:" in each["group"]] for number in range(4)}
     assert [each["reward"] for number in (1, 2) for each in by_row[number]] == [0.25] * 8
     assert {each["response"] for each in by_row[3]} == {"LOUD"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slime_core.sample import Json
+from slime_core.telemetry import Shard
 
 Ran = Any
 Project = Any
@@ -49,7 +50,7 @@ def test_functions_for_all_of_slimes_flags_run_together_and_resume(
         assert row["rollout/sample_filter/remove_sample"] >= 4
         assert row["rollout/shaped_reward"] == pytest.approx(0.0, abs=1e-6)  # its mean is subtracted
         assert 0 < row["rollout/raw_reward"] < 1
-    samples = [json.loads(line) for line in (project.run / "samples" / "rollout_000000.jsonl").read_text().splitlines()]
+    samples = [row.to_dict() for row in Shard(project.run / "samples" / "rollout_000000.parquet").rows()]
     assert {sample["prompt"] for sample in samples} == {sample["label"] for sample in samples}
     assert all(sample["response_length"] > 0 for sample in samples)
 

@@ -3,15 +3,18 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
+import pyarrow as pa
 import pytest
 
 from slime_core.run.checkpoint import write_checkpoint
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog
+from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, list_shards
+from slime_core.telemetry.samples.columns import schema
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCHEMAS = DOCS / "schemas"
@@ -36,16 +39,35 @@ def test_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reward", [1.0, {"score": 1.0, "format": 0.5}, None])
-def test_samples(tmp_path: Path, reward: float | dict[str, float] | None) -> None:
+def test_samples(tmp_path: Path, write_samples: Callable[..., None], reward: float | dict[str, float] | None) -> None:
     text = Sample(prompt="What is 2+3?", response="5", response_length=2, label=5, reward=reward)
     text.status = Status.FAILED if reward is None else Status.COMPLETED
     chat = Sample(prompt=[{"role": "user", "content": "Hi"}], status=Status.TRUNCATED, weight_versions=["3", "4"])
-    log = SampleLog(tmp_path)
-    training = log.write(0, [Group(GroupId("a:b", 0, 17, 17), [text, chat])])
-    for path in (training, log.write_eval(2, {"held out": [text, chat]})):
-        assert len(lines(path)) == 2
-        for line in lines(path):
-            validator("samples_row").validate(line)
+    group = Group(GroupId("a:b", 0, 17, 17), [text, chat])
+    write_samples(tmp_path, {0: [group]}, {2: {"held out": [text, chat]}})
+    for kind in Kind:
+        (path,) = list_shards(tmp_path, kind)
+        rows = [row.to_dict() for row in Shard(path).rows()]
+        assert len(rows) == 2
+        for row in rows:
+            validator("samples_row").validate(row)
+
+
+def test_the_columns_of_a_shard() -> None:
+    page = (DOCS / "formats.md").read_text("utf-8").partition("## Samples")[2].partition("## Ledger")[0]
+    documented = [
+        (name, types)
+        for names, types in re.findall(r"^\| (`.*?`) \| (.*?) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    ]
+    shown = {"string": "text", "double": "float64", "float": "float32"}
+    expected = []
+    for field in schema():
+        listed = pa.types.is_list(field.type)
+        kind = str(field.type.value_type if listed else field.type)
+        kind = shown.get(kind, kind)
+        expected.append((field.name, (f"list of {kind}" if listed else kind) + (" or null" if field.nullable else "")))
+    assert documented == expected
 
 
 def test_the_ledger(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.sample import Sample, Status
-from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog, overlay, write_report
+from slime_core.telemetry import MetricsLog, MetricsRow, overlay, write_report
 from slime_core.telemetry.plots import smooth
 from slime_core.telemetry.report import figures
 from slime_core.telemetry.transcripts import Pair, before_and_after, fenced, inline, transcripts_markdown
@@ -21,7 +22,7 @@ def answer(row: int, reward: float) -> Sample:
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
+def run_dir(tmp_path: Path, write_samples: Callable[..., None]) -> Path:
     """A run of 20 rollouts with three evaluations of ten prompts; every third prompt is learnt."""
     run = tmp_path / "first"
     run.mkdir()
@@ -40,10 +41,9 @@ def run_dir(tmp_path: Path) -> Path:
             memory = {"perf/memory_mib/driver": 40.0 + rollout}
             log.append(MetricsRow(rollout, rollout + 1, 0.0, metrics | perf | memory))
         log.append(MetricsRow(20, 20, 0.0, {"eval/sums": 0.9}))
-    samples = SampleLog(run / "samples")
-    for rollout in (0, 10, 20):
-        learnt = [float(rollout == 20 and row % 3 == 0) for row in range(10)]
-        samples.write_eval(rollout, {"sums": [answer(row, reward) for row, reward in enumerate(learnt)]})
+    learnt = {rollout: [float(rollout == 20 and row % 3 == 0) for row in range(10)] for rollout in (0, 10, 20)}
+    evals = {number: {"sums": [answer(row, reward) for row, reward in enumerate(of)]} for number, of in learnt.items()}
+    write_samples(run / "samples", evals=evals)
     return run
 
 
@@ -165,18 +165,16 @@ def test_transcripts_compare_the_same_prompts_and_prefer_changes(run_dir: Path) 
     assert [pair.before.prompt for pair in pairs] == [f"What is {row}+4?" for row in (0, 3, 6, 1, 2, 4)]
 
 
-def test_one_evaluation_is_no_comparison(tmp_path: Path) -> None:
-    SampleLog(tmp_path).write_eval(0, {"sums": [answer(1, 0.0)]})
+def test_one_evaluation_is_no_comparison(tmp_path: Path, write_samples: Callable[..., None]) -> None:
+    write_samples(tmp_path, evals={0: {"sums": [answer(1, 0.0)]}})
     assert before_and_after(tmp_path) == []
 
 
-def test_no_answer_can_break_out_of_its_block(tmp_path: Path) -> None:
+def test_no_answer_can_break_out_of_its_block(tmp_path: Path, write_samples: Callable[..., None]) -> None:
     assert fenced("a ``` b").splitlines()[0] == "````text"
     assert inline("`x`\ny") == "`` `x` y ``"
-    log = SampleLog(tmp_path)
     trick = Sample(prompt=[{"role": "user", "content": "Hi"}], response="```\n# Not a heading\n`````", label="`")
-    for rollout in (0, 1):
-        log.write_eval(rollout, {"e": [trick]})
+    write_samples(tmp_path, evals={0: {"e": [trick]}, 1: {"e": [trick]}})
     (pair,) = before_and_after(tmp_path)
     assert isinstance(pair, Pair)
     text = transcripts_markdown([pair])

@@ -2,7 +2,7 @@
 
 Example:
 
-    rows = read_sample_rows(Path("runs/first/samples/rollout_000003.jsonl"), Keys(), limit=100)
+    rows = read_sample_rows(Path("runs/first/samples/rollout_000003.parquet"), Keys(), limit=100)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from slime_core.data.rows import Row, read_rows
+from slime_core.data.rows import Row, read_rows, split_slice
 from slime_core.errors import DataError
 from slime_core.sample import Json, Message, Sample, Status
+from slime_core.telemetry import Shard, is_shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,14 @@ def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRo
     """Read the first rows of a file.
 
     Raises:
+        RunFolderError: it is a damaged shard.
         DataError: see `read_rows`; or a key is missing, a value is of the wrong type, or there are no rows.
     """
     groups: dict[str, int] = {}
     members: dict[str, int] = {}
     rows = []
-    for number, row in enumerate(islice(read_rows(path), limit), 1):
+    read = _shard_rows(path) if is_shard(split_slice(path)[0]) else read_rows(path)
+    for number, row in enumerate(islice(read, limit), 1):
         group = _group(row, keys)
         place = groups.setdefault(group, len(groups))
         index = members.get(group, 0)
@@ -67,6 +70,15 @@ def read_sample_rows(path: Path, keys: Keys, limit: int | None) -> list[SampleRo
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
+
+
+def _shard_rows(path: Path) -> Iterator[Row]:
+    """The rows of a shard, under the names that `Keys` expects."""
+    file, start, stop = split_slice(path)
+    shard = Shard(file)
+    begin, end, _ = slice(start, stop).indices(len(shard))
+    for number, row in islice(enumerate(shard.rows()), begin, max(begin, end)):
+        yield Row(f"{file}, row {number}", row.to_dict())
 
 
 def _sample(row: Row, keys: Keys, *, group: int, index: int) -> Sample:

@@ -13,6 +13,7 @@ from slime_core.cli.reward.rows import Keys, SampleRow, read_sample_rows
 from slime_core.cli.reward.summary import Summary, summarize
 from slime_core.cli.reward.trial import Answer, Trial
 from slime_core.cli.run_options import split_settings
+from slime_core.cli.shown import last_of
 from slime_core.config import read_settings
 from slime_core.errors import ConfigError, DataError, UnknownName
 from slime_core.roles import Settings
@@ -64,7 +65,7 @@ def try_command(
     Calls are isolated and limited as in a run. The files in samples/ of a run folder can be scored as they are.
 
     \b
-    slime reward try math --data runs/first/samples/rollout_000003.jsonl
+    slime reward try math --data runs/first/samples/rollout_000003.parquet
     slime reward try ./my.py:score --data rows.jsonl --response-key output --label-key answer
     slime reward try ranking --data rows.jsonl --group-key group --group-reward.ranking.top 2
     """  # noqa: D301  # \b keeps click from filling the lines below it
@@ -124,9 +125,7 @@ async def _score(trial: Trial, rows: list[SampleRow], *, quiet: bool) -> list[An
 
 def _show(answer: Answer) -> None:
     row = answer.row
-    # A model may write anything: half a surrogate pair, or what a terminal takes for a command.
-    response = "".join(each if each.isprintable() else "�" for each in " ".join(row.sample.response.split()))
-    shown = response if len(response) <= SHOWN else f"…{response[1 - SHOWN :]}"
+    shown = last_of(row.sample.response, SHOWN)
     said, colour = _said(answer)
     click.echo(f"{row.number:5}  {click.style(said, fg=colour)}  {click.style(shown, dim=True)}".rstrip())
     if isinstance(answer.verdict, Unscored) and answer.verdict.detail:

@@ -1,0 +1,11 @@
+"""The sample store: everything that was generated, one columnar file (parquet) a rollout and an evaluation.
+
+Files are complete or absent, so they can be read while the run goes on; docs/formats.md lists the columns. pyarrow is
+imported when the first file is written or read.
+"""
+
+from slime_core.telemetry.samples.rows import SampleRow
+from slime_core.telemetry.samples.shard import Drawn, Generated, Kind, Shard, is_shard, list_shards
+from slime_core.telemetry.samples.store import SampleStore
+
+__all__ = ["Drawn", "Generated", "Kind", "SampleRow", "SampleStore", "Shard", "is_shard", "list_shards"]

@@ -1,0 +1,215 @@
+"""Shard: one file of samples: what it is of, its rows, its groups.
+
+for shard in list_shards(run_dir / "samples"):
+    print(shard.kind, shard.rollout_id, sum(1 for _ in shard.rows()))
+"""
+
+import enum
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime_core.errors import RunFolderError
+from slime_core.sample import Group, GroupId, Json
+from slime_core.telemetry.samples import unpack
+from slime_core.telemetry.samples.rows import SCHEMA_VERSION, SampleRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+HEADER_KEY = "slime_core"
+BATCH_ROWS = 256
+"""Samples read, and written, at a time: of 1,000 tokens each they are 3 MB."""
+
+
+class Kind(enum.Enum):
+    """What the samples were made for."""
+
+    ROLLOUT = "rollout"
+    """Training."""
+    EVAL = "eval"
+    """Evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A group that the buffer handed out to a rollout's training."""
+
+    group: str
+    """Its identity; it may be of an earlier rollout's shard."""
+    weight: float
+    """Its importance weight."""
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+    """The buffer's notes at that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a shard says of itself, JSON in the file's metadata."""
+
+    kind: Kind
+    """What its samples were made for."""
+    rollout_id: int
+    """Number of the rollout; for an evaluation, rollouts done before it."""
+    drawn: Sequence[Drawn] = ()
+    """What the rollout was trained on, in order."""
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return f"{self.kind.value}_{self.rollout_id:06d}.parquet"
+
+    def to_json(self) -> str:
+        """The inverse of `parse`."""
+        drawn = [asdict(each) for each in self.drawn]
+        return json.dumps(
+            {"schema_version": SCHEMA_VERSION, "kind": self.kind.value, "rollout_id": self.rollout_id, "drawn": drawn}
+        )
+
+    @classmethod
+    def parse(cls, text: bytes) -> "Header":
+        """What the metadata of a file says.
+
+        Raises:
+            ValueError: it is of another schema version, or no header.
+        """
+        values = json.loads(text)
+        if (version := values["schema_version"]) != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {version}, this slime-core reads {SCHEMA_VERSION}")
+        drawn = [Drawn(**each) for each in values["drawn"]]
+        return cls(Kind(values["kind"]), int(values["rollout_id"]), drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The groups of a rollout's shard."""
+
+    kept: Sequence[Group]
+    """In order of the draws; without the buffer's notes."""
+    dropped: Sequence[Group]
+    """The others."""
+    reasons: Mapping[GroupId, str]
+    """Why each dropped group was."""
+
+
+class Shard:
+    """A complete file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the header.
+
+        Raises:
+            RunFolderError: pyarrow is missing, or the file is no shard of a schema version that this release reads.
+        """
+        self.path = path
+        with self._opened() as file:
+            self._header = Header.parse((file.metadata.metadata or {})[HEADER_KEY.encode()])
+            self._columns = file.schema_arrow.names
+            self._count = file.metadata.num_rows
+
+    @property
+    def kind(self) -> Kind:
+        """What its samples were made for."""
+        return self._header.kind
+
+    @property
+    def rollout_id(self) -> int:
+        """Number of the rollout; for an evaluation, rollouts done before it."""
+        return self._header.rollout_id
+
+    @property
+    def drawn(self) -> Sequence[Drawn]:
+        """What the rollout was trained on, in order."""
+        return self._header.drawn
+
+    def __len__(self) -> int:
+        """Samples in it."""
+        return self._count
+
+    def rows(self) -> Iterator[SampleRow]:
+        """Its samples without tokens, a few at a time."""
+        counts = Counter[str]()
+
+        def position(of: str) -> int:
+            counts[of] += 1
+            return counts[of] - 1
+
+        for batch in self._batches(unpack.ROW_COLUMNS):
+            yield from unpack.rows(batch, position)
+
+    def group_ids(self) -> frozenset[str]:
+        """Identities of its groups."""
+        return frozenset(
+            group for batch in self._batches(("group",)) for group in batch.column("group").to_pylist() if group
+        )
+
+    def groups(self, only: Collection[str] | None = None) -> Generated:
+        """Its groups, or those of some identities; none of an evaluation."""
+        made: dict[str, Group] = {}
+        reasons: dict[GroupId, str] = {}
+        for batch in self._batches(self._columns):
+            for entry in unpack.entries(batch):
+                if entry.group is None or (only is not None and entry.group not in only):
+                    continue
+                group = made.setdefault(entry.group, Group(GroupId.parse(entry.group), []))
+                group.samples.append(entry.sample)
+                if entry.drop_reason is not None:
+                    reasons[group.id] = entry.drop_reason
+        kept = [group for group in made.values() if group.id not in reasons]
+        return Generated(kept, [group for group in made.values() if group.id in reasons], reasons)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+        with self._opened() as file:
+            yield from file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
+
+    @contextmanager
+    def _opened(self) -> Iterator["parquet.ParquetFile"]:
+        require_pyarrow("reading", self.path)
+        from pyarrow import ArrowException, parquet
+
+        try:
+            with parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
+                yield file
+        except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{self.path} is no file of samples: {error}") from None
+
+
+def list_shards(directory: Path, kind: Kind = Kind.ROLLOUT) -> list[Path]:
+    """The shards of a kind in a samples folder, oldest first."""
+    return [path for number, path in sorted(numbered(directory, kind))]
+
+
+def is_shard(path: Path) -> bool:
+    """Whether a file is called like a shard and says that it is one; other parquet files are not."""
+    if not re.fullmatch(r"\w+_\d+\.parquet", path.name) or not path.is_file() or find_spec("pyarrow") is None:
+        return False
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return HEADER_KEY.encode() in (parquet.read_metadata(path).metadata or {})
+    except (ArrowException, OSError):
+        return False
+
+
+def numbered(directory: Path, kind: Kind) -> Iterator[tuple[int, Path]]:
+    """The same with their numbers, in any order."""
+    for path in directory.glob(f"{kind.value}_*.parquet"):
+        if match := re.fullmatch(rf"{kind.value}_(\d+)\.parquet", path.name):
+            yield int(match[1]), path
+
+
+def require_pyarrow(verb: str, path: Path) -> None:
+    """Say what to type where pyarrow is missing.
+
+    Raises:
+        RunFolderError: it is.
+    """
+    if find_spec("pyarrow") is None:
+        raise RunFolderError(f"{verb} {path} needs pyarrow, which is not installed: pip install 'pyarrow>=18'")

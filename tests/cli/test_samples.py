@@ -1,0 +1,84 @@
+"""`slime samples`: what a run generated, for people and for programs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.sample import Sample
+from slime_core.testing.samples import make_group, make_sample
+
+Slime = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path, write_samples: Callable[..., None]) -> Path:
+    """Three rollouts of two groups of two, and an evaluation."""
+    rollouts = {number: [make_group(2 * number), make_group(2 * number + 1)] for number in range(3)}
+    write_samples(tmp_path / "samples", rollouts, {3: {"held": [make_sample("held out", reward=1.0)]}})
+    return tmp_path
+
+
+def rows(slime: Slime, *arguments: object) -> list[dict[str, Any]]:
+    ran = slime("samples", *arguments, "--json")
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_the_newest_rollout_is_shown(slime: Slime, run: Path) -> None:
+    assert [(row["rollout_id"], row["group"], row["index"]) for row in rows(slime, run)] == [
+        (2, "kit:e0:r4:d4", 0),
+        (2, "kit:e0:r4:d4", 1),
+        (2, "kit:e0:r5:d5", 0),
+        (2, "kit:e0:r5:d5", 1),
+    ]
+
+
+def test_one_rollout_all_of_them_and_evaluations_can_be_named(slime: Slime, run: Path) -> None:
+    assert {row["rollout_id"] for row in rows(slime, run, "--rollout", 1)} == {1}
+    assert [row["rollout_id"] for row in rows(slime, run, "--all", "--limit", 6)] == [0, 0, 0, 0, 1, 1]
+    assert [row["response"] for row in rows(slime, run, "--eval", 3)] == ["held out"]
+
+
+def test_the_table_has_a_heading_a_group(slime: Slime, run: Path) -> None:
+    out = slime("samples", run, "--rollout", 0).out.splitlines()
+    assert out == [
+        "   0  kit:e0:r0:d0  What is 2 + 2?  label 4",
+        "       0    0.0000       1 tokens  4",
+        "       1    1.0000       1 tokens  4",
+        "   0  kit:e0:r1:d1  What is 2 + 2?  label 4",
+        "       0    0.0000       1 tokens  4",
+        "       1    1.0000       1 tokens  4",
+    ]
+
+
+def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callable[..., None]) -> None:
+    odd = Sample(prompt="p", response="a\n\x1b[2J\ud83d", reward={"score": 0.5, "format": 1.0}, remove_sample=True)
+    write_samples(tmp_path / "samples", evals={0: {"e": [odd, Sample(prompt="p")]}})
+    lines = slime("samples", tmp_path, "--eval", 0).out.splitlines()
+    assert lines[1:] == [
+        "       0  score=0.5  format=1       0 tokens  pending, not trained on  a �[2J�",
+        "       1         -       0 tokens  pending  ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rollout", 7], "holds no rollout 7; there is rollout 0 to 2"),
+        (["--eval", 0], "holds no eval 0; there is eval 3 to 3"),
+        (["--rollout", 1, "--all"], "--rollout, --eval and --all exclude each other"),
+    ],
+)
+def test_what_is_not_there_is_named(slime: Slime, run: Path, arguments: list[object], said: str) -> None:
+    ran = slime("samples", run, *arguments)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_folder_without_samples_is_named(slime: Slime, tmp_path: Path) -> None:
+    ran = slime("samples", tmp_path)
+    assert ran.code == 2
+    assert "holds no rollout yet. Give the folder named by --save" in ran.err

@@ -1,0 +1,178 @@
+"""Files are whole or absent, errors are named, a commit point finds everything on disk."""
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import RunFolderError
+from slime_core.roles import Draw
+from slime_core.sample import Sample
+from slime_core.telemetry import Generated, Kind, SampleStore, Shard, list_shards
+from slime_core.testing.samples import make_group, make_sample
+
+NOTHING = Draw([], [])
+
+
+def with_store(directory: Path, use: Callable[[SampleStore], Coroutine[object, object, None]]) -> None:
+    async def run() -> None:
+        with SampleStore(directory) as store:
+            await use(store)
+
+    asyncio.run(run())
+
+
+def generated(*draws: int) -> Generated:
+    return Generated([make_group(draw) for draw in draws], [], {})
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(each.name for each in directory.iterdir())
+
+
+def test_rollouts_and_evaluations_have_a_file_each(tmp_path: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        await store.write(0, generated(0, 1), NOTHING)
+        await store.write_eval(1, {"a/b": [make_sample("x"), make_sample("y")], "c": [make_sample("z")]})
+        await store.write(1, generated(2), NOTHING)
+        await store.flush()
+
+    with_store(tmp_path, use)
+    assert [Shard(path).rollout_id for path in list_shards(tmp_path)] == [0, 1]
+    (path,) = list_shards(tmp_path, Kind.EVAL)
+    assert path.name == "eval_000001.parquet"
+    assert [(row.source, row.group, row.index, row.response) for row in Shard(path).rows()] == [
+        ("a/b", None, 0, "x"),
+        ("a/b", None, 1, "y"),
+        ("c", None, 0, "z"),
+    ]
+
+
+def test_a_file_can_be_read_while_the_next_is_written(tmp_path: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        for rollout in range(20):
+            await store.write(rollout, generated(*range(50)), NOTHING)
+            for path in list_shards(tmp_path):
+                assert sum(1 for _ in Shard(path).rows()) == 100
+
+    with_store(tmp_path, use)
+    assert len(list_shards(tmp_path)) == 20
+
+
+def test_a_rollout_run_again_replaces_its_file(tmp_path: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        await store.write(0, generated(0), NOTHING)
+        await store.write(0, generated(7), NOTHING)
+        await store.flush()
+
+    with_store(tmp_path, use)
+    assert names(tmp_path) == ["rollout_000000.parquet"]
+    assert Shard(tmp_path / "rollout_000000.parquet").group_ids() == {"kit:e0:r7:d7"}
+
+
+def test_the_same_samples_make_the_same_file(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        with_store(tmp_path / folder, lambda store: store.write(0, generated(*range(300)), NOTHING))
+    first, second = ((tmp_path / folder / "rollout_000000.parquet").read_bytes() for folder in ("a", "b"))
+    assert first == second
+
+
+def test_what_came_after_a_commit_point_is_removed(tmp_path: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        for rollout in range(4):
+            await store.write_eval(rollout, {"e": [make_sample()]})
+            await store.write(rollout, generated(rollout), NOTHING)
+        await store.flush()
+        (tmp_path / "rollout_000009.tmp").touch()
+        store.rewind(2)
+        assert names(tmp_path) == [
+            "eval_000000.parquet",
+            "eval_000001.parquet",
+            "eval_000002.parquet",
+            "rollout_000000.parquet",
+            "rollout_000001.parquet",
+        ]
+        store.rewind(None)
+        assert names(tmp_path) == []
+
+    with_store(tmp_path, use)
+
+
+def test_a_failed_write_is_named_at_the_next_one(tmp_path: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        (tmp_path / "rollout_000000.tmp").mkdir()
+        await store.write(0, generated(0), NOTHING)
+        with pytest.raises(RunFolderError, match=r"cannot write .*rollout_000000\.parquet"):
+            await store.write(1, generated(1), NOTHING)
+        await store.write(1, generated(1), NOTHING)
+
+    with_store(tmp_path, use)
+    assert [path.name for path in list_shards(tmp_path)] == ["rollout_000001.parquet"]
+
+
+def test_a_commit_point_meets_the_error_of_the_last_write(tmp_path: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        odd = make_group()
+        odd.samples[0].metadata["handle"] = object()  # type: ignore[assignment]
+        await store.write(0, Generated([odd], [], {}), NOTHING)
+        with pytest.raises(RunFolderError, match="holds object, which JSON cannot keep"):
+            await store.flush()
+
+    with_store(tmp_path, use)
+    assert names(tmp_path) == []
+
+
+def test_an_error_that_nobody_waits_for_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def use(store: SampleStore) -> None:
+        (tmp_path / "rollout_000000.tmp").mkdir()
+        await store.write(0, generated(0), NOTHING)
+
+    with_store(tmp_path, use)
+    assert "cannot write" in caplog.text
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_file(tiny_disk: Path) -> None:
+    async def use(store: SampleStore) -> None:
+        await store.write(0, generated(0), NOTHING)
+        draw = random.Random(0)
+        big = [Sample(tokens=[draw.randrange(2**31) for _ in range(100_000)], source="e") for _ in range(10)]
+        await store.write_eval(0, {"e": big})
+        with pytest.raises(RunFolderError, match="No space left on device"):
+            await store.flush()
+
+    with_store(tiny_disk, use)
+    assert names(tiny_disk) == ["rollout_000000.parquet"]
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "samples").touch()
+    with pytest.raises(RunFolderError, match=r"cannot make .*samples"):
+        SampleStore(tmp_path / "samples")
+
+
+def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(RunFolderError, match="needs pyarrow, which is not installed: pip install 'pyarrow>=18'"):
+        SampleStore(tmp_path)
+
+
+def test_a_file_that_is_no_shard_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("no parquet")
+    with pytest.raises(RunFolderError, match=r"a\.parquet is no file of samples"):
+        Shard(tmp_path / "a.parquet")
+    with pytest.raises(RunFolderError, match=r"nowhere\.parquet is no file of samples"):
+        Shard(tmp_path / "nowhere.parquet")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_flipped_bit_is_found(tmp_path: Path, share: float) -> None:
+    with_store(tmp_path, lambda store: store.write(0, generated(*range(300)), NOTHING))
+    (path,) = list_shards(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(RunFolderError, match="is no file of samples"):
+        Shard(path).groups()
