@@ -58,12 +58,15 @@ def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json
     return values | {"hf_checkpoint": str(model), "save": str(own)}
 
 
+_TRAINING_ONLY = ("load_debug_rollout_data", "num_epoch", "rollout_max_prompt_len")
+
+
 def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
     """The same keys without what only training needs; nothing is drawn from a training set, so none is read."""
     sets = values.get("eval_prompt_data")
     if not sets or not isinstance(sets, dict):
         raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME PATH")
-    kept = {key: value for key, value in values.items() if key not in ("num_epoch", "rollout_max_prompt_len")}
+    kept = {key: value for key, value in values.items() if key not in _TRAINING_ONLY}
     for key in ("input_key", "label_key"):
         if (own := kept.pop(f"eval_{key}", None)) is not None:
             kept[key] = own
@@ -71,4 +74,5 @@ def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:
     kept["prompt_data"] = first.get("path") if isinstance(first, dict) else first
     kept["data_source"], kept["tracker"] = {"use": "prompts"}, {"use": []}
     kept["eval_interval"] = kept["num_rollout"] = 1
+    kept["debug_rollout_only"] = kept["debug_train_only"] = False
     return kept

@@ -78,6 +78,9 @@ def execute(plan: Plan, no_progress: bool) -> int:
     for what, path in (("reward curve", paths.curve), ("transcripts before and after", paths.transcripts)):
         if path is not None:
             click.echo(f"{what}: {path}")
+    if outcome is Outcome.STOPPED and plan.config.debug.debug_rollout_only:
+        click.echo(f"stopped; what was generated is in {root / 'samples'}")
+        return STOPPED
     if outcome is Outcome.STOPPED:
         click.echo(f"stopped and saved; continue with: slime resume {root}")
         return STOPPED

@@ -164,6 +164,20 @@ class OptimArgs(Family):
     )
 
 
+class DebugArgs(Family):
+    """Half of a run, for debugging."""
+
+    debug_rollout_only: bool = Field(
+        False, description="Start no trainer: generate and keep samples; the weights stay as they are."
+    )
+    debug_train_only: bool = Field(
+        False, description="Start no engine: train on kept samples; implied by load_debug_rollout_data."
+    )
+    load_debug_rollout_data: Path | None = Field(
+        None, description="Run folder whose samples are trained on, rollout by rollout, instead of new ones."
+    )
+
+
 class RunArgs(Family):
     """Run."""
 
@@ -182,6 +196,7 @@ FAMILIES: dict[str, type[Family]] = {
     "rollout": RolloutArgs,
     "evaluation": EvalArgs,
     "optim": OptimArgs,
+    "debug": DebugArgs,
     "run": RunArgs,
 }
 """Attribute of `RunConfig` -> family."""

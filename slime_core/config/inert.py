@@ -4,6 +4,7 @@
 file, which writes defaults out, reads back.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from slime_core.config.families import FAMILIES
@@ -62,6 +63,7 @@ def refuse_inert(config: "RunConfig") -> None:
         problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
     if not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
+    problems += _debug_problems(config)
     if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
         problems.append(
             f"num_steps_per_rollout = {config.optim.num_steps_per_rollout} is more than "
@@ -69,6 +71,18 @@ def refuse_inert(config: "RunConfig") -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _debug_problems(config: "RunConfig") -> Iterator[str]:
+    debug = config.debug
+    if debug.load_debug_rollout_data is None:
+        if debug.debug_train_only:
+            yield "debug_train_only trains on kept samples: give load_debug_rollout_data, the run folder that has them"
+        return
+    if debug.debug_rollout_only:
+        yield "debug_rollout_only starts no trainer, load_debug_rollout_data only a trainer: give one of them"
+    if debug.load_debug_rollout_data.resolve() == config.run.save.resolve():
+        yield f"load_debug_rollout_data = {debug.load_debug_rollout_data} is the run's own folder: give another save"
 
 
 def _set_keys(config: "RunConfig") -> frozenset[str]:

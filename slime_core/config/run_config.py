@@ -18,6 +18,7 @@ from slime_core.config.families import (
     FAMILIES,
     FAMILY_OF_KEY,
     DataArgs,
+    DebugArgs,
     EvalArgs,
     OptimArgs,
     RolloutArgs,
@@ -104,6 +105,8 @@ class RunConfig:
     """Evaluation."""
     optim: OptimArgs
     """Optimization."""
+    debug: DebugArgs
+    """Which half of a run is left out."""
     run: RunArgs
     """Run folder, model and seed."""
     roles: Mapping[str, Selection]

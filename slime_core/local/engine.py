@@ -59,6 +59,10 @@ class LocalEngine:
         """Switch every worker to a published version; waits for batches under way."""
         await self._workers.call("load_weights", [(channel, version)] * self._workers.size)
 
+    async def load_checkpoint(self) -> None:
+        """Let every worker read the weights of its model directory, as version 0."""
+        await self._workers.call("load_checkpoint")
+
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """Queue one request; all that are queued in one tick make a batch."""
         if self._group is None:

@@ -32,6 +32,13 @@ class EngineWorker:
         self._model.bind(open_half(channel, version))
         self._version = version
 
+    def load_checkpoint(self) -> None:
+        """Bind the model to the weights of its directory, as version 0."""
+        weights = torch.empty(self._model.numel)
+        self._model.read_into(weights)
+        self._model.bind(weights)
+        self._version = 0
+
     def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateOutput]:
         """Decode one batch; every request's outcome is independent of its companions.
 

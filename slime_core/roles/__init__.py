@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         GenerateOutput,
         GenerateRequest,
         SamplingParams,
+        ServesCheckpoint,
     )
     from slime_core.roles.generator import GenerateContext, Generator, GeneratorSpec
     from slime_core.roles.group_filter import (
@@ -155,6 +156,7 @@ __all__ = [
     "SampleFilterSpec",
     "SamplingParams",
     "Selection",
+    "ServesCheckpoint",
     "Settings",
     "Setup",
     "ShapeContext",

@@ -108,6 +108,15 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class ServesCheckpoint(Protocol):
+    """What an engine has that can serve `hf_checkpoint` without a trainer: `--debug-rollout-only` needs it."""
+
+    async def load_checkpoint(self) -> None:
+        """Serve the weights of `hf_checkpoint` as version 0, those that a trainer would publish first."""
+        ...
+
+
 @dataclass(frozen=True)
 class EngineSpec(Spec[Engine]):
     """Offers an engine."""

@@ -6,10 +6,11 @@ Example:
 """
 
 from collections.abc import Awaitable
+from typing import cast
 
 from slime_core.catalog.checks import blaming, check_output
 from slime_core.catalog.used import Used
-from slime_core.roles import Engine, GenerateOutput, GenerateRequest, WeightChannel
+from slime_core.roles import Engine, GenerateOutput, GenerateRequest, ServesCheckpoint, WeightChannel
 
 
 class CheckedEngine:
@@ -26,6 +27,10 @@ class CheckedEngine:
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch to a version."""
         await self._named("load_weights", self._use.part.load_weights(channel, version))
+
+    async def load_checkpoint(self) -> None:
+        """Serve the model directory's weights as version 0; only of an engine that is a `ServesCheckpoint`."""
+        await self._named("load_checkpoint", cast(ServesCheckpoint, self._use.part).load_checkpoint())
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """One continuation; what it raises costs one sample, under its own name.

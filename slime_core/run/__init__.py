@@ -15,9 +15,10 @@ from slime_core.run.checkpoint import (
 )
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger, LedgerError
-from slime_core.run.loop import Outcome, run
+from slime_core.run.loop import Outcome
 from slime_core.run.session import Session
 from slime_core.run.setup import read_all_prompts
+from slime_core.run.start import run
 from slime_core.run.trainer import Trainer, TrainReport
 
 __all__ = [

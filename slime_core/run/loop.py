@@ -2,7 +2,7 @@
 
 Example:
 
-    outcome = await run(plan, folder, display)          # resumes by itself from the folder's newest checkpoint
+    outcome = await run_loop(plan, folder, display, Loop)       # resumes by itself from the folder's newest checkpoint
 """
 
 import enum
@@ -45,8 +45,8 @@ class Outcome(enum.Enum):
     """Somebody asked it to stop; the last step is saved."""
 
 
-async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
-    """Run, or continue, the plan in its folder.
+async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[Loop]") -> Outcome:
+    """Run, or continue, the plan in its folder, by a kind of loop.
 
     Raises:
         SlimeError: whatever ends the run; the newest checkpoint stays usable.
@@ -68,7 +68,7 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
         try:
             async with session:
                 with MetricsLog(folder.metrics) as metrics:
-                    loop = Loop(session, display, metrics, samples)
+                    loop = kind(session, display, metrics, samples)
                     outcome = await loop.run(checkpoint)
                 await session.emit(RunEnd(folder.root, loop.rollout_id))
                 return outcome
@@ -221,35 +221,43 @@ class Loop:
             return
         self._display.phase(f"loading {checkpoint.path.name}")
         state = checkpoint.state()
-        self._refuse_other_plugins(checkpoint, state)
+        refuse_other_plugins(checkpoint, state, session.plan)
         await session.trainer.load(checkpoint.path)
-        self.rollout_id, self._step = _count(state, "rollout_id"), _count(state, "step")
+        self.rollout_id, self._step = count_of(state, "rollout_id"), count_of(state, "step")
         self._saved_at = self.rollout_id
-        session.source.load_state_dict(_table(state, "data_source"))
-        session.buffer.load_state_dict(_table(state, "buffer"))
-        session.ledger.load_state_dict(_table(state, "ledger"))
+        session.source.load_state_dict(table_of(state, "data_source"))
+        session.buffer.load_state_dict(table_of(state, "buffer"))
+        session.ledger.load_state_dict(table_of(state, "ledger"))
         session.buffer.hold(session.ledger.buffered())
-        self._metrics.truncate(_count(state, "metrics_position"))
+        self._metrics.truncate(count_of(state, "metrics_position"))
         self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
         await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
 
-    def _refuse_other_plugins(self, checkpoint: Checkpoint, state: Mapping[str, Json]) -> None:
-        if changed := changed_plugins(_table(state, "plugins"), self._session.plan):
-            listed = "\n  ".join(changed)
-            raise CheckpointError(
-                f"checkpoint {checkpoint.path} was made with other plugins:\n  {listed}\n"
-                "Install those versions again, or start a new run with another --save."
-            )
+
+def refuse_other_plugins(checkpoint: Checkpoint, state: Mapping[str, Json], plan: Plan) -> None:
+    """See that a checkpoint was made by the plugins of the plan.
+
+    Raises:
+        CheckpointError: it was not; names the differences.
+    """
+    if changed := changed_plugins(table_of(state, "plugins"), plan):
+        listed = "\n  ".join(changed)
+        raise CheckpointError(
+            f"checkpoint {checkpoint.path} was made with other plugins:\n  {listed}\n"
+            "Install those versions again, or start a new run with another --save."
+        )
 
 
-def _table(state: Mapping[str, Json], key: str) -> dict[str, Json]:
+def table_of(state: Mapping[str, Json], key: str) -> dict[str, Json]:
+    """A table of a checkpoint's state."""
     value = state[key]
     if not isinstance(value, dict):
         raise CheckpointError(f"the checkpoint's {key} is no table")
     return value
 
 
-def _count(state: Mapping[str, Json], key: str) -> int:
+def count_of(state: Mapping[str, Json], key: str) -> int:
+    """A whole number of a checkpoint's state."""
     value = state[key]
     if not isinstance(value, int):
         raise CheckpointError(f"the checkpoint's {key} is no number")

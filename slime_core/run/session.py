@@ -15,7 +15,7 @@ from types import TracebackType
 
 from slime_core.catalog.used import Used
 from slime_core.config import Plan
-from slime_core.errors import ConfigError, StopRun
+from slime_core.errors import StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.isolation import Watchdog, packages_of
@@ -26,7 +26,7 @@ from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.row_choices import RowChoices
 from slime_core.run.run_hooks import RunHooks
-from slime_core.run.setup import Builder
+from slime_core.run.setup import Builder, count_rollouts
 from slime_core.run.stop import StopRequest
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
@@ -64,7 +64,7 @@ class Session:
             self.launcher = self.build.launcher(folder)
             self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
             self.trackers = Trackers()
-            self.num_rollout = self._count_rollouts()
+            self.num_rollout = count_rollouts(plan.config.rollout, lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
@@ -74,7 +74,7 @@ class Session:
             self._message(note)
 
     async def __aenter__(self) -> "Session":
-        """Start trainer and engine; the engine serves nothing before the first `publish`.
+        """Start trainer, unless it is left out, and engine; the engine serves nothing before the first `publish`.
 
         Raises:
             PluginError: a tracker could not be built, or a reward in its worker process.
@@ -83,9 +83,10 @@ class Session:
         try:
             self.trackers = self.build.trackers(self.folder)
             await self.build.protection.start()
-            self._phase("trainer: loading the model")
-            steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
-            self.trainer = await Trainer.start(self.plan, self.launcher, self.folder.scratch, steps)
+            if not self.plan.config.debug.debug_rollout_only:
+                self._phase("trainer: loading the model")
+                steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
+                self.trainer = await Trainer.start(self.plan, self.launcher, self.folder.scratch, steps)
             self._phase("engine: loading the model")
             await self.engine.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
@@ -110,9 +111,12 @@ class Session:
         self.ledger.close()
 
     async def publish(self, version: int) -> None:
-        """Make the trainer's current weights the engine's, as a version."""
-        await self.trainer.publish(version)
-        await self.engine.load_weights(self.trainer.channel, version)
+        """Make the trainer's current weights the engine's, as a version; without a trainer, those of the model."""
+        if self.plan.config.debug.debug_rollout_only:
+            await self.engine.load_checkpoint()
+        else:
+            await self.trainer.publish(version)
+            await self.engine.load_weights(self.trainer.channel, version)
         await self.emit(WeightsPublished(version))
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
@@ -136,18 +140,6 @@ class Session:
         listeners = [each for hook in HOOK_OF_EVENT.values() for each in self.plan.catalog.listeners(hook)]
         return packages_of(
             [(each.plugin, each.spec.factory) for each in chosen] + [(each.plugin, each.function) for each in listeners]
-        )
-
-    def _count_rollouts(self) -> int:
-        rollout = self.plan.config.rollout
-        if rollout.num_rollout is not None:
-            return rollout.num_rollout
-        assert rollout.num_epoch is not None, "refused by the config"
-        if count := len(self.source) * rollout.num_epoch // rollout.rollout_batch_size:
-            return count
-        raise ConfigError(
-            f"num_epoch = {rollout.num_epoch} over {len(self.source)} prompts is less than one rollout of "
-            f"rollout_batch_size = {rollout.rollout_batch_size}: give num_rollout, or a smaller batch"
         )
 
     def _scheduler(self) -> Scheduler:

@@ -1,14 +1,15 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.config import Chosen, Plan
+from slime_core.config import Chosen, Plan, RolloutArgs
 from slime_core.data import HfTokenizer, name_files
+from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
     BatchTransform,
@@ -35,6 +36,7 @@ from slime_core.roles import (
     RowFormat,
     SampleFilter,
     SamplingParams,
+    ServesCheckpoint,
     Setup,
     Tokenizer,
     Tracker,
@@ -45,6 +47,7 @@ from slime_core.run.building import build, build_used
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.row_choices import RowChoices
+from slime_core.run.stored import StoredRollouts
 from slime_core.run.trackers import Trackers
 from slime_core.stats import PluginStats
 from slime_core.train.prepare import ColumnMaker, Preparation
@@ -188,8 +191,12 @@ class Builder:
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs)
         return cast(Launcher, build(self.plan.one("launcher"), setup))
 
-    def engine(self, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> Engine:
-        """The run's engine, not started."""
+    def engine(self, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> CheckedEngine:
+        """The run's engine, not started.
+
+        Raises:
+            ConfigError: there will be no trainer, and this engine needs one.
+        """
         run = self.plan.config.run
         setup = EngineSetup(
             self.make,
@@ -199,7 +206,13 @@ class Builder:
             launcher=launcher,
             scratch=folder.scratch,
         )
-        return CheckedEngine(cast(Used[Engine], build_used(self.plan.one("engine"), setup)))
+        used = cast(Used[Engine], build_used(self.plan.one("engine"), setup))
+        if self.plan.config.debug.debug_rollout_only and not isinstance(used.part, ServesCheckpoint):
+            raise ConfigError(
+                f"debug_rollout_only: engine {used.name!r} of plugin {used.plugin} gets its weights from a trainer "
+                "alone (it has no load_checkpoint): choose another engine"
+            )
+        return CheckedEngine(used)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""
@@ -218,6 +231,24 @@ class Builder:
         )
 
 
+def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
+    """Rollouts of a run; `prompts` is called only where it is said in epochs.
+
+    Raises:
+        ConfigError: the epochs are less than one rollout.
+    """
+    if rollout.num_rollout is not None:
+        return rollout.num_rollout
+    assert rollout.num_epoch is not None, "refused by the config"
+    size = len(prompts())
+    if count := size * rollout.num_epoch // rollout.rollout_batch_size:
+        return count
+    raise ConfigError(
+        f"num_epoch = {rollout.num_epoch} over {size} prompts is less than one rollout of "
+        f"rollout_batch_size = {rollout.rollout_batch_size}: give num_rollout, or a smaller batch"
+    )
+
+
 def read_all_prompts(plan: Plan) -> Sequence[str]:
     """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
 
@@ -227,7 +258,10 @@ def read_all_prompts(plan: Plan) -> Sequence[str]:
     Raises:
         DataError: a prompt file cannot be read, or a row names a choice that does not exist.
         ModelError: the tokenizer cannot be read.
+        RunFolderError: kept samples are to be trained on, and cannot be.
     """
+    if (kept := plan.config.debug.load_debug_rollout_data) is not None:
+        return [f"{kept} has samples of {len(StoredRollouts(kept))} rollouts"]
     builder = Builder.of(plan)
     tokenizer, choices = builder.tokenizer(), RowChoices(builder)
     choices.check(source := builder.data_source(tokenizer))

@@ -113,7 +113,8 @@ class SampleStore:
     async def _start(self, header: Header, entries: Callable[[], Iterator[Entry]]) -> None:
         await self._finish()
         path = self._directory / header.name
-        self._under_way = self._thread.submit(_write, path, header, entries)
+        # As text at once: a buffer may change its notes while the file is written.
+        self._under_way = self._thread.submit(_write, path, header.rollout_id, header.to_json(), entries)
         self._unsynced.append(path)
 
     async def _finish(self) -> None:
@@ -129,7 +130,7 @@ def _entries(generated: Generated) -> Iterator[Entry]:
             yield Entry(group.id.source, name, reason, sample)
 
 
-def _write(path: Path, header: Header, entries: Callable[[], Iterable[Entry]]) -> None:
+def _write(path: Path, rollout_id: int, header: str, entries: Callable[[], Iterable[Entry]]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -150,10 +151,10 @@ def _write(path: Path, header: Header, entries: Callable[[], Iterable[Entry]]) -
                 store_schema=False,
             ) as writer,
         ):
-            writer.add_key_value_metadata({HEADER_KEY: header.to_json()})
+            writer.add_key_value_metadata({HEADER_KEY: header})
             remaining = iter(entries())
             while some := list(islice(remaining, BATCH_ROWS)):
-                writer.write_table(pack(some, header.rollout_id))
+                writer.write_table(pack(some, rollout_id))
         with run_folder_errors(path, "write"):
             draft.replace(path)
     except Exception as error:

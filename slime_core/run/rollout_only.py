@@ -1,0 +1,38 @@
+"""RolloutLoop: generates, scores and keeps samples; no trainer, the weights are the model directory's throughout.
+
+What it keeps can be trained on: `--load-debug-rollout-data`. There is no checkpoint, so a second call starts over.
+"""
+
+import time
+
+from slime_core.events import RolloutEnd, RolloutStart
+from slime_core.roles import Draw
+from slime_core.run.loop import Loop
+from slime_core.telemetry import Generated
+
+REASON = "debug_rollout_only"
+"""Why the ledger says that no group was trained on."""
+
+
+class RolloutLoop(Loop):
+    """The loop without its second half."""
+
+    async def _one_rollout(self) -> None:
+        session, started = self._session, time.monotonic()
+        batch = self._config.rollout.rollout_batch_size
+        await session.emit(RolloutStart(self.rollout_id, 0))
+        session.source.rollout_id = self.rollout_id
+        self._display.phase(f"engine: {batch} groups of {self._config.rollout.n_samples_per_prompt}")
+        result = await session.scheduler.collect(self.rollout_id, batch)
+        await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
+        draw = Draw(result.kept[:batch], [1.0] * min(batch, len(result.kept)))
+        await self._samples.write(self.rollout_id, Generated(result.kept, result.dropped, result.reasons), draw)
+        session.ledger.drop({group.id: REASON for group in result.kept}, self.rollout_id)
+        spent = time.monotonic() - started
+        await self._report(result, {}, [], {"perf/rollout_time": spent, "perf/step_time": spent})
+        self.rollout_id += 1
+        if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
+            await self._evaluate()
+
+    async def _save(self) -> None:
+        await self._samples.flush()

@@ -1,0 +1,197 @@
+"""Half a run: training on kept samples is the training that was, generating alone is the generating that was."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.sample import Json
+from slime_core.telemetry import MetricsLog, Shard, list_shards
+
+Slime = Callable[..., Any]
+Project = Any
+Install = Callable[..., None]
+FIRST_THEN_LATER: dict[str, Json] = {
+    "num_rollout": 4,
+    "lr_decay_style": "linear",
+    "num_steps_per_rollout": 2,
+    "group_filter": {"use": "./filters.py:keep_all"},
+    "over_sampling_batch_size": 6,  # so that groups wait in the buffer, and are trained on a rollout later
+}
+REPLAYED: dict[str, Json] = {
+    "num_rollout": 5,
+    "buffer": {"use": "priority", "priority": {"max_uses": 3, "replay_ratio": 1.5}},
+    "batch_transform": {"use": ["replay"]},
+}
+
+
+@pytest.fixture
+def first(project: Project) -> Project:
+    """A run file, and a filter that keeps more groups than a step takes."""
+    (project.root / "filters.py").write_text(
+        "from slime_core.roles import Keep\n\n\ndef keep_all(group, ctx):\n    return Keep()\n"
+    )
+    return project
+
+
+def trained(run: Path) -> list[tuple[int, int, dict[str, float]]]:
+    """Training metrics of each rollout."""
+    rows = [row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/step" in row.metrics]
+    names = ("train/", "rollout/raw_reward", "rollout/response_len", "rollout/zero_std")
+    return [
+        (row.rollout_id, row.step, {name: value for name, value in row.metrics.items() if name.startswith(names)})
+        for row in rows
+    ]
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    """The newest checkpoint's model and optimizer."""
+    newest = max((run / "checkpoints").iterdir())
+    return {path.name: path.read_bytes() for path in newest.rglob("*.safetensors")}
+
+
+@pytest.mark.parametrize("changes", [FIRST_THEN_LATER, REPLAYED], ids=["surplus", "replayed"])
+def test_training_on_kept_samples_is_the_same_in_every_bit(
+    first: Project, slime: Slime, changes: dict[str, Json]
+) -> None:
+    first.write_run(**changes)
+    assert slime("train", "run.toml").code == 0
+    drawn = [
+        {each.group for each in Shard(path).drawn} - Shard(path).group_ids()
+        for path in list_shards(first.run / "samples")
+    ]
+    assert any(drawn), "some groups come from an earlier rollout"
+    (first.root / "prompts.jsonl").unlink()
+    ran = slime("train", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
+    assert ran.code == 0, ran.err
+    again = first.root / "again"
+    assert trained(again) == trained(first.run)
+    assert weights(again) == weights(first.run)
+    assert {path.name.partition("-")[0] for path in (again / "logs").iterdir()} == {"trainer"}
+    assert not list((again / "samples").iterdir())
+
+
+def test_it_goes_on_where_it_was_stopped(first: Project, slime: Slime) -> None:
+    first.write_run(num_rollout=3)
+    assert slime("train", "run.toml").code == 0
+    flags = ("--load-debug-rollout-data", first.run, "--save", "again")
+    assert slime("train", "run.toml", *flags, "--num-rollout", 1).code == 0
+    ran = slime("resume", "again", "--num-rollout", 5)
+    assert ran.code == 0, ran.err
+    assert "continuing after rollout 1 of 3" in ran.out
+    assert "samples of 3 of 5 rollouts were kept" in ran.out
+    assert trained(first.root / "again") == trained(first.run)
+    assert weights(first.root / "again") == weights(first.run)
+
+
+def test_a_run_as_long_as_its_epochs_counts_its_prompts(first: Project, slime: Slime) -> None:
+    first.write_run(num_rollout=None, num_epoch=1)
+    assert slime("train", "run.toml").code == 0
+    assert slime("train", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again").code == 0
+    assert trained(first.root / "again") == trained(first.run)
+
+
+def test_generating_alone_keeps_what_the_first_rollout_of_a_run_would(first: Project, slime: Slime) -> None:
+    sets: dict[str, Json] = {"eval_prompt_data": {"held": "prompts.jsonl"}, "eval_interval": 2}
+    first.write_run(**sets)
+    assert slime("train", "run.toml").code == 0
+    ran = slime("train", "run.toml", "--debug-rollout-only", "--save", "alone")
+    assert ran.code == 0, ran.err
+    alone = first.root / "alone"
+    for name in ("rollout_000000.parquet", "eval_000000.parquet"):
+        assert (alone / "samples" / name).read_bytes() == (first.run / "samples" / name).read_bytes()
+    versions = {tuple(row.weight_versions) for path in list_shards(alone / "samples") for row in Shard(path).rows()}
+    assert versions == {("0",)}
+    assert len(list_shards(alone / "samples")) == 2
+    assert {path.name.partition("-")[0] for path in (alone / "logs").iterdir()} == {"engine"}
+    assert not list((alone / "checkpoints").iterdir())
+    lines = [json.loads(line) for line in (alone / "ledger.jsonl").read_text().splitlines()]
+    assert {line["reason"] for line in lines if line["state"] == "dropped"} == {"debug_rollout_only"}
+    evaluations = [
+        row.metrics["eval/held"] for row in MetricsLog.read(alone / "metrics.jsonl") if "eval/held" in row.metrics
+    ]
+    assert len(evaluations) == 2
+    assert evaluations[0] == evaluations[1]
+
+
+def test_both_halves_one_after_the_other_train_a_model(first: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--debug-rollout-only", "--save", "alone").code == 0
+    assert slime("train", "run.toml", "--load-debug-rollout-data", "alone", "--save", "then").code == 0
+    assert [row[:2] for row in trained(first.root / "then")] == [(0, 1), (1, 2)]
+    said = slime("plan", "run.toml", "--load-debug-rollout-data", "alone", "--save", "then")
+    assert "alone has samples of 2 rollouts" in said.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--debug-train-only"], "give load_debug_rollout_data, the run folder that has them"),
+        (["--load-debug-rollout-data", "kept", "--debug-rollout-only"], "give one of them"),
+        (["--load-debug-rollout-data", "kept", "--save", "./kept"], "is the run's own folder"),
+        (["--load-debug-rollout-data", "nowhere", "--save", "again"], "holds no rollouts: give the run folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(first: Project, slime: Slime, flags: list[str], said: str) -> None:
+    ran = slime("train", "run.toml", *flags)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_missing_rollout_and_a_missing_group_are_named(first: Project, slime: Slime) -> None:
+    first.write_run(**FIRST_THEN_LATER)
+    assert slime("train", "run.toml", "--debug-rollout-only", "--num-rollout", 3, "--save", "kept").code == 0
+    (first.root / "kept/samples/rollout_000001.parquet").unlink()
+    flags = ("--load-debug-rollout-data", "kept", "--save", "again")
+    ran = slime("train", "run.toml", *flags)
+    assert ran.code == 2
+    assert "has no samples of rollout 1, and rollout_000002.parquet comes after it" in ran.err
+    assert slime("train", "run.toml").code == 0
+    shutil.copy(first.root / "kept/samples/rollout_000000.parquet", first.run / "samples/rollout_000000.parquet")
+    shutil.copy(first.root / "kept/samples/rollout_000000.parquet", first.run / "samples/rollout_000001.parquet")
+    ran = slime("train", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
+    assert ran.code == 2
+    assert "was trained on" in ran.err
+    assert "groups that are not in" in ran.err
+
+
+def test_an_engine_that_needs_a_trainer_is_refused_before_it_starts(
+    first: Project, slime: Slime, install_plugin: Install
+) -> None:
+    engine = """
+from slime_core.hookspecs import hookimpl
+from slime_core.roles import EngineSpec, Transport
+
+SLIME_API = "1"
+
+
+class Fed:
+    def __init__(self, settings, setup):
+        pass
+
+    async def start(self):
+        raise AssertionError("started")
+
+    async def load_weights(self, channel, version):
+        pass
+
+    async def generate(self, request):
+        pass
+
+    async def abort(self):
+        pass
+
+    async def close(self):
+        pass
+
+
+@hookimpl
+def slime_engines():
+    yield EngineSpec("fed", Fed, transports=(Transport.SHARED_BUFFER,))
+"""
+    install_plugin("slime-fed", {"fed.py": engine}, entry_points={"fed": "fed"})
+    ran = slime("train", "run.toml", "--engine", "fed", "--debug-rollout-only")
+    assert ran.code == 2
+    assert "engine 'fed' of plugin slime-fed gets its weights from a trainer alone" in ran.err
