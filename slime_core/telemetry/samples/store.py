@@ -13,13 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Sample
 from slime_core.telemetry._errors import run_folder_errors
-from slime_core.telemetry.samples.columns import COMPRESSION, LEVEL, REPEATED, encodings, schema
+from slime_core.telemetry.samples.columns import REPEATED, codecs, encodings, levels, schema
 from slime_core.telemetry.samples.pack import Entry, pack
 from slime_core.telemetry.samples.shard import (
     BATCH_ROWS,
@@ -32,6 +32,7 @@ from slime_core.telemetry.samples.shard import (
     require_pyarrow,
 )
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -64,15 +65,15 @@ class SampleStore:
             Drawn(str(group.id), weight, dict(group.metadata))
             for group, weight in zip(draw.groups, draw.weights, strict=True)
         ]
-        await self._start(Header(Kind.ROLLOUT, rollout_id, drawn), lambda: _entries(generated))
+        # As text at once: a buffer may change its notes while the file is written.
+        header = Header(Kind.ROLLOUT, rollout_id, drawn)
+        await self._start(header.name, write_shard, rollout_id, header.to_json(), generated)
 
     async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None:
         """Keep an evaluation's samples, by data set; errors as in `write`."""
-
-        def entries() -> Iterator[Entry]:
-            return (Entry(source, None, None, sample) for source, those in samples.items() for sample in those)
-
-        await self._start(Header(Kind.EVAL, rollout_id), entries)
+        header = Header(Kind.EVAL, rollout_id)
+        entries = (Entry(source, None, None, sample) for source, those in samples.items() for sample in those)
+        await self._start(header.name, _write, rollout_id, header.to_json(), entries)
 
     async def flush(self) -> None:
         """Wait until everything is written, and safe from a power cut.
@@ -110,11 +111,12 @@ class SampleStore:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    async def _start(self, header: Header, entries: Callable[[], Iterator[Entry]]) -> None:
+    async def _start(
+        self, name: str, write: Callable[[Path, int, str, T], None], rollout_id: int, header: str, what: T
+    ) -> None:
         await self._finish()
-        path = self._directory / header.name
-        # As text at once: a buffer may change its notes while the file is written.
-        self._under_way = self._thread.submit(_write, path, header.rollout_id, header.to_json(), entries)
+        path = self._directory / name
+        self._under_way = self._thread.submit(write, path, rollout_id, header, what)
         self._unsynced.append(path)
 
     async def _finish(self) -> None:
@@ -130,7 +132,16 @@ def _entries(generated: Generated) -> Iterator[Entry]:
             yield Entry(group.id.source, name, reason, sample)
 
 
-def _write(path: Path, rollout_id: int, header: str, entries: Callable[[], Iterable[Entry]]) -> None:
+def write_shard(path: Path, rollout_id: int, header: str, generated: Generated) -> None:
+    """Write one rollout's file, whole or not at all; blocks.
+
+    Raises:
+        RunFolderError: it cannot be written, or a sample holds what JSON cannot keep.
+    """
+    _write(path, rollout_id, header, _entries(generated))
+
+
+def _write(path: Path, rollout_id: int, header: str, entries: Iterable[Entry]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -144,15 +155,15 @@ def _write(path: Path, rollout_id: int, header: str, entries: Callable[[], Itera
                 schema(),
                 use_dictionary=list(REPEATED),  # type: ignore[arg-type]  # a list of columns will do
                 column_encoding=encodings(),
-                compression=COMPRESSION,
-                compression_level=LEVEL,
+                compression=codecs(),
+                compression_level=levels(),
                 write_page_checksum=True,
                 write_statistics=False,
                 store_schema=False,
             ) as writer,
         ):
             writer.add_key_value_metadata({HEADER_KEY: header})
-            remaining = iter(entries())
+            remaining = iter(entries)
             while some := list(islice(remaining, BATCH_ROWS)):
                 writer.write_table(pack(some, rollout_id))
         with run_folder_errors(path, "write"):
