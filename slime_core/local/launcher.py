@@ -193,6 +193,7 @@ class LocalLauncher:
         """Remember where logs go."""
         self._logs = setup.scratch
         self._groups: list[LocalWorkerGroup] = []
+        self._launching = asyncio.Lock()
 
     async def start(self, spec: WorkerGroupSpec) -> LocalWorkerGroup:
         """Start a group and wait until its workers are built."""
@@ -200,9 +201,10 @@ class LocalLauncher:
         multiprocessing.get_context("forkserver").set_forkserver_preload(["slime_core.local._preload"])
         group = LocalWorkerGroup(workers)
         self._groups.append(group)
-        with _environment(ONE_THREAD):
-            for worker in workers:
-                await asyncio.to_thread(worker.launch)
+        async with self._launching:  # or the environment of one group would be restored to that of another
+            with _environment(ONE_THREAD):
+                for worker in workers:
+                    await asyncio.to_thread(worker.launch)
         await group.built()
         return group
 

@@ -19,7 +19,16 @@ from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.isolation import Watchdog, packages_of
-from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
+from slime_core.rollout import (
+    Choices,
+    EvalResult,
+    LongWaits,
+    RewardOnError,
+    RolloutPolicy,
+    Scheduler,
+    Scoring,
+    evaluate,
+)
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
@@ -62,7 +71,7 @@ class Session:
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
             self.launcher = self.build.launcher(folder)
-            self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
+            self.engine = self.build.engines(self.launcher, self.tokenizer, folder)
             self.trackers = Trackers()
             self.num_rollout = self._count_rollouts()
             self.scheduler = self._scheduler()
@@ -89,6 +98,7 @@ class Session:
             self._phase("engine: loading the model")
             await self.engine.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
+            self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
         except BaseException:
             await self.close()
             raise
