@@ -127,9 +127,11 @@ class LocalWorker:
             self._process.join()
 
     def close(self) -> None:
-        """Close the pipe, after the process is gone: whoever still waited for an answer has seen its end."""
+        """Close all files, after the process is gone: whoever still waited for an answer has seen its end."""
         self._pipe.close()
         self._theirs.close()
+        if self._process.pid is not None:
+            self._process.close()
 
 
 class LocalWorkerGroup:

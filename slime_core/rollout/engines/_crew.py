@@ -10,7 +10,7 @@ from slime_core.roles import Engine, GenerateRequest
 from slime_core.rollout.engines._case import is_garbage, told
 from slime_core.rollout.engines._dispatch import Dispatch
 from slime_core.rollout.engines._member import Cause, Member, Quarantine
-from slime_core.rollout.engines._revival import Published, Revival, Seat
+from slime_core.rollout.engines._revival import Revival, Seat
 from slime_core.rollout.engines._speed import slow_ones
 
 MOST_STRIKES = 3
@@ -32,9 +32,7 @@ class Crew:
         """All of them."""
         self.dispatch = Dispatch()
         """Those that serve."""
-        self.published: Published | None = None
-        """What they are to serve."""
-        self.revival = Revival(make, probe, lambda: self.published)
+        self.revival = Revival(make, probe)
         """Brings them back."""
         self.counts: Counter[str] = Counter()
         """What happened since the last metrics."""

@@ -88,11 +88,11 @@ class Seat:
 class Revival:
     """Brings engines back."""
 
-    def __init__(
-        self, make: Callable[[int], Engine], probe: GenerateRequest, published: Callable[[], Published | None]
-    ) -> None:
-        """Take the factory of engines, a request that any of them can answer, and what tells the newest weights."""
-        self._make, self._probe, self._published = make, probe, published
+    def __init__(self, make: Callable[[int], Engine], probe: GenerateRequest) -> None:
+        """Take the factory of engines, and a request that any of them can answer."""
+        self.published: Published | None = None
+        """What engines are to serve."""
+        self._make, self._probe = make, probe
 
     async def revive(self, seat: Seat, join: Callable[[Member], None]) -> None:
         """Close the fallen engine, then try until another serves; `join` is told in the very tick it is found fit."""
@@ -118,8 +118,7 @@ class Revival:
             while True:
                 await self.load(member, START_S)
                 await within_s(PROBE_S, member.generate(self._probe), "a probe")
-                published = self._published()
-                if published is None or published.version == member.oldest:
+                if self.published is None or self.published.version == member.oldest:
                     member.answers = member.tokens = 0
                     member.speed = Speed()
                     return member
@@ -133,7 +132,7 @@ class Revival:
         Raises:
             WorkerError: it did not end in time, or what the engine raises.
         """
-        if published := self._published():
+        if published := self.published:
             member.newest = published.version
             loading = member.engine.load_weights(published.channel, published.version)
             await within_s(limit_s, loading, f"load_weights({published.version})")

@@ -64,7 +64,7 @@ class EnginePool:
             WorkerError: no engine serves, and none came back.
             Exception: what all engines raise.
         """
-        self._crew.published = Published(channel, version)
+        self._crew.revival.published = Published(channel, version)
         await self._everywhere(lambda member: self._crew.revival.load(member, self._silence_s))
         while not self._crew.dispatch.members:
             await self._crew.news()
@@ -173,8 +173,8 @@ class EnginePool:
                 self._crew.quarantine(member, Cause.DIED, told(error))
 
     def _interrupted(self) -> GenerateOutput:
-        version = self._crew.published.version if self._crew.published else 0
-        return GenerateOutput((), (), FinishReason.ABORT, version)
+        published = self._crew.revival.published
+        return GenerateOutput((), (), FinishReason.ABORT, published.version if published else 0)
 
 
 async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Exception | None]:

@@ -1,4 +1,4 @@
-"""What becomes of bad engines, and of what they were asked; on a clock that stands still while anything is to be done."""
+"""What becomes of bad engines, and of what they were asked; the clock stands still while anything is to be done."""
 
 from __future__ import annotations
 
