@@ -15,7 +15,7 @@ from slime_core.rollout.engines._speed import slow_ones
 
 MOST_STRIKES = 3
 """Requests in a row that an engine may fail and another answer."""
-GIVE_UP_S = 45.0
+GIVE_UP_S = 40.0
 """Seconds without any engine after which the run ends, loudly and within the minute."""
 LOOK_S = 1.0
 """Seconds between two looks for silent and slow engines."""

@@ -153,6 +153,18 @@ def test_requests_without_a_group_go_to_the_engine_with_the_least_work(
     assert [len(engine.asked) for engine in made.engines] == [1, 7, 7]
 
 
+@pytest.mark.parametrize("count", [17, 100, 1000])
+def test_many_engines_get_equal_work_too(fleet: MakeFleet, request_of: MakeRequest, count: int) -> None:
+    made = fleet(count)
+
+    async def use(pool: EnginePool) -> None:
+        await ask(pool, [request_of(seed) for seed in range(4 * count)])
+
+    made.play(use)
+    asked = [len(engine.asked) for engine in made.engines]
+    assert (min(asked), max(asked)) in {(4, 4), (3, 5)}
+
+
 def test_silent_engines_without_a_faster_peer_are_taken_out_at_the_limit(
     fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
 ) -> None:
