@@ -110,6 +110,21 @@ def test_a_run_without_engines_stops_within_a_minute_and_says_why(scene: Scene) 
     assert folder.newest().name >= "rollout_000002"
 
 
+@pytest.mark.faults_full
+def test_what_a_run_waits_for_is_named_within_half_a_minute(scene: Scene) -> None:
+    folder = scene.folder("waiting")
+    command = scene.train("waiting", *FLAGS, REWARD_SECONDS="1000")
+    command.wait_until((folder.path / "checkpoints").exists)
+    began = time.monotonic()
+    command.wait_until(lambda: "no sample ended for 25 s; waiting for reward" in command.log.read_text())
+    assert time.monotonic() - began < WITHIN_S / 2
+    assert re.search(
+        r"sample 0 of group .*:e0:r\d+:d\d+, \d+ s in reward .* \(generator single_turn\)", command.log.read_text()
+    )
+    command.signal_driver(signal.SIGKILL)
+    command.wait()
+
+
 def _do_until_it_ends(command: Command, act: Callable[[], None], every_s: float) -> None:
     while command.process.poll() is None:
         act()
