@@ -12,6 +12,7 @@ Example:
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 
 from slime_core.errors import WorkerError
@@ -122,7 +123,7 @@ class EnginePool:
 
     def take(self) -> dict[str, float]:
         """Metrics since the last call: what happened to engines, and what each of several did."""
-        counts, self._crew.counts = self._crew.counts, type(self._crew.counts)()
+        counts, self._crew.counts = self._crew.counts, Counter()
         found = {f"perf/engine/{name}": float(count) for name, count in sorted(counts.items())}
         for member in (seat.member for seat in self._crew.seats):
             if self._are_many:
