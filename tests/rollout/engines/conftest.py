@@ -1,7 +1,6 @@
-"""Engines that fail as told, and an event loop whose clock runs only while nothing else does."""
+"""Engines that fail as told, on a virtual clock."""
 
 import asyncio
-import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -22,28 +21,12 @@ from slime_core.roles import (
 )
 from slime_core.rollout import CheckedEngine, EnginePool
 from slime_core.sample import GroupId
+from slime_core.simulate.clock import VirtualLoop
 
 T = TypeVar("T")
 SECOND_A_TOKEN = 0.05
 NOWHERE = WeightChannel(Transport.SHARED_BUFFER, Path("nowhere"), ())
 Behaviour = Callable[["Scripted", GenerateRequest], Awaitable[GenerateOutput]]
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Jumps to the next timer when nothing else is to be done: an hour of waiting takes no time."""
-
-    _now = 0.0
-
-    def time(self) -> float:
-        return self._now
-
-    def _run_once(self) -> None:
-        while self._scheduled and self._scheduled[0]._cancelled:
-            self._timer_cancelled_count -= 1
-            heapq.heappop(self._scheduled)._scheduled = False
-        if not self._ready and self._scheduled:
-            self._now = max(self._now, self._scheduled[0]._when)
-        super()._run_once()
 
 
 class Scripted:
