@@ -25,7 +25,7 @@ from slime_core.testing.fake_engine import Answer, Disconnect, FakeEngine, Flaw,
 COUNT = 8
 REQUESTS = [
     GenerateRequest([97, 98, 99 + seed % 20], SamplingParams(12), seed, GroupId("x", 0, seed // 8, seed // 8))
-    for seed in range(192)
+    for seed in range(96)
 ]
 
 
@@ -94,7 +94,7 @@ def test_whatever_servers_do_the_answers_are_those_of_one_that_is_well(tmp_path:
         async with AsyncExitStack() as stack:
             well = await stack.enter_async_context(FakeEngine())
             bad = [Slow(600.0), Malformed(Flaw.NAN_LOG_PROB), StaleVersion("2"), Disconnect()]
-            scripts = [*bad, *[Slow(0.01)] * (COUNT - len(bad))]
+            scripts = [*bad, *[Answer()] * (COUNT - len(bad))]
             servers = [await stack.enter_async_context(FakeEngine(script)) for script in scripts]
             expected, _ = await answers_of([well], tmp_path)
             found, metrics = await answers_of(servers, tmp_path)
