@@ -108,6 +108,7 @@ def words(text: str) -> str | None:
     if " and " in bare or " or " in bare:
         return None
     low = bare.rstrip(".!").replace("-", " ").casefold().split()
+    low = ["does", "not", "exist"] if low == ["dne"] else low
     return " ".join(_singular(each) for each in low if each not in ("the", "a", "an")) or None
 
 

@@ -15,6 +15,7 @@ from slime_reward_math.value.approximate import approximate
 from slime_reward_math.value.same import Unknown, same
 
 _EQUAL = {"=", "~"}
+_IN_FULL = {"max": "maximum", "min": "minimum", "avg": "average"}
 _ORDERED = {"<", "<=", ">", ">="}
 
 
@@ -48,6 +49,8 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
     `x = 5` states 5 and `x = y = 5` does; so does `a + b = 5`, if it is the answer and the gold is a number. A chain of
     values that contradicts itself states nothing: `43 = 42` is not 42. What follows `\approx` is an aside.
     """
+    if rel.ops == ("equiv",) and is_label(rel.terms[0]):
+        return rel.terms[1]
     if not set(rel.ops) <= _EQUAL:
         return None
     terms = _exact_terms(rel)
@@ -60,6 +63,8 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
         return terms[-1]
     if of_answer and not symbols(terms[-1]) and not symbols(other) and not symbols(first):
         return None
+    if symbols(first) and symbols(terms[-1]) and symbols(other) and _consistent_everywhere(terms):
+        return terms[-1]
     return terms[-1] if is_label(terms[-1]) is False and isinstance(first, Words) else _flipped(terms)
 
 
@@ -97,6 +102,16 @@ def _consistent(terms: Sequence[Tree]) -> bool:
     ]
     try:
         return all(same(constants[0], each) for each in constants[1:])
+    except Unknown:
+        return False
+
+
+def _consistent_everywhere(terms: Sequence[Tree]) -> bool:
+    """Whether a chain of expressions is an identity: `x^2 - 1 = (x-1)(x+1)`."""
+    if any(isinstance(each, Words) or _structured(each) for each in terms):
+        return False
+    try:
+        return all(same(terms[0], each) for each in terms[1:])
     except Unknown:
         return False
 
@@ -150,12 +165,19 @@ def _by_name(matcher: Comparing, left: list[tuple[str, Tree]], right: list[tuple
 def _named(tree: Tree) -> tuple[str, Tree]:
     """The name and the value of a named value; an empty name and the tree for anything else."""
     if isinstance(tree, Node) and tree.head == "label":
-        return str(tree.args[0]), tree.args[1]
+        return _name(tree.args[0]), tree.args[1]
     value = right_side(tree)
     if value is None or not isinstance(tree, Rel | Node):
         return "", tree
     first = tree.terms[0] if isinstance(tree, Rel) else tree.args[0]
-    return (first.name if isinstance(first, Sym) else str(first)), value
+    return _name(first), value
+
+
+def _name(tree: Tree) -> str:
+    """A name as text; the short names of extremes in full."""
+    text = tree.name if isinstance(tree, Sym) else tree.text if isinstance(tree, Words) else str(tree)
+    words = [_IN_FULL.get(word, word) for word in text.split()]
+    return " ".join(word for word in words if word not in ("value", "the", "is", "of"))
 
 
 def both(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
@@ -190,6 +212,8 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
             if set(symbols(one)).isdisjoint((*symbols(left), *symbols(right))):
                 # Both say outright what the name is: nothing is left to be found by solving.
                 return False
+    if len(gold.terms) == len(answer.terms) > 2 and not any(map(is_label, (gold.terms[0], answer.terms[0]))):
+        return matcher.any_order(gold.terms, answer.terms)
     if len(gold.terms) == len(answer.terms) == 2:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):
             return True

@@ -8,9 +8,10 @@ Example:
 import itertools
 
 from slime_reward_math.read.expression import Expressions
-from slime_reward_math.read.names import CONDITIONS, JOINS, RELATIONS
+from slime_reward_math.read.names import BLACKBOARD, CONDITIONS, JOINS, RELATIONS
+from slime_reward_math.read.numerals import WORDS, lettered
 from slime_reward_math.read.tokens import Grouping, Unread, tokens
-from slime_reward_math.tree import Node, Rel, Sym, Tree, Words
+from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, number
 from slime_reward_math.value.units import is_short_unit
 
 MAX_ITEMS = 200
@@ -21,8 +22,12 @@ NAMED: dict[str, Tree] = {
     **dict.fromkeys(
         ("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())
     ),
+    **dict.fromkeys(("does not exist", "dne", "undefined"), Sym("undefined")),
+    **dict.fromkeys(("infinity", "positive infinity"), Sym("inf")),
+    **{word: number(value) for word, value in WORDS.items()},
 }
-"""Sets that have a name in words."""
+"""Sets and values that have a name in words."""
+_EXCEPT = " except"
 _SEPARATING = frozenset({",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee", "\\\\"})
 _SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
 _CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
@@ -35,7 +40,7 @@ def read(text: str, grouping: Grouping = Grouping.OUTSIDE) -> Tree:
         Unread: it is too long, too deep, or no mathematics that this reader knows.
     """
     try:
-        return Answers(tokens(text, grouping)).answer()
+        return lettered(text) or Answers(tokens(text, grouping)).answer()
     except (RecursionError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unread("a number or nesting beyond the bounds") from error
 
@@ -45,6 +50,8 @@ class Answers(Expressions):
 
     def answer(self) -> Tree:
         """Everything up to the end."""
+        if self.at("=", "\\approx"):
+            self.take()
         found = self.listing(top=True)
         if self.now.kind != "end":
             raise Unread("something left over")
@@ -102,9 +109,11 @@ class Answers(Expressions):
         """A relation with the label before it and the unit, note or condition behind it."""
         if self.now.kind == "text" and self.now.text not in CONDITIONS:
             label = Words(self.take().text)
+            if label.text.endswith(_EXCEPT) and label.text.removesuffix(_EXCEPT) in NAMED:
+                return Node("minus", (NAMED[label.text.removesuffix(_EXCEPT)], Node("set", _parts(self.listing()))))
             if label.text in NAMED and self._ends():
                 return NAMED[label.text]
-            if self.accept(":", "=", "-", "\\colon"):
+            if self.accept(":", "=", "\\colon"):
                 return Node("label", (label, self.clause()))
             if self._ends():
                 return label
@@ -171,14 +180,17 @@ class Answers(Expressions):
         if self._ends():
             return Node("given", (found, Words(rest or opening)))
         if rest:
-            self.skip_condition()
-            return Node("given", (found, Words(rest)))
+            names = self.skip_condition()
+            return Node("given", (found, Node("and", (Words(rest), *names)) if names else Words(rest)))
         return Node("given", (found, self._condition()))
 
-    def skip_condition(self) -> None:
-        """Pass over the rest of the clause: a condition in words and signs is kept by nobody."""
+    def skip_condition(self) -> list[Tree]:
+        """Pass over the rest of the clause: of a condition in words and signs nothing is kept but its letters."""
+        names: list[Tree] = []
         while self.now.kind != "end" and self.now.text not in ("\\\\", "\\end"):
-            self.take()
+            token = self.take()
+            names += [Sym(token.text)] if token.kind == "let" else []
+        return names
 
     def _condition(self) -> Tree:
         with self.inside:
@@ -217,6 +229,8 @@ class Answers(Expressions):
         while sign:
             operators.append(sign)
             terms.append(self._side())
+            if sign == "in" and isinstance(terms[-1], Sym):
+                terms[-1] = Sym(BLACKBOARD.get(terms[-1].name, terms[-1].name))
             sign = self._relation_sign()
         return Rel(tuple(operators), tuple(terms))
 
@@ -307,6 +321,8 @@ class Answers(Expressions):
         parts = _parts(inner)
         if len(parts) == 1 and opening + closing not in ("()", "[]"):
             raise Unread("a bracket closed by one of another kind")
+        if opening == "[" and isinstance(inner, Node) and inner.head in ("/", "root"):
+            return Node("whole", (inner,))
         return inner if len(parts) == 1 else Node(opening + closing, parts)
 
     def _is_turned(self, opening: str) -> bool:

@@ -25,7 +25,7 @@ _WORDS = {
     "，": ",", "、": ",", "；": ";", "。": "", "（": "(", "）": ")", "【": "[", "】": "]", "：": ":", "＝": "=",
     "\u200b": "", "\u2060": "", "\ufeff": "", "\u00ad": "", "\u200d": "", "\u00a0": " ", "\u2009": " ",
     "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%",
-    "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
+    "¢": r"\text{ cents}", "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\varepsilon ", "ζ": r"\zeta ",
     "η": r"\eta ", "θ": r"\theta ", "κ": r"\kappa ", "λ": r"\lambda ", "μ": r"\mu ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\varphi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
@@ -72,7 +72,7 @@ def clean(text: str) -> str:
 
 
 def _parts(text: str) -> str:
-    """`(1) 5; (2) 7` as `5; 7`: the numbers of the parts of a question are no part of the answer."""
+    """`(1) 5; (2) 7` as `(5; 7)`: the numbers of the parts of a question are no part of the answer."""
     found = _PART.split(_TEXT_PART.sub(r"\1", text))
     numbers = [each.strip("() ") for each in found[1::2]]
     contents = [each.strip(" ;,.") for each in found[2::2]]
@@ -83,7 +83,8 @@ def _parts(text: str) -> str:
         return text
     if any(each in ("and", "or", "&") or each.startswith("\\text{and") for each in contents):
         return text
-    return "; ".join(contents)
+    # The parts of a question have an order: a tuple.
+    return f"({'; '.join(contents)})"
 
 
 def _ascii(text: str) -> str:
@@ -110,7 +111,9 @@ def _latex(text: str) -> str:
     if "\x0c" in text:
         text = _FORM_FEED.sub(r"\\f", text)
     if "\\right." in text:
-        text = text.replace("\\left\\{", " ").replace("\\right.", " ")
+        text = text.replace("\\left\\{", " ").replace("\\left.", " ").replace("\\right.", " ")
+    if "{:}" in text:
+        text = text.replace("{:}", ":")
     if ",\\!" in text:
         text = _LOOSE_GROUP.sub("", text)
     text = _GROUP.sub("", text)

@@ -5,6 +5,7 @@ Example:
     Expressions(tokens(r"2\sin x", ...)).additive()      # 2 * sin(x)
 """
 
+import re
 from abc import abstractmethod
 
 from slime_reward_math.read.atoms import Atoms
@@ -17,7 +18,7 @@ _TIMES = ("*", "\\cdot", "\\times", "\\ast", "\\bullet", "\\star")
 _DIVIDE = ("/", "\\div")
 _OPERATORS = frozenset((*_TIMES, *_DIVIDE, "\\bmod", "\\mod", "\\pmod"))
 _SIGNS = frozenset({"+", "-", "\\pm", "\\mp"})
-_BEHIND = frozenset({"^", "**", "!", "%", "\\%", "\\degree", "\\textdegree", "'", "\\prime", '"'})
+_BEHIND = frozenset({"^", "_", "**", "!", "%", "\\%", "\\degree", "\\textdegree", "'", "\\prime", '"'})
 _STOPS = frozenset(
     {")", "]", "}", "\\}", "|", "\\mid", "\\rfloor", "\\rceil", "\\rangle", "\\vert", "\\rvert", "\\Vert", "&", "\\\\"}
     | {"\\|", "\\rVert", ",", ";", "=", "<", ">", "+", "-", ":", "/", "\\end", "'", "!", "^", "_", "?", "."}
@@ -37,8 +38,11 @@ _STARTS = frozenset(
         "\\varnothing",
         "\\lgroup",
     }
-    | {"\\imath", "\\jmath", "\\pmod", "\\forall", "\\exists", "\\ldots", "\\cdots", "\\dots", "\\undefined", "\\DNE"}
+    | {"\\imath", "\\jmath", "\\pmod", "\\complement", "\\forall", "\\exists", "\\ldots", "\\cdots", "\\dots", "\\undefined", "\\DNE"}
 )
+
+
+_CHOSEN = re.compile(r"([CAP])_(\d{0,6})([nmN]?)((?<=[nmN])[+-]\d{1,3})?")
 
 
 class Expressions(Atoms):
@@ -92,7 +96,7 @@ class Expressions(Atoms):
             return _times(left, self.signed_factor())
         if sign in _DIVIDE:
             return Node("/", (left, self.signed_factor()))
-        return Node("mod", (left, self.factor()))
+        return Node("residue" if sign == "\\pmod" else "mod", (left, self.factor()))
 
     def signed_factor(self) -> Tree:
         r"""A factor after a sign of its own: `2 \cdot -3`."""
@@ -150,6 +154,8 @@ class Expressions(Atoms):
             elif token.text in ("\\degree", "\\textdegree"):
                 self.take()
                 base = Node("deg", (base,))
+            elif token.text == "_" and isinstance(base, Num) and not base.places:
+                base = self.based(base)
             elif token.text in ("'", "\\prime", '"'):
                 base = self._primed(base)
             else:
@@ -257,7 +263,7 @@ class Expressions(Atoms):
         power: Tree | None = None
         while self.at("_", "^"):
             if self.take().text == "_":
-                base = self.atom()
+                base = self._base()
             else:
                 with self.inside:
                     power = self._exponent()
@@ -270,6 +276,12 @@ class Expressions(Atoms):
         if power is not None:
             value = Node("^", (value, power))
         return self.powered(value) if self.at("!", "^") else value
+
+    def _base(self) -> Tree:
+        r"""The base of a logarithm: `\log_35` is base 3 of 5, because a number alone leaves nothing to take it of."""
+        following = self.ahead()
+        alone = following.kind == "end" or following.text in _STOPS or following.text in _SIGNS
+        return self.argument() if alone and self.now.kind == "num" else self.atom()
 
     def _ends_clause(self) -> bool:
         r"""Whether a function's name stands alone: `\max = 5`."""
@@ -313,13 +325,22 @@ class Expressions(Atoms):
 
 
 def _combination(base: Tree, exponent: Tree) -> Tree | None:
-    """`C_{10}^{5}` and `C_n^k` as binomial coefficients; None for a power of a constant C."""
-    if not (isinstance(base, Sym) and base.name.startswith("C_")):
+    """`C_{10}^{5}`, `C_{2n}^n` and `A_5^3` as binomial coefficients and falling factorials; None for a plain power."""
+    match = _CHOSEN.fullmatch(base.name) if isinstance(base, Sym) else None
+    if match is None:
         return None
-    above = base.name[2:]
-    if above.isdecimal() and isinstance(exponent, Num) and 1 < int(above[:6]) >= exponent.value:
-        return Node("binom", (number(int(above[:6])), exponent))
-    return Node("binom", (Sym(above), exponent)) if above in ("n", "m", "N") and exponent != number(2) else None
+    kind, factor, name, shift = match.groups()
+    if name and kind != "C":
+        return None
+    if not name and not (factor and isinstance(exponent, Num) and 1 < int(factor) >= exponent.value):
+        return None
+    above: Tree = Sym(name) if name else number(int(factor))
+    if name and factor:
+        above = Node("*", (number(int(factor)), above))
+    if shift:
+        above = Node("+", (above, number(int(shift))))
+    chosen = Node("binom", (above, exponent))
+    return chosen if kind == "C" else Node("*", (chosen, Node("factorial", (exponent,))))
 
 
 def _times(left: Tree, right: Tree) -> Tree:
@@ -357,6 +378,8 @@ def _apply(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
             known: dict[str, Tree] = {"lg": number(10), "lb": number(2), "ln": Sym("e")}
             base = known.get(name)
         return Node("log", arguments if base is None else (*arguments, base))
+    if name == "cis":
+        return Node("+", (Node("cos", arguments), Node("*", (Sym("i"), Node("sin", arguments)))))
     if name in ("sqrt", "cbrt"):
         return Node("root", (arguments[0], number(2 if name == "sqrt" else 3)))
     if base is not None:

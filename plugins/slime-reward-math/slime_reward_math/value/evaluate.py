@@ -378,6 +378,7 @@ _RULES: dict[str, Callable[[Evaluation, tuple[Tree, ...]], Value]] = {
     "abs": Evaluation._abs,
     "floor": Evaluation._floor,
     "ceil": Evaluation._ceil,
+    "whole": Evaluation._unit,
     "sgn": Evaluation._signum,
     "max": Evaluation._largest,
     "min": Evaluation._smallest,
