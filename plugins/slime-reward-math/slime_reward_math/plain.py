@@ -26,6 +26,8 @@ _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|
 _LETTERED = re.compile(r"[\(\[]?[A-J][.)\]]\s+(\S.*)", re.DOTALL)
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
+_SAID = {"dne": "doe not exist", "no real solution": "no solution"}
+"""Words that say the same, as they are after their endings are gone."""
 MAX_SURD = 80
 """Characters of a root that is read here."""
 MAX_NUMBER = 1_000
@@ -108,8 +110,8 @@ def words(text: str) -> str | None:
     if " and " in bare or " or " in bare:
         return None
     low = bare.rstrip(".!").replace("-", " ").casefold().split()
-    low = ["does", "not", "exist"] if low == ["dne"] else low
-    return " ".join(_singular(each) for each in low if each not in ("the", "a", "an")) or None
+    said = " ".join(_singular(each) for each in low if each not in ("the", "a", "an"))
+    return _SAID.get(said, said) or None
 
 
 def _singular(word: str) -> str:

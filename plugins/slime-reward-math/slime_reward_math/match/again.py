@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from slime_reward_math.match.builders import enumerated, excluded
 from slime_reward_math.match.determinants import expanded
 from slime_reward_math.match.dots import written_out
-from slime_reward_math.match.forms import LISTS, is_node, items
+from slime_reward_math.match.forms import LISTS, is_label, is_node, items
 from slime_reward_math.match.measures import added_up, clock, with_unit
 from slime_reward_math.match.parameters import renamed
 from slime_reward_math.match.vectors import components, without_arrows
@@ -87,6 +87,8 @@ def _letters(tree: Tree, other: Tree) -> Tree:
     if not (isinstance(tree, Node) and tree.head == "*" and is_node(other, LISTS)):
         return tree
     names = [each.name if isinstance(each, Sym) else "" for each in tree.args]
+    if all(name.startswith("circled") for name in names):
+        return Node("list", tree.args)
     ordered = names == sorted(set(names)) and _CHOICES.issuperset(names)
     return Node("list", tree.args) if ordered and _CHOICES.issuperset(symbols(other)) else tree
 
@@ -97,12 +99,17 @@ def _without_conditions(tree: Tree, other: Tree) -> Tree:
         return tree
     conditions = [each for each in tree.args if isinstance(each, Rel) and each.ops[0] in _ORDER]
     values = [each for each in tree.args if each not in conditions]
-    told = {name for each in values for name in symbols(each.terms[-1] if isinstance(each, Rel) else each)}
+    told = {name for each in values for name in symbols(_told(each))}
     if not values or any(isinstance(each, Words) for each in values):
         return tree
     if not conditions or not all(told.issuperset(symbols(each)) for each in conditions):
         return tree
     return values[0] if len(values) == 1 else Node(tree.head, tuple(values))
+
+
+def _told(tree: Tree) -> Tree:
+    """What a named value is, and anything else as it is."""
+    return tree.terms[-1] if isinstance(tree, Rel) and is_label(tree.terms[0]) else tree
 
 
 _ORDER = frozenset({"<", "<=", ">", ">=", "!="})

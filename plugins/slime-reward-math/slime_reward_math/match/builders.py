@@ -14,16 +14,21 @@ from slime_reward_math.value.approximate import exactly
 
 MAX_WRITTEN = 100
 """Integers that are written out."""
+_WHOLE = (Sym("ZZ"), Sym("NN"))
 
 
 def enumerated(tree: Tree, other: Tree) -> Tree:
     """Integers between two bounds as the set that they are."""
     parts = tree.args if isinstance(tree, Node) and tree.head in ("such", "list") else ()
-    domains = [each for each in parts if isinstance(each, Rel) and is_domain(each) and each.terms[-1] == Sym("ZZ")]
+    domains = [each for each in parts if isinstance(each, Rel) and is_domain(each) and each.terms[-1] in _WHOLE]
     if not domains or not isinstance(tree, Node):
         return tree
     name = domains[0].terms[0]
     conditions = tuple(each for each in parts if each != domains[0] and each != name)
+    if domains[0].terms[-1] == Sym("NN"):
+        # Whether the natural numbers begin with 0 or 1 is told by the other side.
+        zero = isinstance(other, Node) and number(0) in other.args
+        conditions = (*conditions, Rel((">=",), (name, number(0 if zero else 1))))
     if not conditions or not all(isinstance(each, Rel) and symbols(each) == symbols(name) for each in conditions):
         return tree
     found = regions(Node("and", conditions))

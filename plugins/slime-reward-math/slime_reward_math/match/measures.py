@@ -6,9 +6,10 @@ Example:
 """
 
 from slime_reward_math.match.forms import LISTS, items
-from slime_reward_math.tree import Node, Num, Sym, Tree, Words, number
+from slime_reward_math.tree import Node, Num, Sym, Tree, Words, is_constant, number
 from slime_reward_math.value.units import is_short_unit, measure
 
+_SIGNS = {"Omega": "ohm", "mu": "u"}
 _HALF_DAYS = frozenset({"am", "pm"})
 _HOURS, _MINUTES = 24, 60
 
@@ -32,17 +33,46 @@ def added_up(tree: Tree, other: Tree) -> Tree:
 
 
 def with_unit(tree: Tree, other: Tree) -> Tree:
-    r"""`0.12 m` with its letter as a unit, where the other side has a unit; an ohm's sign is one before any number."""
+    r"""`0.12 m`, `5 m/s` and `2 \mu F` with their letters as a unit, where the other side has one.
+
+    An ohm's sign and what has a `\mu` before it are units beside any plain number.
+    """
     if not (isinstance(tree, Node) and tree.head in ("*", "/")):
         return tree
+    values: list[Tree] = []
+    letters: list[str] = []
+    if not _taken_apart(tree, "", values, letters) or not values or not letters:
+        return tree
+    signs = letters[0] == "ohm" or (letters[0][0] == "u" and len(letters[0]) > 1)
     unit = isinstance(other, Node) and other.head == "unit"
-    value, letter = tree.args[0], tree.args[-1]
-    if tree.head == "*" and len(tree.args) == 2 and isinstance(letter, Sym) and isinstance(value, Num | Node):
-        if letter.name == "Omega" and (unit or isinstance(other, Num)):
-            return Node("unit", (value, Words("ohm")))
-        if unit and is_short_unit(letter.name):
-            return Node("unit", (value, Words(letter.name.lower())))
-    return tree
+    if not (unit or (signs and isinstance(other, Num))):
+        return tree
+    value = values[0] if len(values) == 1 else Node("*", tuple(values))
+    return Node("unit", (value, Words(" ".join(letters))))
+
+
+def _taken_apart(tree: Tree, sign: str, values: list[Tree], letters: list[str]) -> bool:
+    """Whether a product is numbers before letters of units; they are put into the lists, powers with their sign."""
+    if isinstance(tree, Node) and tree.head in ("*", "/"):
+        signs = ("",) * len(tree.args) if tree.head == "*" else ("", "-")
+        if sign and tree.head == "/":
+            return False
+        return all(
+            _taken_apart(each, sign or under, values, letters) for each, under in zip(tree.args, signs, strict=True)
+        )
+    base, power = tree.args if isinstance(tree, Node) and tree.head == "^" else (tree, number(1))
+    if isinstance(base, Sym) and isinstance(power, Num) and (base.name in _SIGNS or is_short_unit(base.name)):
+        name = _SIGNS.get(base.name, base.name.lower())
+        if letters and letters[-1] == "u":
+            letters.pop()
+            name = "u" + name
+        exponent = f"{sign}{power.value}" if power.value > 0 or not sign else str(-power.value)
+        letters.append(name if exponent == "1" else f"{name}^{exponent}")
+        return True
+    if letters or sign or not is_constant(tree):
+        return False
+    values.append(tree)
+    return True
 
 
 def clock(tree: Tree, other: Tree) -> Tree:

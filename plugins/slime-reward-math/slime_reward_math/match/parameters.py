@@ -31,6 +31,7 @@ def renamed(gold: Tree, answer: Tree) -> Iterator[Tree]:
     if not 0 < len(ours) == len(theirs) <= MAX_PARAMETERS or isinstance(_bare(gold), Sym):
         return
     free = declared(gold).issuperset(ours) or declared(answer).issuperset(theirs)
+    free = free or (_real(gold).issuperset(ours) and _real(answer).issuperset(theirs))
     if free or (len(told) > len(ours) and _constants(ours, theirs)):
         for arrangement in itertools.permutations(ours):
             yield rename(answer, dict(zip(theirs, arrangement, strict=True)))
@@ -68,6 +69,12 @@ def declared(tree: Tree) -> set[str]:
             for clause in each.args:
                 found |= _counted(clause)
     return found
+
+
+def _real(tree: Tree) -> set[str]:
+    r"""The names that a tree puts in some domain, the reals included: both sides have to, for such a name to change."""
+    domains = [each for each in walk(tree) if isinstance(each, Rel) and is_domain(each)]
+    return {name for each in domains for name in symbols(each.terms[0])}
 
 
 def _is_whole(domain: Tree) -> bool:

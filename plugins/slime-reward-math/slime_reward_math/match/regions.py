@@ -96,6 +96,9 @@ def _such(tree: Node) -> Reals:
     if isinstance(element, Rel):
         found = _region(element)
         element = element.terms[0]
+    if not isinstance(element, Sym):
+        # The points `(t, 2t)` are no reals.
+        raise NoReals
     for each in conditions:
         if symbols(each) != symbols(element):
             raise NoReals

@@ -107,10 +107,10 @@ class Atoms(Numerals):
 
     def _calls(self, token: Token, name: str) -> bool:
         """Whether the bracket after a letter holds arguments and is no factor."""
-        if token.spaced:
-            return False
         if token.text in _ALWAYS_CALLED:
             return True
+        if token.spaced:
+            return False
         try:
             end = self.closing("(", ")")
         except Unread:

@@ -35,6 +35,7 @@ _WORDS = {
     "ⁿ": "^{n}", "₀": "_{0}", "₁": "_{1}", "₂": "_{2}", "₃": "_{3}", "₄": "_{4}", "₅": "_{5}", "₆": "_{6}",
     "₇": "_{7}", "₈": "_{8}", "₉": "_{9}", "ₙ": "_{n}", "⁻": "^-", "⁺": "^+",
 }  # fmt: skip
+_WORDS |= {chr(ord("①") + place): rf"\circled_{{{place + 1}}} " for place in range(9)}
 _TABLE = {ord(sign): word for sign, word in _WORDS.items()}
 _SUPERSCRIPT_RUN = re.compile(r"\^-\^\{(\d)\}|\}\^\{")
 _TAG = re.compile(r"<(su[pb])>([^<>]{0,40})</\1>")
@@ -49,6 +50,8 @@ _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
 _TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
 _PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
 _UNION = re.compile(r"([)\]}])\s*U\s*(?=([(\[{\\]))")
+_MODULUS = re.compile(r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{)?mod\s*\}?\s*([^()]{1,40})\)")
+_CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 
@@ -63,6 +66,8 @@ def clean(text: str) -> str:
         text = _GROUP.sub("", text)
     if ".m" in text or ". m" in text:
         text = _HALF_DAY.sub(r"\1m", text)
+    if "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
     if "<" in text and "</su" in text:
         text = _TAG.sub(lambda tag: ("^{" if tag[1] == "sup" else "_{") + tag[2] + "}", text)
     text = _outer(text)
@@ -114,6 +119,8 @@ def _latex(text: str) -> str:
         text = text.replace("\\left\\{", " ").replace("\\left.", " ").replace("\\right.", " ")
     if "{:}" in text:
         text = text.replace("{:}", ":")
+    if "\\textcircled" in text:
+        text = _CIRCLED.sub(r"\\circled_{\1} ", text)
     if ",\\!" in text:
         text = _LOOSE_GROUP.sub("", text)
     text = _GROUP.sub("", text)

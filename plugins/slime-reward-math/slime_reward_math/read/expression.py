@@ -281,7 +281,9 @@ class Expressions(Atoms):
         r"""The base of a logarithm: `\log_35` is base 3 of 5, because a number alone leaves nothing to take it of."""
         following = self.ahead()
         alone = following.kind == "end" or following.text in _STOPS or following.text in _SIGNS
-        return self.argument() if alone and self.now.kind == "num" else self.atom()
+        if self.now.kind == "num":
+            return self.argument() if alone else self.plain_number()
+        return self.atom()
 
     def _ends_clause(self) -> bool:
         r"""Whether a function's name stands alone: `\max = 5`."""

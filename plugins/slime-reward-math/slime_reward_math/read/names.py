@@ -50,7 +50,7 @@ GREEK = listed(
     """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho
     sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega
     ell hbar nabla partial aleph odot oplus star square triangle angle wp diamond clubsuit heartsuit spadesuit
-    diamondsuit Box bullet top bot dagger prime mho"""
+    diamondsuit Box bullet top bot dagger prime mho circled"""
 )
 """Commands that name a variable."""
 RELATIONS = {

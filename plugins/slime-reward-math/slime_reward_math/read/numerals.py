@@ -68,10 +68,12 @@ class Numerals(Operators):
             return whole
         if whole.value.denominator == 1:
             if self.now.kind == "cmd" and self.now.text in FRACTIONS:
-                back = self.place
+                # Reading `\\frac32` splits its token: what is read a second time is what stood there.
+                back, tokens = self.place, self.tokens.copy()
                 part = self.fraction()
                 if _is_proper(part):
                     return Node("+", (whole, part))
+                self.tokens = tokens
                 self.go(back)
             first, second, third = self.now, self.ahead(), self.ahead(2)
             if first.kind == "num" and second.text == "/" and third.kind == "num" and "." not in first.text:

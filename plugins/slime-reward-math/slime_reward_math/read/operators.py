@@ -128,6 +128,8 @@ class Operators(Cursor):
         if all(isinstance(row, Node) and len(row.args) == 1 and isinstance(row.args[0], Rel) for row in rows):
             # A system of equations, whatever is around it.
             return Node("list", tuple(row.args[0] for row in rows if isinstance(row, Node)))
+        if name in ("cases", "dcases", "rcases", "array"):
+            rows = [_split_case(row) for row in rows]
         if name in ("cases", "dcases", "rcases") or (name == "array" and rows and all(map(_is_case, rows))):
             return Node("cases", tuple(rows))
         if name in ("vmatrix", "Vmatrix"):
@@ -155,3 +157,11 @@ def _is_case(row: Tree) -> bool:
         return False
     when = row.args[1]
     return isinstance(when, Rel | Words) or (isinstance(when, Node) and when.head == "given")
+
+
+def _split_case(row: Tree) -> Tree:
+    """`3, n = 1` in one cell as the two cells that it means."""
+    cell = row.args[0] if isinstance(row, Node) and len(row.args) == 1 else None
+    if isinstance(cell, Node) and cell.head == "given" and len(cell.args) == 2:
+        return Node("row", cell.args)
+    return row

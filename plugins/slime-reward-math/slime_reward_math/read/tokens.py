@@ -199,10 +199,21 @@ class _Cutter:
             self._add("cmd", "\\" + name)
         elif content in (",", ";"):
             self._add("sym", content)
-        elif any(sign.isdigit() or sign in "\\$^=<>()[]+" for sign in content) and not is_unit_text(content):
+        elif is_unit_text(unit := _unit_text(content)):
+            self._unit(unit)
+        elif any(sign.isdigit() or sign in "\\$^=<>()[]+" for sign in content):
             self._found.extend(_Cutter(content.replace("$", " "), self._grouping).cut()[:-1])
         else:
             self._text_token(content)
+
+    def _unit(self, text: str) -> None:
+        """A unit with powers in it; one behind another is one of both."""
+        last = self._found[-1] if self._found else None
+        if last is not None and last.kind == "text" and last.text not in JOINS:
+            self._found[-1] = Token("text", f"{last.text} {text}", last.spaced)
+            self._gap = False
+        else:
+            self._add("text", text)
 
     def _word(self, word: str) -> None:
         if len(word) > MAX_TOKENS:
@@ -245,6 +256,13 @@ class _Cutter:
             self._add("sym", content.strip()[:1] or ",")
         if content.rstrip().endswith((":", ",")) and words not in JOINS and words:
             self._add("sym", content.rstrip()[-1])
+
+
+def _unit_text(content: str) -> str:
+    r"""`J\cdot K^{-1}` as `j*k^-1`."""
+    for sign, plain in (("\\cdot", "*"), ("\\,", " "), ("{", ""), ("}", "")):
+        content = content.replace(sign, plain)
+    return " ".join(content.lower().split())
 
 
 def _looks_english(word: str) -> bool:

@@ -40,12 +40,12 @@ def _table() -> dict[str, Measure]:
         "pressure": "pa pascal 1; kpa 1000; atm atmosphere 101325; bar 100000; mmhg torr 101325/760; gpa 1000000000",
         "frequency": "hz hertz 1; khz 1000; mhz megahertz 1000000; ghz gigahertz 1000000000; thz 1000000000000",
         "temperature": "k kelvin 1; celsius 1000003; fahrenheit 1000007",
-        "charge": "coulomb 1",
+        "charge": "c coulomb 1; mc millicoulomb 1/1000; uc microcoulomb 1/1000000",
         "voltage": "v volt 1; kv kilovolt 1000",
-        "current": "amp ampere 1; milliampere 1/1000",
+        "current": "a amp ampere 1; ma milliampere 1/1000",
         "resistance": "ohm omega 1; kohm 1000",
         "inductance": "henry 1",
-        "capacitance": "farad 1",
+        "capacitance": "f farad 1; uf microfarad 1/1000000; nf nanofarad 1/1000000000; pf picofarad 1/1000000000000",
         "magnetism": "tesla 1",
         "flux": "weber 1",
         "amount": "mol mole 1; mmol 1/1000",
@@ -67,9 +67,10 @@ _UNITS = _table()
 _SHORT = frozenset("msghlLNJWVTCKAFHÅ")
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 _WORD = re.compile(r"[a-z]+")
+_DEGREES = re.compile(r"(?:degrees?|deg) (?:(c)(?:elsius)?|(f)(?:ahrenheit)?)\b")
 _PER = re.compile(r"\bper\b")
 _PIECE = re.compile(r"([a-zµ]+)(?:\^?\{?(-?\d)\}?)?|([/*·. ])")
-_UNIT_TEXT = re.compile(r"[A-Za-z][A-Za-z /*·.^{}()\d-]{0,40}")
+_UNIT_TEXT = re.compile(r"[a-z][a-z /*·.^()\d-]{0,40}")
 _COUNTED = frozenset({"unit", "units", "square", "sq", "cubic", "per", "people", "ways", "points", "squared", "times"})
 
 
@@ -92,6 +93,8 @@ def is_short_unit(letter: str) -> bool:
 def measure(text: str) -> Measure | None:
     """What a unit measures; None if some of it is no known unit (`apples`, `square units`)."""
     low = _PER.sub("/", text.lower()).replace("\\", "")
+    if low.startswith("deg"):
+        low = _DEGREES.sub(lambda match: "celsius" if match[1] else "fahrenheit", low)
     words = _WORD.findall(low)
     if not words or len(words) > 6:
         return None
