@@ -214,7 +214,7 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
             if set(symbols(one)).isdisjoint((*symbols(left), *symbols(right))):
                 # Both say outright what the name is: nothing is left to be found by solving.
                 return False
-    if len(gold.terms) == len(answer.terms) > 2 and not any(map(is_label, (gold.terms[0], answer.terms[0]))):
+    if len(gold.terms) == len(answer.terms) > 2 and not all(map(is_label, (gold.terms[0], answer.terms[0]))):
         return matcher.any_order(gold.terms, answer.terms)
     if len(gold.terms) == len(answer.terms) == 2:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):

@@ -108,7 +108,8 @@ def _such(tree: Node) -> Reals:
 
 def _interval(tree: Node) -> Reals:
     low, high = tree.args
-    if infinite(low) > 0 or infinite(high) < 0:
+    closed_at_infinity = (infinite(low) and tree.head[0] == "[") or (infinite(high) and tree.head[1] == "]")
+    if infinite(low) > 0 or infinite(high) < 0 or closed_at_infinity:
         raise NoReals
     bounds = approximate(low), approximate(high)
     closed = tree.head == "[]"

@@ -9,30 +9,14 @@ import itertools
 
 from slime_reward_math.read.expression import Expressions
 from slime_reward_math.read.names import BLACKBOARD, CONDITIONS, JOINS, RELATIONS
-from slime_reward_math.read.numerals import WORDS, lettered
+from slime_reward_math.read.named import named
+from slime_reward_math.read.numerals import lettered
 from slime_reward_math.read.tokens import Grouping, Unread, tokens
-from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, number
+from slime_reward_math.tree import Node, Rel, Sym, Tree, Words
 from slime_reward_math.value.units import is_short_unit
 
 MAX_ITEMS = 200
 """Items of a list; published gold answers have fewer than 40."""
-NAMED: dict[str, Tree] = {
-    **dict.fromkeys(("all real numbers", "all reals", "real numbers", "all real values", "any real number"), Sym("RR")),
-    **dict.fromkeys(("all integers", "integers", "any integer", "all integer values"), Sym("ZZ")),
-    **dict.fromkeys(("all positive integers", "positive integers", "all natural numbers", "natural numbers"), Sym("NN")),
-    **dict.fromkeys(("all positive real numbers", "all positive reals", "positive real numbers"), Sym("RR+")),
-    **dict.fromkeys(("all nonnegative real numbers", "all non negative real numbers"), Sym("RR>=0")),
-    **dict.fromkeys(("all rational numbers", "rational numbers"), Sym("QQ")),
-    **dict.fromkeys(("all complex numbers", "complex numbers"), Sym("CC")),
-    **dict.fromkeys(
-        ("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())
-    ),
-    **dict.fromkeys(("does not exist", "dne", "undefined"), Sym("undefined")),
-    **dict.fromkeys(("infinity", "positive infinity"), Sym("inf")),
-    **{word: number(value) for word, value in WORDS.items()},
-}
-"""Sets and values that have a name in words."""
-_EXCEPT = " except"
 _SEPARATING = frozenset({",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee", "\\\\"})
 _SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
 _CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
@@ -114,10 +98,11 @@ class Answers(Expressions):
         """A relation with the label before it and the unit, note or condition behind it."""
         if self.now.kind == "text" and self.now.text not in CONDITIONS:
             label = Words(self.take().text)
-            if label.text.endswith(_EXCEPT) and label.text.removesuffix(_EXCEPT) in NAMED:
-                return Node("minus", (NAMED[label.text.removesuffix(_EXCEPT)], Node("set", _parts(self.listing()))))
-            if label.text in NAMED and self._ends():
-                return NAMED[label.text]
+            known = named(label.text) if self._ends() else named(label.text.removesuffix(" except"))
+            if known is not None and self._ends():
+                return known
+            if known is not None and label.text.endswith(" except"):
+                return Node("minus", (known, Node("set", _parts(self.listing()))))
             if self.accept(":", "=", "\\colon"):
                 return Node("label", (label, self.clause()))
             if self._ends():

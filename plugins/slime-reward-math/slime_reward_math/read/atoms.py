@@ -204,7 +204,13 @@ class Atoms(Numerals):
             self.argument()
             return self.argument()
         head = {"overrightarrow": "vec", "widehat": "hat", "overline": "bar", "widetilde": "tilde"}.get(name, name)
-        return Node(f"call:{head}", (self.argument(),))
+        inner = self.argument()
+        if head == "vec" and isinstance(inner, Node) and inner.head == "*" and len(inner.args) == 2:
+            names = [each.name if isinstance(each, Sym) else "" for each in inner.args]
+            if all(names):
+                # From A to B is not from B to A, and no product.
+                inner = Sym("".join(names))
+        return Node(f"call:{head}", (inner,))
 
     def _blackboard(self) -> Tree:
         self.take()
@@ -212,7 +218,7 @@ class Atoms(Numerals):
         if not isinstance(inner, Sym):
             raise Unread("a set of numbers without a name")
         name = BLACKBOARD.get(inner.name, inner.name)
-        if self.at("_") and self.ahead().text == "{" and self.ahead(2).text in RELATIONS and self.ahead(4).text == "}":
+        if self.at("_") and self.ahead().text == "{" and self._is_half_line():
             name += {">": "+", "<": "-", "!=": "*"}.get(sign := RELATIONS[self.ahead(2).text], sign + "0")
             self.skip(5)
             return Sym(_NUMBER_SETS.get(name, name))
@@ -228,6 +234,10 @@ class Atoms(Numerals):
         if name not in ("RR", "ZZ", "NN", "QQ", "CC"):
             name = _NUMBER_SETS.get(name, name)
         return Sym(name)
+
+    def _is_half_line(self) -> bool:
+        r"""Whether the subscript at hand is that of `\mathbb{R}_{\ge 0}`."""
+        return self.ahead(2).text in RELATIONS and self.ahead(3).text == "0" and self.ahead(4).text == "}"
 
     def argument(self) -> Tree:
         """A command's argument: a braced group, one digit, one letter, or one command."""

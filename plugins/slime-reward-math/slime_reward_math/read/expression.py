@@ -193,6 +193,10 @@ class Expressions(Atoms):
         if self.at("{") and self.ahead().text in ("+", "-", "*") and self.ahead(2).text == "}":
             self.skip(3)
             return Node("^", (base, Sym(self.ahead(-2).text)))
+        if self.at("{") and self.ahead(2).text in ("+", "-") and self.ahead(3).text == "}":
+            # The charge of an ion: `2+`.
+            self.skip(4)
+            return Node("^", (base, Sym(f"{self.ahead(-3).text}{self.ahead(-2).text}")))
         if self.at("+", "-", "*") and self.ahead().text in ("}", ")", ""):
             return Node("^", (base, Sym(self.take().text)))
         if self.at("\\prime"):
