@@ -51,7 +51,7 @@ def _whole_parts(tree: Tree, other: Tree) -> Tree:
 def _lifted(tree: Tree, other: Tree) -> Tree:
     r"""`a \pm b (k \in \mathbb{Z})` with the condition behind all of it."""
     nested = [each for each in walk(tree) if isinstance(each, Node) and each.head == "given" and each is not tree]
-    if len(nested) != 1 or len(nested[0].args) != 2 or isinstance(tree, Node) and tree.head in LISTS:
+    if len(nested) != 1 or len(nested[0].args) != 2 or (isinstance(tree, Node) and tree.head in LISTS):
         return tree
 
     def change(each: Tree) -> Tree | None:

@@ -49,6 +49,11 @@ def excluded(tree: Tree, other: Tree) -> Tree:
     if not (is_node(tree, LISTS) and isinstance(tree, Node) and has_head(other, "such")):
         return tree
     first, *rest = tree.args
-    if isinstance(first, Rel) and first.ops == ("!=",) and isinstance(first.terms[0], Sym) and all(map(is_domain, rest)):
+    if (
+        isinstance(first, Rel)
+        and first.ops == ("!=",)
+        and isinstance(first.terms[0], Sym)
+        and all(map(is_domain, rest))
+    ):
         return Node("such", (first.terms[0], first, *rest))
     return tree

@@ -45,7 +45,7 @@ from slime_reward_math.match.parts import (
 from slime_reward_math.match.proportions import based, dots, ratio, residue
 from slime_reward_math.match.quantities import close, degrees_of, is_radians, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import is_set_like, region_names, regions
-from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head, number
+from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head
 from slime_reward_math.value.same import Unknown, same
 from slime_reward_math.value.units import measure
 

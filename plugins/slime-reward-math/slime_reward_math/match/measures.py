@@ -5,6 +5,8 @@ Example:
     added_up(read("2 hours 30 minutes"), other)      # 2.5 hours
 """
 
+import itertools
+
 from slime_reward_math.match.forms import LISTS, items
 from slime_reward_math.tree import Node, Num, Sym, Tree, Words, is_constant, number
 from slime_reward_math.value.units import is_short_unit, measure
@@ -24,7 +26,7 @@ def added_up(tree: Tree, other: Tree) -> Tree:
     known = [each for each in found if each is not None]
     if len(known) < len(units) or len({each.dimension for each in known}) > 1:
         return tree
-    if any(one.factor <= two.factor for one, two in zip(known, known[1:], strict=False)):
+    if any(one.factor <= two.factor for one, two in itertools.pairwise(known)):
         return tree
     scaled = [
         Node("*", (value, Num(each.factor / known[0].factor))) for (value, _), each in zip(units, known, strict=True)

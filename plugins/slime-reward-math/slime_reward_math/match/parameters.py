@@ -92,5 +92,5 @@ def _of_condition(condition: Tree) -> set[str]:
 def _counted(condition: Tree) -> set[str]:
     r"""The letter of a count that is bounded: `k \ge 0`."""
     if isinstance(condition, Rel) and condition.ops[0] in ("<", "<=", ">", ">="):
-        return COUNTS.intersection(symbols(condition))
+        return set(COUNTS.intersection(symbols(condition)))
     return set()

@@ -50,7 +50,9 @@ def residue(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
     left, right = _class(gold), _class(answer)
     if left is None or right is None:
         value, other = (left, answer) if left is not None else (right, gold)
-        return value is not None and (matcher.match(value[0], other) if other is answer else matcher.match(other, value[0]))
+        return value is not None and (
+            matcher.match(value[0], other) if other is answer else matcher.match(other, value[0])
+        )
     if not matcher.match(left[1], right[1]):
         return False
     apart = Node("mod", (minus(left[0], right[0]), left[1]))

@@ -8,8 +8,8 @@ Example:
 import itertools
 
 from slime_reward_math.read.expression import Expressions
-from slime_reward_math.read.names import BLACKBOARD, CONDITIONS, JOINS, RELATIONS
 from slime_reward_math.read.named import named
+from slime_reward_math.read.names import BLACKBOARD, CONDITIONS, JOINS, RELATIONS
 from slime_reward_math.read.numerals import lettered
 from slime_reward_math.read.tokens import Grouping, Unread, tokens
 from slime_reward_math.tree import Node, Rel, Sym, Tree, Words

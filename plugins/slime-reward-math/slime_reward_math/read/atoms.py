@@ -347,4 +347,3 @@ _HANDLERS: "dict[str, Callable[[Atoms], Tree]]" = {
     **dict.fromkeys(_BINOMIALS, Atoms._binomial),
     **dict.fromkeys(ACCENTS, Atoms._accent),
 }
-

@@ -5,10 +5,10 @@ Example:
     Expressions(tokens(r"2\sin x", ...)).additive()      # 2 * sin(x)
 """
 
-import re
 from abc import abstractmethod
 
 from slime_reward_math.read.atoms import Atoms
+from slime_reward_math.read.combinations import combination
 from slime_reward_math.read.names import ALIASES, FUNCTIONS, INVERSES, ORDINALS
 from slime_reward_math.read.tokens import Unread
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, walk
@@ -38,11 +38,20 @@ _STARTS = frozenset(
         "\\varnothing",
         "\\lgroup",
     }
-    | {"\\imath", "\\jmath", "\\pmod", "\\complement", "\\forall", "\\exists", "\\ldots", "\\cdots", "\\dots", "\\undefined", "\\DNE"}
+    | {
+        "\\imath",
+        "\\jmath",
+        "\\pmod",
+        "\\complement",
+        "\\forall",
+        "\\exists",
+        "\\ldots",
+        "\\cdots",
+        "\\dots",
+        "\\undefined",
+        "\\DNE",
+    }
 )
-
-
-_CHOSEN = re.compile(r"([CAP])_(\d{0,6})([nmN]?)((?<=[nmN])[+-]\d{1,3})?")
 
 
 class Expressions(Atoms):
@@ -213,7 +222,7 @@ class Expressions(Atoms):
             return Node("call:complement", (base,))
         with self.inside:
             exponent = self._exponent()
-        return _combination(base, exponent) or Node("^", (base, exponent))
+        return combination(base, exponent) or Node("^", (base, exponent))
 
     def _degrees(self, base: Tree) -> Tree:
         r"""An angle, or a temperature if `C` or `F` ends the answer."""
@@ -328,25 +337,6 @@ class Expressions(Atoms):
     @abstractmethod
     def arguments(self) -> tuple[Tree, ...]:
         """What stands in the round brackets at hand, split at commas."""
-
-
-def _combination(base: Tree, exponent: Tree) -> Tree | None:
-    """`C_{10}^{5}`, `C_{2n}^n` and `A_5^3` as binomial coefficients and falling factorials; None for a plain power."""
-    match = _CHOSEN.fullmatch(base.name) if isinstance(base, Sym) else None
-    if match is None:
-        return None
-    kind, factor, name, shift = match.groups()
-    if name and kind != "C":
-        return None
-    if not name and not (factor and isinstance(exponent, Num) and 1 < int(factor) >= exponent.value):
-        return None
-    above: Tree = Sym(name) if name else number(int(factor))
-    if name and factor:
-        above = Node("*", (number(int(factor)), above))
-    if shift:
-        above = Node("+", (above, number(int(shift))))
-    chosen = Node("binom", (above, exponent))
-    return chosen if kind == "C" else Node("*", (chosen, Node("factorial", (exponent,))))
 
 
 def _times(left: Tree, right: Tree) -> Tree:

@@ -11,7 +11,9 @@ from slime_reward_math.tree import Node, Sym, Tree, number
 _NAMED: dict[str, Tree] = {
     **dict.fromkeys(("all real numbers", "all reals", "real numbers", "all real values", "any real number"), Sym("RR")),
     **dict.fromkeys(("all integers", "integers", "any integer", "all integer values"), Sym("ZZ")),
-    **dict.fromkeys(("all positive integers", "positive integers", "all natural numbers", "natural numbers"), Sym("NN")),
+    **dict.fromkeys(
+        ("all positive integers", "positive integers", "all natural numbers", "natural numbers"), Sym("NN")
+    ),
     **dict.fromkeys(("all positive real numbers", "all positive reals", "positive real numbers"), Sym("RR+")),
     **dict.fromkeys(("all nonnegative real numbers", "all non negative real numbers"), Sym("RR>=0")),
     **dict.fromkeys(("all rational numbers", "rational numbers"), Sym("QQ")),

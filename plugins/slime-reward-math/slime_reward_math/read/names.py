@@ -3,8 +3,8 @@
 from slime_reward_math.tree import listed
 
 FUNCTIONS = listed(
-    """cis sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh
-    arctanh ln exp max min gcd lcm det dim deg arg sgn sign Re Im tr rank sup inf_ asin acos atan floor ceil abs
+    """cis sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh
+    arccosh arctanh ln exp max min gcd lcm det dim deg arg sgn sign Re Im tr rank sup inf_ asin acos atan floor ceil abs
     sqrt cbrt log lg lb gcf hcf cosec ctg tg arctg arcctg erf erfc zeta"""
 )
 """Names that take an argument; in plain text too."""

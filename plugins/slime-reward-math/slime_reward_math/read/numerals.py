@@ -19,16 +19,15 @@ FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
 """Commands of a fraction."""
 DOTS = frozenset({"\\ldots", "\\cdots", "\\dots", "...", "..", "\\dotsc"})
 """What says that something goes on."""
-_LETTERED = re.compile(r"(?:\(|\\text\{)?([0-9A-F]{1,40})[)}]?_\{?(?:\()?(1[1-6])\)?\}?|0[xX]([0-9A-Fa-f]{1,40})", re.ASCII)
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_PLACES = (
-    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
-    "fifteenth sixteenth seventeenth eighteenth nineteenth"
-).split()
+_LETTERED = re.compile(
+    r"(?:\(|\\text\{)?([0-9A-F]{1,40})[)}]?_\{?(?:\()?(1[1-6])\)?\}?|0[xX]([0-9A-Fa-f]{1,40})", re.ASCII
+)
+_SMALL_WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen"""
+_TENS_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_PLACE_WORDS = """zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth
+fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth"""
+_SMALL, _TENS, _PLACES = _SMALL_WORDS.split(), _TENS_WORDS.split(), _PLACE_WORDS.split()
 WORDS = {
     **{word: value for value, word in enumerate(_SMALL)},
     **{word: 10 * place for place, word in enumerate(_TENS, 2)},

@@ -199,7 +199,12 @@ class _Cutter:
             self._add("cmd", "\\" + name)
         elif content in (",", ";"):
             self._add("sym", content)
-        elif content.isalpha() and content[0].isupper() and len(content) < 4 and self._text[self._place : self._place + 1] in ("^", "_"):
+        elif (
+            content.isalpha()
+            and content[0].isupper()
+            and len(content) < 4
+            and self._text[self._place : self._place + 1] in ("^", "_")
+        ):
             # A chemical formula: `\text{CO}_2`.
             for letter in content:
                 self._add("let", letter)

@@ -23,7 +23,8 @@ MAX_VARIABLES = 12
 """More are not compared by value."""
 COUNTS = frozenset({"n", "m", "k", "N", "M", "K", "j", "ell", "l"})
 """Letters that take integers."""
-_SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
+SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
+"""Letters that may be negative."""
 _JUMPS = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "max", "min", "sgn", "factorial", "binom", "sum", "prod"})
 _WHOLE_ONLY = frozenset({"mod", "gcd", "lcm", "sum", "prod"})
 """Where every variable takes integers."""
@@ -108,7 +109,7 @@ class _Pair:
                 break
         if agreed < min(needed, 3):
             return self._beyond_the_reals(names)
-        if heads & _BRANCHES and _SIGNED.intersection(names):
+        if heads & _BRANCHES and SIGNED.intersection(names):
             return all(self.at(point) is not At.DIFFERENT for point in _negative(names))
         return True
 
@@ -194,7 +195,7 @@ def _negative(names: list[str]) -> Iterator[dict[str, Fraction]]:
     """Every variable that may be negative is, then every other one."""
     for index in range(4):
         point = next(each for at, each in enumerate(_positive(names)) if at == index + 2)
-        signed = [name for name in names if name in _SIGNED]
+        signed = [name for name in names if name in SIGNED]
         yield {
             name: -value if name in signed and (index % 2 == 0 or signed.index(name) % 2 == index // 2) else value
             for name, value in point.items()

@@ -31,7 +31,8 @@ def _table() -> dict[str, Measure]:
         "ns nanosecond 1/1000000000; us microsecond 1/1000000; year yr 31557600; month 2629800",
         "volume": "l liter litre 1; ml milliliter millilitre 1/1000; cl 1/100; dl 1/10",
         "angle": "degree deg 1; degrees 1; radian rad 0",
-        "money": "dollar usd buck 100; cent penny pennies 1; peso 10006; euro eur 10001; rupee 10002; yuan 10003; rmb 10003; yen 10004",
+        "money": "dollar usd buck 100; cent penny pennies 1; peso 10006;"
+        "euro eur 10001; rupee 10002; yuan 10003; rmb 10003; yen 10004",
         "force": "n newton 1; kn kilonewton 1000",
         "energy": "j joule 1; kj kilojoule 1000; ev 1602176634/10000000000000000000000000000; cal calorie 523/125;"
         "kcal 4184; kev 1602176634/10000000000000000000000000; mev 1602176634/10000000000000000000000;"
