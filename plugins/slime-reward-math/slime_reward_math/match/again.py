@@ -19,6 +19,7 @@ from slime_reward_math.match.parameters import renamed
 from slime_reward_math.match.vectors import components, without_arrows
 from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, has_head, rebuild, symbols, walk
 
+_ANGULAR = frozenset({"sin", "cos", "tan"})
 _CHOICES = frozenset("ABCDEFGHIJ")
 
 
@@ -70,6 +71,23 @@ def _mapped(tree: Tree, other: Tree) -> Tree:
     return tree
 
 
+def _gone_on(tree: Tree, other: Tree) -> Tree:
+    r"""`\sin (n+1)\theta` as the sine of all that follows, where the other side has the sine of a product."""
+    if not any(isinstance(each, Node) and each.head in _ANGULAR and is_node(each.args[0], ("*",)) for each in walk(other)):
+        return tree
+
+    def change(each: Tree) -> Tree | None:
+        if not (isinstance(each, Node) and each.head == "*"):
+            return None
+        for place, factor in enumerate(each.args[:-1]):
+            if isinstance(factor, Node) and factor.head in _ANGULAR and is_node(factor.args[0], ("+",)):
+                inner = Node("*", (factor.args[0], *each.args[place + 1 :]))
+                return Node("*", (*each.args[:place], Node(factor.head, (inner,))))
+        return None
+
+    return rebuild(tree, change)
+
+
 def _names_listed(tree: Tree, other: Tree) -> Tree:
     """`(a, b) = (2, 3)` as `a = 2, b = 3`, where the other side names its values."""
     if not (isinstance(tree, Rel) and tree.ops == ("=",) and any(isinstance(each, Rel) for each in items(other))):
@@ -116,6 +134,7 @@ _ORDER = frozenset({"<", "<=", ">", ">=", "!="})
 _RULES: tuple[Callable[[Tree, Tree], Tree], ...] = (
     _lifted,
     _mapped,
+    _gone_on,
     _whole_parts,
     written_out,
     _names_listed,

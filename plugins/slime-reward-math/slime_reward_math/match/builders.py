@@ -19,6 +19,8 @@ _WHOLE = (Sym("ZZ"), Sym("NN"))
 
 def enumerated(tree: Tree, other: Tree) -> Tree:
     """Integers between two bounds as the set that they are."""
+    if isinstance(tree, Rel) and symbols(tree) in (["n"], ["N"]) and _counts(other):
+        tree = Node("list", (Rel(("in",), (Sym(symbols(tree)[0]), Sym("ZZ"))), tree))
     parts = tree.args if isinstance(tree, Node) and tree.head in ("such", "list") else ()
     domains = [each for each in parts if isinstance(each, Rel) and is_domain(each) and each.terms[-1] in _WHOLE]
     if not domains or not isinstance(tree, Node):
@@ -42,6 +44,12 @@ def enumerated(tree: Tree, other: Tree) -> Tree:
         last = math.ceil(high) - 1 if not piece.high_closed else math.floor(high)
         whole += range(first, last + 1)
     return Node("set", tuple(map(number, whole))) if pieces and len(whole) <= MAX_WRITTEN else tree
+
+
+def _counts(tree: Tree) -> bool:
+    r"""Whether a side lists integers: `n \in \{1, 2\}`; only beside one is an inequality for n about integers."""
+    found = tree.terms[-1] if isinstance(tree, Rel) and tree.ops == ("in",) else tree
+    return isinstance(found, Node) and found.head == "set" and all(exactly(each) is not None for each in found.args)
 
 
 def excluded(tree: Tree, other: Tree) -> Tree:

@@ -15,6 +15,7 @@ from slime_reward_math.value.approximate import approximate
 from slime_reward_math.value.same import Unknown, same
 
 _EQUAL = {"=", "~"}
+_COORDINATES = frozenset({"x", "y", "z"})
 _IN_FULL = {"max": "maximum", "min": "minimum", "avg": "average"}
 _ORDERED = {"<", "<=", ">", ">="}
 
@@ -245,7 +246,9 @@ def _renaming(gold: Tree, answer: Tree) -> dict[str, str] | None:
         pairs = list(zip(answer.args, gold.args, strict=True))
         return {one.name: two.name for one, two in pairs if isinstance(one, Sym) and isinstance(two, Sym)}
     if any(called):
-        other = answer if called[0] else gold
+        other, function = (answer, gold) if called[0] else (gold, answer)
+        if isinstance(function, Node) and function.head == "call:slope":
+            return {} if isinstance(other, Sym) and Sym(other.name.removesuffix("'")) == function.args[0] else None
         return {} if isinstance(other, Sym) and other.name in ("y", "z") else None
     if isinstance(gold, Sym) and isinstance(answer, Sym):
         bare = gold.name.partition("_")[0] == answer.name.partition("_")[0]
@@ -259,9 +262,11 @@ def _proportional(gold: Rel, answer: Rel) -> bool:
     if not names or not (gold.ops[0] == answer.ops[0] == "=" or {gold.ops[0], answer.ops[0]} <= _ORDERED):
         return False
     left, right = minus(*gold.terms), minus(*answer.terms)
-    places = {name: 3 * place + 5 for place, name in enumerate(names)}
+    # A factor of parameters is one too: `x^2/a^2 + y^2/b^2 = 1` may be multiplied by them.
+    turning = _COORDINATES.intersection(names) if gold.ops[0] == "=" else ()
+    places = {name: 3 * place + 5 for place, name in enumerate(names) if not turning or name in turning}
     fixed = [_at(left, places), _at(right, places)]
-    signs = [approximate(each) for each in fixed]
+    signs = [approximate(each) if not symbols(each) else 1.0 for each in fixed]
     if not all(signs) or any(each in CONSTANTS for each in names):
         return False
     if gold.ops[0] != "=":

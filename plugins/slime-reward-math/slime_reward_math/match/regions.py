@@ -126,6 +126,9 @@ def _interval(tree: Node) -> Reals:
 
 
 def _relation(tree: Rel) -> Reals:
+    if tree.ops == ("=",) and isinstance(tree.terms[0], Sym) and not symbols(tree.terms[1]):
+        # Beside inequalities; alone an equation is no set.
+        return Reals.points([tree.terms[1]])
     if not set(tree.ops) <= _INEQUALITIES:
         raise NoReals
     if tree.ops[0] in ("in", "notin"):

@@ -5,6 +5,7 @@ Example:
     components(read(r"3\mathbf{i}-4\mathbf{j}"), read("(3,-4)"))      # (3, -4)
 """
 
+from slime_reward_math.match.equations import right_side
 from slime_reward_math.tree import Node, Sym, Tree, has_head, number, rebuild, symbols
 from slime_reward_math.value.same import Unknown, same
 
@@ -26,7 +27,7 @@ def without_arrows(tree: Tree, other: Tree) -> Tree:
 
 def components(tree: Tree, other: Tree) -> Tree:
     """A sum over unit vectors as a tuple, where the other side is one or a column."""
-    size = _size(other)
+    size = _size(right_side(other) or other)
     if size not in (2, 3) or not isinstance(tree, Node) or tree.head not in ("+", "*", "neg", "/"):
         return tree
     if not {"j", "k"}.intersection(symbols(tree)):
@@ -50,6 +51,8 @@ def _at(tree: Tree, values: tuple[int, ...]) -> Tree:
     places = dict(zip(_BASIS, values, strict=True))
 
     def change(each: Tree) -> Tree | None:
+        if isinstance(each, Node) and each.head in _ARROWS:
+            each = each.args[0]
         return number(places[each.name]) if isinstance(each, Sym) and each.name in places else None
 
     return rebuild(tree, change)

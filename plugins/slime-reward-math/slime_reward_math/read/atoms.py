@@ -269,7 +269,9 @@ class Atoms(Numerals):
         if operator:
             above = self.argument()
             self.go(self.closing("{", "}") + 1)
-            return Node("call:derivative", (above, Sym(operator)))
+            # `dy/dx` names the slope of a curve; what has a rule has a derivative that can be computed.
+            head = "call:slope" if isinstance(above, Sym) else "call:derivative"
+            return Node(head, (above, Sym(operator)))
         above = self.argument()
         return Node("/", (above, self.argument()))
 

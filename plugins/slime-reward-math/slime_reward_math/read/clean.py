@@ -50,7 +50,8 @@ _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
 _TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
 _PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
 _UNION = re.compile(r"([)\]}])\s*U\s*(?=([(\[{\\]))")
-_MODULUS = re.compile(r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{)?mod\s*\}?\s*([^()]{1,40})\)")
+_MODULUS = re.compile(r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)")
+_LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
@@ -66,6 +67,8 @@ def clean(text: str) -> str:
         text = _GROUP.sub("", text)
     if ".m" in text or ". m" in text:
         text = _HALF_DAY.sub(r"\1m", text)
+    if " . " in text:
+        text = _LOOSE_POINT.sub(".", text)
     if "mod" in text:
         text = _MODULUS.sub(r"\\pmod{\1}", text)
     if "<" in text and "</su" in text:

@@ -9,7 +9,7 @@ from abc import abstractmethod
 
 from slime_reward_math.read.atoms import Atoms
 from slime_reward_math.read.combinations import combination
-from slime_reward_math.read.names import ALIASES, FUNCTIONS, INVERSES, ORDINALS
+from slime_reward_math.read.names import ALIASES, CONDITIONS, FUNCTIONS, INVERSES, JOINS, ORDINALS
 from slime_reward_math.read.tokens import Unread
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, walk
 
@@ -52,6 +52,10 @@ _STARTS = frozenset(
         "\\DNE",
     }
 )
+
+
+_ASIDES = JOINS | CONDITIONS
+"""Words that do not open a note in brackets."""
 
 
 class Expressions(Atoms):
@@ -124,6 +128,8 @@ class Expressions(Atoms):
     def starts_factor(self, left: Tree) -> bool:
         """Whether what follows multiplies what was read."""
         token = self.now
+        if token.text == "(" and self.ahead().kind == "text" and self.ahead().text not in _ASIDES:
+            return False
         if token.kind == "let":
             return not (token.spaced and self.unit_ends(left))
         if token.kind == "up":
