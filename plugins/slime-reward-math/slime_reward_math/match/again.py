@@ -73,7 +73,9 @@ def _mapped(tree: Tree, other: Tree) -> Tree:
 
 def _gone_on(tree: Tree, other: Tree) -> Tree:
     r"""`\sin (n+1)\theta` as the sine of all that follows, where the other side has the sine of a product."""
-    if not any(isinstance(each, Node) and each.head in _ANGULAR and is_node(each.args[0], ("*",)) for each in walk(other)):
+    if not any(
+        isinstance(each, Node) and each.head in _ANGULAR and is_node(each.args[0], ("*",)) for each in walk(other)
+    ):
         return tree
 
     def change(each: Tree) -> Tree | None:

@@ -50,7 +50,9 @@ _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
 _TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
 _PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
 _UNION = re.compile(r"([)\]}])\s*U\s*(?=([(\[{\\]))")
-_MODULUS = re.compile(r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)")
+_MODULUS = re.compile(
+    r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)"
+)
 _LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
