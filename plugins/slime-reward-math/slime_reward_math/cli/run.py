@@ -33,8 +33,9 @@ COLOURS = {"correct": "green", "wrong": "red", "undecided": "yellow", "timeout":
 def run(answers: Path, reward: str, out: Path | None, strict_slime: bool, symbolic: bool, as_json: bool) -> None:
     """Grade each line of IN.jsonl: an object with gold and response; id, kind, choices are optional.
 
-    With kind "equiv" gold and response are two bare answers, with kind "mcq" the gold is a letter. Each line of the output has id, verdict, score,
-    extracted, reason and milliseconds; without --out the verdicts themselves are not written.
+    With kind "equiv" gold and response are two bare answers, with kind "mcq" the gold is a letter. Each line of the
+    output has id, verdict, score, extracted, reason and milliseconds; without --out the verdicts themselves are not
+    written.
     """
     console = Console(stderr=True)
     rows = list(read_rows(answers))

@@ -49,18 +49,6 @@ def _whole_parts(tree: Tree, other: Tree) -> Tree:
     return rebuild(tree, change)
 
 
-def _lifted(tree: Tree, other: Tree) -> Tree:
-    r"""`a \pm b (k \in \mathbb{Z})` with the condition behind all of it."""
-    nested = [each for each in walk(tree) if isinstance(each, Node) and each.head == "given" and each is not tree]
-    if len(nested) != 1 or len(nested[0].args) != 2 or (isinstance(tree, Node) and tree.head in LISTS):
-        return tree
-
-    def change(each: Tree) -> Tree | None:
-        return nested[0].args[0] if each is nested[0] else None
-
-    return Node("given", (rebuild(tree, change), nested[0].args[1]))
-
-
 def _mapped(tree: Tree, other: Tree) -> Tree:
     r"""`f: x \mapsto x^2` as `f(x) = x^2`."""
     if not (isinstance(tree, Rel) and tree.ops == ("to",) and isinstance(tree.terms[0], Node | Sym)):
@@ -134,7 +122,6 @@ def _told(tree: Tree) -> Tree:
 
 _ORDER = frozenset({"<", "<=", ">", ">=", "!="})
 _RULES: tuple[Callable[[Tree, Tree], Tree], ...] = (
-    _lifted,
     _mapped,
     _gone_on,
     _whole_parts,
