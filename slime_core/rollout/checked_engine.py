@@ -28,10 +28,6 @@ class CheckedEngine:
         """Switch to a version."""
         await self._named("load_weights", self._use.part.load_weights(channel, version))
 
-    async def load_checkpoint(self) -> None:
-        """Serve the model directory's weights as version 0; only of an engine that is a `ServesCheckpoint`."""
-        await self._named("load_checkpoint", cast(ServesCheckpoint, self._use.part).load_checkpoint())
-
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """One continuation; what it raises costs one sample, under its own name.
 
@@ -51,3 +47,11 @@ class CheckedEngine:
     async def _named(self, method: str, call: Awaitable[None]) -> None:
         with blaming(f"engine ({method})", self._use.plugin):
             await call
+
+
+class CheckpointEngine(CheckedEngine):
+    """The same without a trainer: an engine that is a `ServesCheckpoint`, and whatever is published, it serves that."""
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        """Serve the weights of the model directory."""
+        await self._named("load_checkpoint", cast(ServesCheckpoint, self._use.part).load_checkpoint())

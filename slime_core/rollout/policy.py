@@ -23,6 +23,8 @@ class RewardOnError(enum.Enum):
 class GeneratorUse:
     """A generator in use."""
 
+    name: str
+    """As the run, or a row, selected it."""
     plugin: str
     """Who registered it, for error texts."""
     generator: Generator
@@ -101,3 +103,10 @@ class RolloutPolicy:
     """What becomes of failed samples."""
     max_error_rate: float = 0.05
     """Share of failed samples in a rollout over which it stops."""
+    max_staleness: int = 1
+    """Where generation goes on while weights change: most versions that a group's oldest trainable token may be behind
+    the version that is trained, when it is handed over."""
+    partial_rollout: bool = False
+    """Whether samples in flight are interrupted before the weights change, and go on with the new ones."""
+    mask_offpolicy_in_partial_rollout: bool = False
+    """Whether tokens that older weights made are then left out of the loss."""

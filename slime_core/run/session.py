@@ -9,6 +9,7 @@ Example:
         await session.publish(version=1)
 """
 
+import math
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
@@ -19,7 +20,22 @@ from slime_core.errors import StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.isolation import Watchdog, packages_of
-from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
+from slime_core.roles import WeightChannel
+from slime_core.rollout import (
+    Choices,
+    EvalResult,
+    LongWaits,
+    OneAhead,
+    Parts,
+    RewardOnError,
+    RolloutPolicy,
+    Room,
+    Scheduler,
+    Scoring,
+    Stream,
+    Waves,
+    evaluate,
+)
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger
@@ -62,7 +78,7 @@ class Session:
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
             self.launcher = self.build.launcher(folder)
-            self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
+            self.engine = self.build.engines(self.launcher, self.tokenizer, folder)
             self.trackers = Trackers()
             self.num_rollout = count_rollouts(plan.config.rollout, lambda: self.source)
             self.scheduler = self._scheduler()
@@ -90,6 +106,7 @@ class Session:
             self._phase("engine: loading the model")
             await self.engine.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
+            self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
         except BaseException:
             await self.close()
             raise
@@ -104,6 +121,7 @@ class Session:
     async def close(self) -> None:
         """Stop all processes and flush all files."""
         self._watching.close()
+        await self.scheduler.close()
         self.build.protection.close()
         await self.engine.close()
         await self.launcher.close()
@@ -112,11 +130,14 @@ class Session:
 
     async def publish(self, version: int) -> None:
         """Make the trainer's current weights the engine's, as a version; without a trainer, those of the model."""
+        await self.scheduler.settle()
         if self.plan.config.debug.debug_rollout_only:
-            await self.engine.load_checkpoint()
+            channel = WeightChannel(self.plan.transport, self.folder.scratch / "weights.bin", ())
         else:
             await self.trainer.publish(version)
-            await self.engine.load_weights(self.trainer.channel, version)
+            channel = self.trainer.channel
+        await self.engine.load_weights(channel, version)
+        self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
@@ -152,8 +173,11 @@ class Session:
             max_filter_waves=rollout.max_filter_waves,
             reward_on_error=RewardOnError(rollout.reward_on_error),
             max_error_rate=rollout.max_error_rate,
+            max_staleness=1 if rollout.max_staleness is None else rollout.max_staleness,
+            partial_rollout=rollout.partial_rollout,
+            mask_offpolicy_in_partial_rollout=rollout.mask_offpolicy_in_partial_rollout,
         )
-        return Scheduler(
+        parts = Parts(
             policy=policy,
             source=self.source,
             engine=self.engine,
@@ -163,6 +187,14 @@ class Session:
             sample_filters=self.build.sample_filters(),
             emit=self.emit,
         )
+        if self.plan.config.debug.debug_rollout_only:
+            return Waves(parts)  # there is no training to overlap with
+        batch = math.ceil(rollout.rollout_batch_size / self.replay.ratio)
+        if rollout.rollout_policy == "continuous":
+            return Stream(parts, Room(batch, self.num_rollout))
+        if rollout.partial_rollout:
+            return Stream(parts, Room(batch, self.num_rollout, rollout.over_sampling_batch_size))
+        return OneAhead(parts) if rollout.rollout_policy == "async" else Waves(parts)
 
     def _choices(self) -> Choices:
         """The run's generator and rewards, shared with the rows that name them."""
