@@ -27,6 +27,8 @@ REPLAYED: dict[str, Json] = {
     "batch_transform": {"use": ["replay"]},
 }
 
+AT_ALL_TIMES: dict[str, Json] = {"num_rollout": 4, "rollout_policy": "continuous", "max_staleness": 2}
+
 
 @pytest.fixture
 def first(project: Project) -> Project:
@@ -53,17 +55,17 @@ def weights(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in newest.rglob("*.safetensors")}
 
 
-@pytest.mark.parametrize("changes", [FIRST_THEN_LATER, REPLAYED], ids=["surplus", "replayed"])
+@pytest.mark.parametrize(
+    "changes", [FIRST_THEN_LATER, REPLAYED, AT_ALL_TIMES], ids=["surplus", "replayed", "continuous"]
+)
 def test_training_on_kept_samples_is_the_same_in_every_bit(
     first: Project, slime: Slime, changes: dict[str, Json]
 ) -> None:
     first.write_run(**changes)
     assert slime("train", "run.toml").code == 0
-    drawn = [
-        {each.group for each in Shard(path).drawn} - Shard(path).group_ids()
-        for path in list_shards(first.run / "samples")
-    ]
-    assert any(drawn), "some groups come from an earlier rollout"
+    shards = [Shard(path) for path in list_shards(first.run / "samples")]
+    waited = any({each.group for each in shard.drawn} - shard.group_ids() for shard in shards)
+    assert waited == (changes is not AT_ALL_TIMES), "some groups come from the buffer of an earlier rollout"
     (first.root / "prompts.jsonl").unlink()
     ran = slime("train", "run.toml", "--load-debug-rollout-data", first.run, "--save", "again")
     assert ran.code == 0, ran.err

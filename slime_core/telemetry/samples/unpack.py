@@ -103,7 +103,7 @@ def mask_of(runs: Sequence[int]) -> "array[int]":
 
 
 def _numbers(column: "pa.Array[Any]", code: str) -> list["array[int] | None"]:
-    """A column of lists as typed arrays; one that is not in the file is all None."""
+    """A column of lists as typed arrays."""
     lists = cast("pa.ListArray[pa.Int32Scalar]", column)
     offsets = cast(list[int], lists.offsets.to_pylist())
     items = memoryview(lists.values.buffers()[1] or b"").cast("B")
