@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,8 @@ async def write_checkpoint(
     final = root / f"rollout_{rollout_id:06d}"
     beside = root / f".{final.name}.tmp"
     try:
-        _clear(root, beside)
+        clear_unfinished(root)
+        beside.mkdir(parents=True)
         await save_model(beside)
         (beside / STATE).write_text(json.dumps(state), encoding="utf-8")
         manifest = {
@@ -162,29 +164,36 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _clear(root: Path, beside: Path) -> None:
-    """An empty directory to write to; what earlier processes left half-written goes."""
+def clear_unfinished(root: Path) -> None:
+    """Remove what a killed process left half-written or half-removed; nothing of it has a checkpoint's name."""
     for stale in root.glob(".rollout_*.tmp"):
         shutil.rmtree(stale)
-    beside.mkdir(parents=True)
+
+
+def _remove(path: Path) -> None:
+    """Take a checkpoint's name away, then its files: a kill in between leaves no damaged checkpoint."""
+    nameless = path.with_name(f".{path.name}.tmp")
+    with suppress(OSError):
+        path.rename(nameless)
+        shutil.rmtree(nameless)
 
 
 def _replace(final: Path, beside: Path) -> None:
     """Give a finished directory its name. What had it before is found under another until that is done."""
     old = final.with_name(f"{final.name}.old")
     if final.exists():
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
         final.rename(old)
     beside.rename(final)
     _sync(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
 
 
 def _prune(root: Path, rollout_id: int, keep: int) -> None:
     paths = list_checkpoints(root)
     newest = paths.index(root / f"rollout_{rollout_id:06d}")
     for path in (*paths[: max(0, newest + 1 - keep)], *paths[newest + 1 :]):
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
 
 
 def _explain(error: OSError | WorkerError, final: Path) -> str | None:

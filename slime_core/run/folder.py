@@ -17,7 +17,7 @@ from types import TracebackType
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
-from slime_core.run.checkpoint import list_checkpoints
+from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
 from slime_core.sample import Json
 
 NOTHING_TRAINED = "rollout_000000"
@@ -58,6 +58,7 @@ class RunFolder:
             folder._acquire()
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
+            clear_unfinished(folder.checkpoints)
             text = write_toml(config)
             if any(path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
                 folder._refuse_other_config(tomllib.loads(text))
