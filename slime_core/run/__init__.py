@@ -11,11 +11,11 @@ from slime_core.run.checkpoint import (
     list_checkpoints,
     newest_checkpoint,
     verify,
-    write_checkpoint,
 )
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import GroupState, Ledger, LedgerError
 from slime_core.run.loop import Outcome, run
+from slime_core.run.saving import Saver, write_checkpoint
 from slime_core.run.session import Session
 from slime_core.run.setup import read_all_prompts
 from slime_core.run.trainer import Trainer, TrainReport
@@ -27,6 +27,7 @@ __all__ = [
     "LedgerError",
     "Outcome",
     "RunFolder",
+    "Saver",
     "Session",
     "TrainReport",
     "Trainer",

@@ -7,6 +7,7 @@ functions of the driver, entered and left, and of calls that change files, befor
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -19,16 +20,16 @@ WATCHED = (
     "slime_core.telemetry.",
     "slime_buffer_priority.",
 )
-FILE_CALLS = frozenset(
-    "open write truncate ftruncate flush close fsync rename replace link mkdir rmdir unlink remove posix_fallocate".split()
-)
+WRITING = ("open", "write", "truncate", "ftruncate", "flush", "close", "fsync", "posix_fallocate")
+NAMING = ("rename", "replace", "link", "mkdir", "rmdir", "unlink", "remove")
+FILE_CALLS = frozenset((*WRITING, *NAMING))
 FILES = frozenset(("posix", "io", "_io", "FileIO", "BufferedWriter", "BufferedReader", "TextIOWrapper"))
 """Where these calls are at home; `str.replace` is not."""
 Cut = Callable[[str, int], None]
 
 
 def watch(cut: Cut) -> None:
-    """Call `cut(name, count)` at every boundary of this thread from now on."""
+    """Call `cut(name, count)` at every boundary of this thread, and of those that it starts, from now on."""
     seen: Counter[str] = Counter()
     functions: dict[CodeType, str] = {}  # of all that are called, most are nobody's business here
 
@@ -44,6 +45,7 @@ def watch(cut: Cut) -> None:
             seen[name] += 1
             cut(name, seen[name])
 
+    threading.setprofile(at)
     sys.setprofile(at)
 
 

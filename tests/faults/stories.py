@@ -22,6 +22,10 @@ from tests.faults.toy import write_project
 
 HALF_WAY = At("leave slime_core.run.loop:Loop._report", 6)
 """Where the run that stories may continue was killed: a checkpoint, and an unsaved rollout after it."""
+COMMITS = "slime_core.run."
+"""What saves and accounts."""
+CHANGES = ("before", "after")
+"""How changes of files are named (boundaries.py)."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,9 @@ class World:
         return problems
 
     def at_boundaries(self, draw: random.Random, most: int | None) -> list[Story]:
-        """A kill at each boundary of a fresh run, then of a resumed one: at its first, its last and another passing.
+        """A kill at each boundary of a fresh run, then of a resumed one, in one of its passings.
+
+        What saves and accounts, and every change of a file, is cut at its first and its last passing too.
 
         Args:
             draw: decides which passing, and which boundaries if not all.
@@ -139,11 +145,12 @@ class World:
         """
         stories = []
         for half_way, passed in ((False, self.fresh), (True, self.resumed)):
-            kills = [
-                At(name, number)
-                for name, times in passed.items()
-                for number in sorted({1, draw.randint(1, times), times} if most is None else {draw.randint(1, times)})
-            ]
+            kills = []
+            for name, times in passed.items():
+                passings = {draw.randint(1, times)}
+                if most is None and (COMMITS in name or name.startswith(CHANGES)):
+                    passings |= {1, times}
+                kills += [At(name, number) for number in sorted(passings)]
             chosen = kills if most is None else draw.sample(kills, most)
             stories += [Story((kill,), half_way) for kill in chosen]
         return stories

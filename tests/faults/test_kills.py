@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -21,6 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
 SCENES: dict[str, tuple[int, dict[str, Json]]] = {
     "fifo": (1, {}),
+    "async save": (1, {"async_save": True}),
     "replay": (
         3,
         {
@@ -48,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
     @cache
     def make(scene: str) -> World:
         max_uses, changes = SCENES[scene]
-        return World.make(root / scene, nurseries, WORKERS, max_uses, changes)
+        return World.make(root / scene.replace(" ", "-"), nurseries, WORKERS, max_uses, changes)
 
     with ExitStack() as stack:
         for number in range(WORKERS):
@@ -71,7 +71,7 @@ def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, sc
 def test_killed_at_any_instant_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
     figures, started = Figures(f"SIGKILL at random instants, {scene}"), time.monotonic()
     here = world(scene)
-    here.tell(islice(here.at_instants(random.Random(11)), INSTANTS), figures, INSTANTS)
+    here.tell(islice(here.at_instants(random.Random(11)), 20 * INSTANTS), figures, INSTANTS)
     figures.seconds = time.monotonic() - started
     ALL.append(figures)
     assert figures.problems == []
