@@ -28,7 +28,8 @@ def contents(run: Path) -> dict[str, object]:
     checkpoints = sorted(run.glob("checkpoints/*"))[-KEPT:]
     found["checkpoints"] = [path.name for path in checkpoints]
     for path in checkpoints:
-        found[f"{path.name}/state"] = {**_state(path), MEASURED: None}
+        state = _state(path)
+        found[f"{path.name}/state"] = {**state, MEASURED: None, "config": {**state["config"], "save": None}}
         found |= {f"{path.name}/{file.name}": file.read_bytes() for file in path.glob("*/*")}
     found |= {path.name: path.read_bytes() for path in (run / "ledger.jsonl", *run.glob("samples/*"))}
     found["damaged"] = [path.name for path in run.glob("checkpoints/*") if not _is_whole(path)]
