@@ -26,6 +26,7 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout.choices import Choices
+from slime_core.rollout.pausable import Continued, PausableEngine
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
 from slime_core.rollout.score import Failure, Hearing, Scored, cancel, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.waiting import Waiting, within
@@ -83,8 +84,9 @@ class SampleRunner:
         """Take the parts."""
         self.waiting = Waiting()
         """What the samples in flight are waiting for."""
+        self.engine = PausableEngine(engine, mask_stale=policy.mask_offpolicy_in_partial_rollout)
+        """What generates."""
         self._policy = policy
-        self._engine = engine
         self._tokenizer = tokenizer
         self._choices = choices
         self._slots = asyncio.Semaphore(policy.max_concurrency)
@@ -141,14 +143,16 @@ class SampleRunner:
     async def _generate(
         self, group_id: GroupId, sample: Sample, use: GeneratorUse, purpose: Purpose
     ) -> list[Sample] | Failure:
-        turns = _Turns(self._engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
+        turns = _Turns(self.engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
         context = GenerateContext(
             turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
         )
         try:
             async with self._slot():
                 made = await within(use.generator(sample, context), self.waiting, "generator")
-            return check_generated(made, plugin=use.plugin, sample=sample)
+            finished = check_generated(made, plugin=use.plugin, sample=sample)
+            turns.mask_stale(finished)
+            return finished
         except TimeoutError as error:
             return Failure("generator_timeout", said_by(error), error)
         except asyncio.CancelledError:
@@ -198,11 +202,12 @@ class _Turns:
 
     ATTEMPT = 0
 
-    __slots__ = ("_engine", "_identity", "_turn", "_waiting")
+    __slots__ = ("_engine", "_identity", "_made", "_turn", "_waiting")
 
-    def __init__(self, engine: Engine, identity: tuple[int | str, ...], waiting: Waiting) -> None:
+    def __init__(self, engine: PausableEngine, identity: tuple[int | str, ...], waiting: Waiting) -> None:
         self._engine, self._identity, self._waiting = engine, identity, waiting
         self._turn = 0
+        self._made: list[GenerateOutput] = []
 
     async def generate(self, prompt: Sequence[int], sampling: SamplingParams) -> GenerateOutput:
         """One engine call."""
@@ -211,10 +216,31 @@ class _Turns:
         self._waiting.leave("generator")
         self._waiting.enter("engine")
         try:
-            return await self._engine.generate(GenerateRequest(prompt, sampling, seed))
+            made = await self._engine.generate(GenerateRequest(prompt, sampling, seed))
         finally:
             self._waiting.leave("engine")
             self._waiting.enter("generator")
+        self._made.append(made)
+        return made
+
+    def mask_stale(self, finished: Sequence[Sample]) -> None:
+        """Take tokens that older weights made out of the loss; where they cannot be told apart, the whole sample."""
+        if not any(isinstance(made, Continued) and made.stale for made in self._made):
+            return
+        stale = [
+            isinstance(made, Continued) and position < made.stale
+            for made in self._made
+            for position in range(len(made.tokens))
+        ]
+        for sample in finished:
+            mask = list(sample.loss_mask or [])
+            trainable = [position for position, bit in enumerate(mask) if bit]
+            if len(finished) == 1 and len(trainable) == len(stale):
+                for position, is_stale in zip(trainable, stale, strict=True):
+                    mask[position] = int(not is_stale)
+                sample.loss_mask = mask
+            else:
+                sample.remove_sample = True
 
 
 def _settled(running: _Running) -> list[Scored]:
@@ -233,11 +259,16 @@ async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
             raise errors[0]
         return [task.result() for task in tasks]
     finally:
-        unfinished = [task for task in tasks if not task.done()]
-        for task in unfinished:
-            cancel(task)
-        if unfinished:
-            await asyncio.gather(*unfinished, return_exceptions=True)
+        await cancel_all(tasks)
+
+
+async def cancel_all(tasks: Sequence[asyncio.Task[T]]) -> None:
+    """Cancel what is not done, and wait for the end of it."""
+    unfinished = [task for task in tasks if not task.done()]
+    for task in unfinished:
+        cancel(task)
+    if unfinished:
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 _values = attrgetter(*(item.name for item in fields(Sample)))
