@@ -49,7 +49,7 @@ class Accounts:
 
     drawn: int
     lost: list[str]
-    """Drawn, and neither trained, dropped nor in the buffer; or never drawn although a later one was."""
+    """Drawn, and neither trained, dropped nor in the checkpoint; or never drawn although a later one was."""
     over_used: list[str]
     """Trained more often than allowed; or the trainer has seen them in another number of steps than the ledger says."""
 
@@ -62,7 +62,7 @@ class Accounts:
         lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
         last = {line["id"]: line["state"] for line in lines}
         uses = Counter(line["id"] for line in lines if line["state"] == "trained")
-        held = _held(state["buffer"])
+        held = _named(state["buffer"]) | _named(state["scheduler"]) | _named(state["data_source"])
         ended = {name for name, now in last.items() if now in ("trained", "dropped")}
         draws = {int(name.rpartition(":d")[2]) for name in last}
         lost = sorted(last.keys() - ended - held) + [f"draw {each}" for each in set(range(len(draws))) - draws]
@@ -79,9 +79,9 @@ def _is_whole(checkpoint: Path) -> bool:
     return True
 
 
-def _held(buffer: object) -> set[str]:
-    """Identities of all groups in a saved buffer, whichever it is: what looks like one in its text."""
-    return set(re.findall(r"prompts\.jsonl:e\d+:r\d+:d\d+", json.dumps(buffer)))
+def _named(state: object) -> set[str]:
+    """Identities of all groups in a part's saved state, whichever it is: what looks like one in its text."""
+    return set(re.findall(r"prompts\.jsonl:e\d+:r\d+:d\d+", json.dumps(state)))
 
 
 def _seen_otherwise(uses: Mapping[str, int], checkpoint: Path) -> list[str]:

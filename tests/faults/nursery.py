@@ -18,11 +18,11 @@ import traceback
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self, TypeAlias
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 DONE, STOPPED, FAILED = 0, 75, 1
 
 
@@ -114,8 +114,23 @@ def run_in(folder: Path, run_file: Path) -> int:
 
     config = parse_config(read_run_file(run_file) | {"save": str(folder)})
     plan = resolve(config, Catalog.discover(config.plugins))
+
+    async def go() -> Outcome:
+        tell_tasks_on(signal.SIGUSR1, asyncio.get_running_loop())
+        return await run(plan, opened, display)
+
     with RunFolder.open(folder, plan.config.to_dict()) as opened, make_display(progress=False) as display:
-        return DONE if asyncio.run(run(plan, opened, display)) is Outcome.DONE else STOPPED
+        return DONE if asyncio.run(go()) is Outcome.DONE else STOPPED
+
+
+def tell_tasks_on(number: signal.Signals, loop: asyncio.AbstractEventLoop) -> None:
+    """Print what every task waits for when the signal comes: why a run hangs."""
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        for task in asyncio.all_tasks(loop):
+            task.print_stack(file=sys.stderr)
+
+    signal.signal(number, tell)
 
 
 def _child(job: dict[str, object]) -> int:
@@ -155,10 +170,24 @@ def _parent(job: dict[str, object]) -> dict[str, object]:
     if isinstance(kill, dict) and "seconds" in kill:
         time.sleep(float(kill["seconds"]))
         os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
+    status = _wait(child)
     seconds = time.monotonic() - started
     said = Path(str(job["output"])).read_text(errors="replace") if Path(str(job["output"])).exists() else ""
     return {"code": os.waitstatus_to_exitcode(status), "seconds": seconds, "output": said}
+
+
+def _wait(child: int) -> int:
+    """Its status; one that hangs says where, and is aborted."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.001)
+    for number in (signal.SIGUSR1, signal.SIGABRT):
+        os.kill(child, number)
+        time.sleep(1.0)
+    return os.waitpid(child, 0)[1]
 
 
 def _warm_up() -> None:

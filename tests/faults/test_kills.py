@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from queue import SimpleQueue
@@ -18,20 +19,28 @@ from tests.faults.stories import World
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
-SCENES: dict[str, tuple[int, dict[str, Json]]] = {
-    "fifo": (1, {}),
-    "async save": (1, {"async_save": True}),
-    "replay": (
-        3,
-        {
-            "buffer": {
-                "use": "priority",
-                "priority": {"max_uses": 3, "replay_ratio": 2.0, "max_staleness": 3, "capacity": 6},
-            }
-        },
-    ),
+PRIORITY: Json = {"max_uses": 3, "replay_ratio": 2.0, "max_staleness": 3, "capacity": 6}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a run is like."""
+
+    changes: dict[str, Json]
+    """Of the toys' run file."""
+    max_uses: int = 1
+    exact: bool = True
+    """Reproducible to the bit, else exactly once."""
+
+
+SCENES = {
+    "sync": Scene({}),
+    "async save": Scene({"async_save": True}),
+    "replay": Scene({"buffer": {"use": "priority", "priority": PRIORITY}}, max_uses=3),
+    "async": Scene({"rollout_policy": "async"}, exact=False),
+    "continuous": Scene({"rollout_policy": "continuous", "max_staleness": 2}, exact=False),
+    "partial": Scene({"partial_rollout": True, "over_sampling_batch_size": 6}, exact=False),
 }
-"""Most uses of a group, and the run file's changes."""
 WORKERS = 2
 BOUNDARIES = None if WHOLE else 30
 """Of a fresh and of a resumed run each; None for all."""
@@ -47,8 +56,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
 
     @cache
     def make(scene: str) -> World:
-        max_uses, changes = SCENES[scene]
-        return World.make(root / scene.replace(" ", "-"), nurseries, WORKERS, max_uses, changes)
+        about, folder = SCENES[scene], root / scene.replace(" ", "-")
+        return World.make(folder, nurseries, WORKERS, about.changes, max_uses=about.max_uses, exact=about.exact)
 
     with ExitStack() as stack:
         for number in range(WORKERS):

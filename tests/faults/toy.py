@@ -50,10 +50,10 @@ def digest(*parts: bytes) -> bytes:
 
 
 class InstantEngine:
-    """Writes what the weights and the seed of a request say, after a moment of its own."""
+    """Writes what the weights and the seed of a request say, token by token, after a moment of its own."""
 
     def __init__(self) -> None:
-        self._weights, self._version = b"", -1
+        self._weights, self._version, self._aborts = b"", -1, 0
 
     async def start(self) -> None: ...
 
@@ -63,17 +63,23 @@ class InstantEngine:
         self._weights, self._version = data[version % 2 * half :][:half], version
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        for _ in range(os.urandom(1)[0] % 4):
-            await asyncio.sleep(0)
-        prompt = array("q", request.prompt).tobytes()
+        prompt, version, aborts = array("q", request.prompt).tobytes(), self._version, self._aborts
         noise = digest(self._weights, prompt, struct.pack("<q", request.seed))
-        length = 1 + noise[0] % min(request.sampling.max_new_tokens, 24)
-        tokens = [byte % LETTERS for byte in noise[1 : 1 + length]]
-        log_probs = [-(byte + 1) / 64 for byte in noise[1 : 1 + length]]
-        finish = FinishReason.LENGTH if length == request.sampling.max_new_tokens else FinishReason.STOP
-        return GenerateOutput(tokens, log_probs, finish, self._version)
+        budget = request.sampling.max_new_tokens
+        length = 1 + noise[0] % min(budget, 24)
+        for done in range(os.urandom(1)[0] % 8):
+            await asyncio.sleep(0)
+            if self._aborts > aborts:
+                return self._output(noise, min(done, length - 1), FinishReason.ABORT, version)
+        return self._output(noise, length, FinishReason.LENGTH if length == budget else FinishReason.STOP, version)
 
-    async def abort(self) -> None: ...
+    @staticmethod
+    def _output(noise: bytes, length: int, finish: FinishReason, version: int) -> GenerateOutput:
+        tokens = [byte % LETTERS for byte in noise[1 : 1 + length]]
+        return GenerateOutput(tokens, [-(byte + 1) / 64 for byte in noise[1 : 1 + length]], finish, version)
+
+    async def abort(self) -> None:
+        self._aborts += 1
 
     async def close(self) -> None: ...
 
