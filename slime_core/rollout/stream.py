@@ -77,6 +77,8 @@ class Stream(Scheduler):
         self._bias = LengthBias()
         self._waiting_for: int | None = None
         self._per_group: int | None = None
+        self._generating = 0
+        """Samples that hold a slot, or wait for one."""
         self._changed = asyncio.Event()
         self._drawing = asyncio.Lock()
         self._drawer: asyncio.Task[None] | None = None
@@ -168,11 +170,12 @@ class Stream(Scheduler):
         free = self._room.alive(self._version, self._collected, self._waiting_for, self.policy.max_staleness) - alive
         if self._per_group is None:
             return min(1, max(0, free))
-        slots = self.policy.max_concurrency // self._per_group or 1
-        return max(0, min(free, slots - len(self._flights)))
+        slots = self.policy.max_concurrency - self._generating
+        return max(0, min(free, -(-slots // self._per_group)))
 
     def _start(self, group: Group) -> None:
         self._per_group = len(group.samples)
+        self._generating += len(group.samples)
         task = asyncio.create_task(self._fly(group, self._version))
         self._flights[group.id] = _Flight(self._version, group, task)
         self._flying[self._version] += 1
@@ -180,7 +183,8 @@ class Stream(Scheduler):
     async def _fly(self, group: Group, version: int) -> None:
         """Run one group to its end, whatever that is."""
         try:
-            ran = (await self.runner.run([group], Purpose(self._collected, False, self.policy.sampling)))[0]
+            purpose = Purpose(self._collected, False, self.policy.sampling)
+            ran = (await self.runner.run([group], purpose, self._freed))[0]
             if is_interrupted(ran):
                 self._land(ran.id)
                 self._source.add([group])
@@ -189,6 +193,11 @@ class Stream(Scheduler):
         except BaseException as error:
             self._fail(error)
         self._changed.set()
+
+    def _freed(self) -> None:
+        self._generating -= 1
+        if self._free():
+            self._changed.set()
 
     async def _finish(self, ran: RunGroup, version: int) -> None:
         """Keep or drop a group; the accounts are told before anybody else can look."""

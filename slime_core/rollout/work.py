@@ -8,7 +8,7 @@ Example:
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -75,6 +75,8 @@ class _Running:
     missing: int
     """Drawn samples that still run."""
     scoring: Scoring
+    freed: Callable[[], None] | None
+    """Told of each drawn sample that needs no slot any more."""
 
 
 class SampleRunner:
@@ -92,8 +94,15 @@ class SampleRunner:
         self._slots = asyncio.Semaphore(policy.max_concurrency)
         self._told: set[str] = set()
 
-    async def run(self, groups: Sequence[Group], purpose: Purpose) -> list[RunGroup]:
+    async def run(
+        self, groups: Sequence[Group], purpose: Purpose, freed: Callable[[], None] | None = None
+    ) -> list[RunGroup]:
         """Run all samples of some groups at once; the drawn groups stay as they are.
+
+        Args:
+            groups: as drawn.
+            purpose: what they are run for.
+            freed: called for each drawn sample when it is generated and gave its slot back.
 
         Raises:
             RolloutError: a sample failed and the policy is to raise.
@@ -101,7 +110,7 @@ class SampleRunner:
             WorkerError: the engine is gone.
         """
         scoring = purpose.scoring or self._choices.scoring
-        running = [_Running(group, [[] for _ in group.samples], len(group.samples), scoring) for group in groups]
+        running = [_Running(group, [[] for _ in group.samples], len(group.samples), scoring, freed) for group in groups]
         await all_or_none([self._run(each, place, purpose) for each in running for place in range(each.missing)])
         return [RunGroup(each.group.id, each.group, _settled(each)) for each in running]
 
@@ -124,6 +133,8 @@ class SampleRunner:
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
         made = await self._generate(group_id, sample, generator, purpose)
+        if running.freed is not None:
+            running.freed()
         if isinstance(made, Failure):
             failed = fresh_copy(drawn)  # whatever state the generator left its own in
             failed.status = Status.FAILED
