@@ -36,6 +36,8 @@ COMMANDS: Commands = {
     "train": ("slime_core.cli.train:train", "Train on your own prompts."),
     "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
+    "checkpoints": ("slime_core.cli.checkpoints:checkpoints", "List, verify and prune a run's checkpoints."),
+    "ledger": ("slime_core.cli.ledger:ledger", "What became of a run's groups, and whether the accounts balance."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
     "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),

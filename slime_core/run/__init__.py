@@ -6,6 +6,7 @@ Example:
         asyncio.run(run(plan, folder, display))
 """
 
+from slime_core.run.accounts import GroupState, LedgerError
 from slime_core.run.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -13,7 +14,7 @@ from slime_core.run.checkpoint import (
     verify,
 )
 from slime_core.run.folder import RunFolder
-from slime_core.run.ledger import GroupState, Ledger, LedgerError
+from slime_core.run.ledger import Ledger
 from slime_core.run.loop import Outcome, run
 from slime_core.run.saving import Saver, write_checkpoint
 from slime_core.run.session import Session

@@ -78,6 +78,20 @@ class RunFolder:
             raise
         return folder
 
+    @classmethod
+    def locked(cls, root: Path) -> "RunFolder":
+        """Lock an existing run folder, to change what lies in it; nobody can run in it meanwhile.
+
+        Raises:
+            RunFolderError: another process runs in it, or it cannot be written.
+        """
+        folder = cls(root)
+        try:
+            folder._acquire()
+        except OSError as error:
+            raise RunFolderError(_explain(root, error)) from None
+        return folder
+
     def _acquire(self) -> None:
         lock = (self.root / "lock").open("a+b", buffering=0)  # closing must not fail on a full disk
         try:

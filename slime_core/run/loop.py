@@ -25,10 +25,10 @@ from slime_core.events import (
 )
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
+from slime_core.run.accounts import GroupState
 from slime_core.run.changes import check_changes, saved_settings
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
-from slime_core.run.ledger import GroupState
 from slime_core.run.saving import Saver
 from slime_core.run.session import Session
 from slime_core.run.stop import on_signals
@@ -150,6 +150,8 @@ class Loop:
         trained = time.monotonic()
         self._display.phase("engine: new weights")
         await session.publish(self.rollout_id + 1)
+        async with session.scheduler.undisturbed():
+            session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
         timing = _timing(result, started, rolled_out, trained, time.monotonic())
         prepared_metrics = {**_staleness(draw, self.rollout_id), **shaping_metrics(prepared)}
         await self._report(result, prepared_metrics, report.steps, timing)

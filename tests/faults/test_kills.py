@@ -31,10 +31,12 @@ class Scene:
     max_uses: int = 1
     exact: bool = True
     """Reproducible to the bit, else exactly once."""
+    thorough: bool = False
+    """Cut at every boundary, and at a thousand instants; when the whole is tried."""
 
 
 SCENES = {
-    "sync": Scene({}),
+    "sync": Scene({}, thorough=True),
     "async save": Scene({"async_save": True}),
     "replay": Scene({"buffer": {"use": "priority", "priority": PRIORITY}}, max_uses=3),
     "async": Scene({"rollout_policy": "async"}, exact=False),
@@ -42,9 +44,10 @@ SCENES = {
     "partial": Scene({"partial_rollout": True, "over_sampling_batch_size": 6}, exact=False),
 }
 WORKERS = 2
-BOUNDARIES = None if WHOLE else 30
-"""Of a fresh and of a resumed run each; None for all."""
-INSTANTS = 1000 if WHOLE else 60
+MOST = 200 if WHOLE else 12
+"""Boundaries of a fresh and of a resumed run each that are tried, where not all are."""
+INSTANTS = 300 if WHOLE else 15
+"""Random instants that are tried."""
 
 MakeWorld = Callable[[str], World]
 
@@ -65,23 +68,27 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
         yield make
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("scene", list(SCENES))
 def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
     figures, started = Figures(f"SIGKILL at boundaries, {scene}"), time.monotonic()
     here = world(scene)
-    here.tell(here.at_boundaries(random.Random(7), BOUNDARIES), figures)
+    most = None if WHOLE and SCENES[scene].thorough else MOST
+    here.tell(here.at_boundaries(random.Random(7), most), figures)
     figures.seconds = time.monotonic() - started
     ALL.append(figures)
     assert figures.problems == []
-    assert figures.tried >= (BOUNDARIES or 200)
+    assert figures.tried >= (most or 200)
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("scene", list(SCENES))
 def test_killed_at_any_instant_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
     figures, started = Figures(f"SIGKILL at random instants, {scene}"), time.monotonic()
     here = world(scene)
-    here.tell(islice(here.at_instants(random.Random(11)), 20 * INSTANTS), figures, INSTANTS)
+    most = 1000 if WHOLE and SCENES[scene].thorough else INSTANTS
+    here.tell(islice(here.at_instants(random.Random(11)), 20 * most), figures, most)
     figures.seconds = time.monotonic() - started
     ALL.append(figures)
     assert figures.problems == []
-    assert figures.tried >= INSTANTS
+    assert figures.tried >= most

@@ -8,8 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from slime_core.run import write_checkpoint
-from slime_core.run.ledger import GroupState, Ledger
+from slime_core.run import GroupState, Ledger, write_checkpoint
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import MetricsLog, MetricsRow, SampleLog
 
