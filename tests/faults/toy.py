@@ -12,7 +12,7 @@ import os
 import random
 import struct
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -167,11 +167,11 @@ class OneWorker:
     async def close(self) -> None: ...
 
 
-async def thirds(sample: Sample, ctx: RewardContext) -> Score:
-    """0, 1 or 2, by the number of tokens, at some later time."""
+async def even(sample: Sample, ctx: RewardContext) -> Score:
+    """1 where the response has an even number of tokens, else 0, at some later time."""
     for _ in range(os.urandom(1)[0] % 4):
         await asyncio.sleep(0)
-    return Score(float(sample.response_length % 3))
+    return Score(float(1 - sample.response_length % 2))
 
 
 def _no_rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
@@ -188,7 +188,7 @@ def _launcher(settings: Settings, setup: object) -> InProcess:
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
-    yield RewardSpec.from_function("thirds", thirds)
+    yield RewardSpec.from_function("even", even)
 
 
 @hookimpl
@@ -206,8 +206,8 @@ def slime_launchers() -> Iterable[LauncherSpec]:
     yield LauncherSpec("in_process", _launcher)
 
 
-def write_project(root: Path, **changes: Json) -> Path:
-    """A model directory, prompts and a run file in `root`; returns the run file."""
+def write_project(root: Path, rows: int = 13, **changes: Json) -> Path:
+    """A model directory, prompts and a run file in `root`; returns the run file. A change to None leaves a key out."""
     from slime_core.config import write_toml
 
     letters = {chr(ord("!") + number): number for number in range(LETTERS)} | {"<end>": LETTERS}
@@ -223,9 +223,9 @@ def write_project(root: Path, **changes: Json) -> Path:
     (model / "config.json").write_text(json.dumps({"model_type": "toy"}))
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": LETTERS}))
     (model / "model.safetensors").write_bytes(b"")
-    rows: list[Mapping[str, Json]] = [{"input": str(100 + number)} for number in range(13)]
-    (root / "prompts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (root / "held.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:2]))
+    prompts = [f"{json.dumps({'input': str(100 + number)})}\n" for number in range(rows)]
+    (root / "prompts.jsonl").write_text("".join(prompts))
+    (root / "held.jsonl").write_text("".join(prompts[:2]))
     values: dict[str, Json] = {
         "plugins": {"only": ["slime-buffer-priority"], "modules": [str(Path(__file__))]},
         "hf_checkpoint": str(model),
@@ -241,11 +241,12 @@ def write_project(root: Path, **changes: Json) -> Path:
         "save_interval": 2,
         "save_keep": 2,
         "seed": 5,
-        "reward": {"use": "thirds"},
+        "reward": {"use": "even"},
         "group_filter": {"use": "nonzero_std"},
         "engine": {"use": "instant"},
         "trainer": {"use": "toy"},
         "launcher": {"use": "in_process"},
     }
-    (root / "run.toml").write_text(write_toml(values | changes))
+    kept = {key: value for key, value in (values | changes).items() if value is not None}
+    (root / "run.toml").write_text(write_toml(kept))
     return root / "run.toml"
