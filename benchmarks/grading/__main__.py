@@ -7,6 +7,7 @@ before each round, and the median of the rounds counts.
 """
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cases import Case, read_cases
+from classes import misses
 from graders import Checkouts, Grader, available, forget
 
 from slime_reward_math.cases import PAIRS
@@ -36,11 +38,15 @@ def main() -> int:
         for name, figures in throughput(wanted, responses, asked.rounds).items():
             found[name] |= figures
     if "ours" in wanted:
+        found["ours"]["undecided"] = undecided(cases)
         found["ours"] |= memo(wanted["ours"], cases) | large(wanted["ours"]) | hostile(wanted["ours"])
         found["ours"] |= memory(wanted["ours"], asked.grades)
     _print(found)
+    for name in wanted if asked.classes else ():
+        _print_classes(name, misses(cases, functools.partial(_graded, wanted[name])))
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found))
     return 0
 
 
@@ -51,6 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slime", type=Path, help="a checkout of slime")
     parser.add_argument("--verl", type=Path, help="a checkout of verl")
     parser.add_argument("--qwen", type=Path, help="a checkout of Qwen2.5-Math")
+    parser.add_argument("--classes", action="store_true", help="print misses by the form of the gold answer")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the throughput measurement; 0 for none")
     parser.add_argument("--grades", type=int, default=100_000, help="distinct grades of the memory measurement")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
@@ -74,6 +81,13 @@ def _graded(grader: Grader, case: Case) -> bool:
     except Exception as error:
         print(f"{type(error).__name__} on gold {case.gold[:60]!r}", file=sys.stderr)
         return False
+
+
+def undecided(cases: Sequence[Case]) -> int:
+    """How many pairs our grader leaves undecided; they count as errors where they were right."""
+    from slime_reward_math import grade
+
+    return sum(grade(case.gold, case.wrapped).score is None for case in cases)
 
 
 def throughput(graders: dict[str, Grader], cases: Sequence[Case], rounds: int) -> dict[str, dict[str, float]]:
@@ -162,6 +176,12 @@ def _print(found: dict[str, dict[str, float]]) -> None:
     for name, figures in found.items():
         shown = ", ".join(f"{key} {value:,.4g}" for key, value in figures.items())
         print(f"{name}: {shown}")
+
+
+def _print_classes(name: str, found: dict[str, tuple[int, int, int]]) -> None:
+    print(f"{name}: class, pairs, false negatives, false positives")
+    for each, (count, missed, paid) in found.items():
+        print(f"  {each:32} {count:5} {missed:4} {paid:4}")
 
 
 if __name__ == "__main__":
