@@ -75,7 +75,10 @@ def _show_groups(view: LedgerView, state: GroupState, as_json: bool) -> int:
 
 
 def _as_plain_data(view: LedgerView, problems: list[str]) -> dict[str, Json]:
-    accounts, checkpoint = view.accounts, view.checkpoint
+    accounts, saved = view.accounts, dict[str, Json]()
+    if view.checkpoint is not None:
+        states: dict[str, Json] = dict(view.saved.counts())
+        saved = {"name": view.checkpoint.path.name, "bytes": view.offset, "states": states}
     return {
         "schema_version": 1,
         "ledger": str(view.path),
@@ -87,12 +90,7 @@ def _as_plain_data(view: LedgerView, problems: list[str]) -> dict[str, Json]:
             "ended_groups": {str(uses): count for uses, count in sorted(accounts.used.items())},
         },
         "reasons": dict(accounts.reasons.most_common()),
-        "checkpoint": checkpoint
-        and {
-            "name": checkpoint.path.name,
-            "bytes": view.offset,
-            "states": dict(view.saved.counts()),
-        },
+        "checkpoint": saved or None,
         "moves_since": view.lines,
         "problems": list(problems),
     }

@@ -95,7 +95,7 @@ async def slime_rollout_start(event: RolloutStart) -> None:
 
 
 @hookimpl
-async def slime_rollout_end(event: RolloutEnd) -> None:
+def slime_rollout_end(event: RolloutEnd) -> None:
     """Tell."""
     globals()["ticking"].cancel()
     Path("lags.json").write_text(json.dumps(LAGS))

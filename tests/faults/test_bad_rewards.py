@@ -1,4 +1,4 @@
-"""Rewards that raise, sleep, spin, take 32 GB, call exit, crash or return garbage: that one sample fails, and in time."""
+"""Rewards that raise, sleep, spin, take 32 GB, call exit, crash or return garbage: one sample each, in time."""
 
 import json
 import os

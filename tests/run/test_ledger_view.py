@@ -145,5 +145,5 @@ def test_a_line_that_is_no_json_is_named(run: Run) -> None:
 
 
 def test_a_folder_without_a_ledger_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="cannot read the ledger .*: No such file or directory"):
+    with pytest.raises(RunFolderError, match=r"cannot read the ledger .*: No such file or directory"):
         LedgerView.of(tmp_path)
