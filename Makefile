@@ -25,7 +25,7 @@ INSIDE := XDG_CACHE_HOME='$(CACHE)' HF_HOME='$(CACHE)/huggingface' HF_HUB_OFFLIN
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage lint types api reference docs bench dist clean
+.PHONY: help demo test coverage faults lint types api reference docs bench dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,10 @@ coverage: $(STAMPS)/dev ## the same, and which lines it ran; takes half as long 
 	@$(INSIDE) $(BIN)/coverage run -m pytest $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
+
+faults: $(STAMPS)/dev ## every fault of the fault suite, and a table of what came of them (ARGS="-k damage")
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) SLIME_FAULTS=whole $(BIN)/python -m pytest tests/faults $(ARGS)
 
 lint: $(STAMPS)/tools ## style, import layers, sizes
 	$(BIN)/ruff check .

@@ -138,6 +138,16 @@ def tiny_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.fixture
+def remount() -> Callable[[Path, str], None]:
+    """`remount(tiny_disk, "4m")`: give it another size."""
+
+    def resize(folder: Path, size: str) -> None:
+        assert _mount("-o", f"remount,size={size}", str(folder))
+
+    return resize
+
+
+@pytest.fixture
 def read_only_folder(tmp_path: Path) -> Iterator[Path]:
     """A folder that this user cannot write to; root ignores permissions and gets a read-only mount."""
     folder = tmp_path / "read-only"

@@ -22,6 +22,18 @@ from slime_core.sample import Json
     default=None,
     help="Continue although prompt files changed since the checkpoint.",
 )
+@click.option(
+    "--accept-changed-plugins",
+    is_flag=True,
+    default=None,
+    help="Continue although plugins changed since the checkpoint.",
+)
+@click.option(
+    "--accept-changed-settings",
+    is_flag=True,
+    default=None,
+    help="Continue although run.toml changed since the checkpoint.",
+)
 @plugin_options
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 @click.pass_context

@@ -70,8 +70,11 @@ def _newest_lock(checkpoints: Path) -> dict[str, Json]:
 
 def execute(plan: Plan, no_progress: bool) -> int:
     """Run a plan in its folder and write the report; returns the exit code."""
-    root = plan.config.run.save
-    with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
+    root, accept_changed = plan.config.run.save, plan.config.run.accept_changed_settings
+    with (
+        RunFolder.open(root, plan.config.to_dict(), accept_changed=accept_changed) as folder,
+        make_display(progress=not no_progress) as display,
+    ):
         outcome = asyncio.run(run(plan, folder, display))
     paths = write_report(root)
     click.echo(f"report: {paths.report}")

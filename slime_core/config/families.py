@@ -212,6 +212,15 @@ class RunArgs(Family):
     )
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
+    async_save: bool = Field(
+        False, description="Checksum and sync a checkpoint while the next rollout runs; its snapshot is taken before."
+    )
+    accept_changed_plugins: bool = Field(
+        False, exclude=True, description="Continue although plugins changed since the checkpoint; not kept."
+    )
+    accept_changed_settings: bool = Field(
+        False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
+    )
     seed: int = Field(1234, ge=0, description="Every random number derives from it.")
     step_timeout_s: float = Field(1800.0, gt=0.0, description="Seconds a training step may take.")
 

@@ -87,6 +87,7 @@ class Stream(Scheduler):
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
         """The oldest finished groups, when there are enough and none in flight has to be among them."""
         self._waiting_for = want
+        self._changed.set()  # what may be drawn for a step that is waited for, with nothing in flight to tell it
         self._drawer = self._drawer or asyncio.create_task(self._draw_on())
         try:
             while not self._is_complete(rollout_id, want):

@@ -6,16 +6,17 @@ Example:
         asyncio.run(run(plan, folder, display))
 """
 
+from slime_core.run.accounts import GroupState, LedgerError
 from slime_core.run.checkpoint import (
     Checkpoint,
     list_checkpoints,
     newest_checkpoint,
     verify,
-    write_checkpoint,
 )
 from slime_core.run.folder import RunFolder
-from slime_core.run.ledger import GroupState, Ledger, LedgerError
+from slime_core.run.ledger import Ledger
 from slime_core.run.loop import Outcome
+from slime_core.run.saving import Saver, write_checkpoint
 from slime_core.run.session import Session
 from slime_core.run.setup import read_all_prompts
 from slime_core.run.start import run
@@ -28,6 +29,7 @@ __all__ = [
     "LedgerError",
     "Outcome",
     "RunFolder",
+    "Saver",
     "Session",
     "TrainReport",
     "Trainer",

@@ -1,23 +1,22 @@
-"""Checkpoints: complete or absent. Written beside, fsynced, checksummed, renamed; a damaged one is named and skipped.
+"""Checkpoints on disk: complete or absent. A damaged one is named, and the one before it is used.
 
 checkpoints/rollout_000020/
     manifest.json    every file with its size and SHA-256
-    state.json       data cursor, buffer, ledger, positions, plugin lock
+    state.json       data cursor, buffer, ledger, positions, plugin lock, config
     hf/              the model in HF format
     optim/           the optimizer
 """
 
-import errno
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slime_core.errors import CheckpointError, RunFolderError, WorkerError
+from slime_core.errors import CheckpointError
 from slime_core.sample import Json
 
 SCHEMA_VERSION = 1
@@ -38,43 +37,6 @@ class Checkpoint:
         """What the driver saved."""
         state: dict[str, Json] = json.loads((self.path / STATE).read_text(encoding="utf-8"))
         return state
-
-
-async def write_checkpoint(
-    root: Path,
-    rollout_id: int,
-    state: Mapping[str, Json],
-    save_model: Callable[[Path], Awaitable[None]],
-    keep: int,
-) -> Checkpoint:
-    """Write one checkpoint and remove old ones, and later ones: these are of a future that was given up.
-
-    Raises:
-        RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
-        WorkerError: the trainer failed for another reason.
-    """
-    final = root / f"rollout_{rollout_id:06d}"
-    beside = root / f".{final.name}.tmp"
-    try:
-        _clear(root, beside)
-        await save_model(beside)
-        (beside / STATE).write_text(json.dumps(state), encoding="utf-8")
-        manifest = {
-            "schema_version": SCHEMA_VERSION,
-            "rollout_id": rollout_id,
-            "files": _describe_files(beside),
-        }
-        (beside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        _sync_tree(beside)
-        _replace(final, beside)
-    except (OSError, WorkerError) as error:
-        explained = _explain(error, final)
-        shutil.rmtree(beside, ignore_errors=True)
-        if explained:
-            raise RunFolderError(explained) from error
-        raise
-    _prune(root, rollout_id, keep)
-    return Checkpoint(final, rollout_id)
 
 
 def list_checkpoints(root: Path) -> list[Path]:
@@ -102,8 +64,8 @@ def newest_checkpoint(root: Path, report: Callable[[str], None]) -> Checkpoint |
     return None
 
 
-def verify(path: Path) -> Checkpoint:
-    """Check every file of a checkpoint against its manifest.
+def verify(path: Path, contents: bool = True) -> Checkpoint:
+    """Check every file of a checkpoint against its manifest; without `contents`, its size alone.
 
     Raises:
         CheckpointError: a file is missing or differs; names it.
@@ -125,78 +87,34 @@ def verify(path: Path) -> Checkpoint:
     for file, expected in files.items():
         if not (path / file).is_file():
             raise CheckpointError(f"checkpoint {path} is damaged: {file} is missing")
-        if _describe(path / file) != expected:
+        if (path / file).stat().st_size != expected.get("bytes") or (
+            contents and describe_file(path / file) != expected
+        ):
             raise CheckpointError(f"checkpoint {path} is damaged: {file} is not what was written")
     return Checkpoint(path, rollout_id)
 
 
-def _name(path: Path) -> re.Match[str] | None:
-    """Number of a checkpoint's directory, and `.old` while its successor takes its place."""
-    return re.fullmatch(r"rollout_(\d+)(\.old)?", path.name) if path.is_dir() else None
-
-
-def _describe_files(directory: Path) -> dict[str, Json]:
-    return {
-        file.relative_to(directory).as_posix(): _describe(file)
-        for file in sorted(directory.rglob("*"))
-        if file.is_file()
-    }
-
-
-def _describe(file: Path) -> dict[str, Json]:
+def describe_file(file: Path) -> dict[str, Json]:
+    """A file's entry in the manifest."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
 
 
-def _sync_tree(directory: Path) -> None:
-    for path in (*directory.rglob("*"), directory):
-        _sync(path)
+def remove_checkpoint(path: Path) -> None:
+    """Take a checkpoint's name away, then its files: a kill in between leaves no damaged checkpoint."""
+    nameless = path.with_name(f".{path.name}.tmp")
+    with suppress(OSError):
+        path.rename(nameless)
+        shutil.rmtree(nameless)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _clear(root: Path, beside: Path) -> None:
-    """An empty directory to write to; what earlier processes left half-written goes."""
+def clear_unfinished(root: Path) -> None:
+    """Remove what a killed process left half-written or half-removed; nothing of it has a checkpoint's name."""
     for stale in root.glob(".rollout_*.tmp"):
         shutil.rmtree(stale)
-    beside.mkdir(parents=True)
 
 
-def _replace(final: Path, beside: Path) -> None:
-    """Give a finished directory its name. What had it before is found under another until that is done."""
-    old = final.with_name(f"{final.name}.old")
-    if final.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        final.rename(old)
-    beside.rename(final)
-    _sync(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _prune(root: Path, rollout_id: int, keep: int) -> None:
-    paths = list_checkpoints(root)
-    newest = paths.index(root / f"rollout_{rollout_id:06d}")
-    for path in (*paths[: max(0, newest + 1 - keep)], *paths[newest + 1 :]):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _explain(error: OSError | WorkerError, final: Path) -> str | None:
-    """What the storage refused and what is still there; None if a worker failed for another reason."""
-    if isinstance(error, OSError):
-        refusal: str | None = error.strerror or str(error)
-    else:
-        refusals = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO))
-        refusal = next((each for each in refusals if each in str(error)), None)
-    if refusal is None:
-        return None
-    free = f" ({shutil.disk_usage(final.parent).free / 2**20:.1f} MiB free)" if final.parent.exists() else ""
-    before = list_checkpoints(final.parent)
-    kept = f"{before[-1].name} is untouched: make room and continue from it" if before else "there is none before it"
-    return f"cannot write checkpoint {final}: {refusal}{free}; {kept}"
+def _name(path: Path) -> re.Match[str] | None:
+    """Number of a checkpoint's directory, and `.old` while its successor takes its place."""
+    return re.fullmatch(r"rollout_(\d+)(\.old)?", path.name) if path.is_dir() else None

@@ -17,8 +17,9 @@ from slime_core.local.demo.tasks import Problem, problems
 from slime_core.local.demo.warmup import RECIPES, WarmUp, warm_up_batch
 from slime_core.local.launcher import LocalLauncher
 from slime_core.roles import Draw, LauncherSetup, PluginSet, WorkerGroupSpec
-from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
+from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
+from slime_core.run.saving import write_checkpoint
 from slime_core.run.trainer import Trainer
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Display, run_folder_errors

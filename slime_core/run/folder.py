@@ -17,13 +17,11 @@ from types import TracebackType
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
-from slime_core.run.checkpoint import list_checkpoints
+from slime_core.run.changes import changed_settings
+from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
 from slime_core.sample import Json
 
 NOTHING_TRAINED = "rollout_000000"
-CHANGEABLE = frozenset({"save", "save_interval", "save_keep", "num_rollout", "num_epoch", "step_timeout_s", "plugins"})
-"""Keys that may differ when a run is continued: they do not change what was computed so far. (The plugins that a run
-took something from are compared with the checkpoint's.)"""
 
 
 class RunFolder:
@@ -42,11 +40,16 @@ class RunFolder:
         self._lock: FileIO | None = None
 
     @classmethod
-    def open(cls, root: Path, config: Mapping[str, Json]) -> "RunFolder":
+    def open(cls, root: Path, config: Mapping[str, Json], *, accept_changed: bool = False) -> "RunFolder":
         """Make or reopen a run folder for a configuration, and lock it.
 
         A folder in which nothing was trained holds nothing to continue, so its configuration may change: a run that
         stopped in its first rollout because of a bad prompt file is mended by naming another.
+
+        Args:
+            root: where.
+            config: what the run is of, as a run file's keys.
+            accept_changed: go on with another configuration than the folder's.
 
         Raises:
             RunFolderError: it cannot be written, another process runs in it, or it holds a run of another config.
@@ -58,8 +61,11 @@ class RunFolder:
             folder._acquire()
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
+            clear_unfinished(folder.checkpoints)
             text = write_toml(config)
-            if any(path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
+            if not accept_changed and any(
+                path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)
+            ):
                 folder._refuse_other_config(tomllib.loads(text))
             beside = folder.config_file.with_suffix(".tmp")
             beside.write_text(text, encoding="utf-8")
@@ -70,6 +76,20 @@ class RunFolder:
         except BaseException:
             folder.close()
             raise
+        return folder
+
+    @classmethod
+    def locked(cls, root: Path) -> "RunFolder":
+        """Lock an existing run folder, to change what lies in it; nobody can run in it meanwhile.
+
+        Raises:
+            RunFolderError: another process runs in it, or it cannot be written.
+        """
+        folder = cls(root)
+        try:
+            folder._acquire()
+        except OSError as error:
+            raise RunFolderError(_explain(root, error)) from None
         return folder
 
     def _acquire(self) -> None:
@@ -93,14 +113,11 @@ class RunFolder:
         if not self.config_file.exists():
             raise RunFolderError(f"{self.root} holds checkpoints, but no run.toml that says of what: restore the file")
         before = read_run_file(self.config_file)
-        keys = sorted((before.keys() | now.keys()) - CHANGEABLE)
-        differing = [
-            f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in keys if before.get(key) != now.get(key)
-        ]
-        if differing:
+        if differing := changed_settings(before, now):
             raise RunFolderError(
                 f"{self.root} holds a run of another config, which differs in\n  " + "\n  ".join(differing) + "\n"
-                f"Continue it as it was with `slime resume {self.root}`, or give another --save."
+                f"Continue it as it was with `slime resume {self.root}`, pass --accept-changed-settings to go on with "
+                "these, or give another --save."
             )
 
     def close(self) -> None:

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 from slime_core.catalog.checks import blaming, check_drawn
 from slime_core.catalog.used import Used
 from slime_core.roles import DataSource, DescribesData
-from slime_core.run.ledger import GroupState, Ledger
+from slime_core.run.accounts import GroupState
+from slime_core.run.ledger import Ledger
 from slime_core.sample import Group, Json
 
 

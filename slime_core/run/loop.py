@@ -5,11 +5,12 @@ Example:
     outcome = await run_loop(plan, folder, display, Loop)     # resumes by itself from the folder's newest checkpoint
 """
 
+import asyncio
 import enum
 import time
 from collections.abc import Mapping, Sequence
 
-from slime_core.config import Plan, changed_plugins, lock_plugins
+from slime_core.config import Plan, lock_plugins
 from slime_core.errors import CheckpointError
 from slime_core.events import (
     CheckpointLoaded,
@@ -24,9 +25,11 @@ from slime_core.events import (
 )
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
-from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
+from slime_core.run.accounts import GroupState
+from slime_core.run.changes import check_changes, saved_settings
+from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
-from slime_core.run.ledger import GroupState
+from slime_core.run.saving import Saver
 from slime_core.run.session import Session
 from slime_core.run.stop import on_signals
 from slime_core.run.trainer import means
@@ -63,6 +66,12 @@ async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[
             f"Make it longer: slime resume {folder.root} --num-rollout N"
         )
         return Outcome.DONE
+    try:
+        for note in check_changes(checkpoint, plan) if checkpoint else ():
+            display.message(note)
+    except BaseException:
+        await session.close()
+        raise
     display.start(session.num_rollout, folder.root.name, first_rollout=done)
     with on_signals(session.stop, display.message), SampleStore(folder.samples) as samples:
         try:
@@ -90,10 +99,19 @@ class Loop:
         self.rollout_id = 0
         """Rollouts done."""
         self._step = 0
+        self._saver = Saver(session.folder.checkpoints, self._config.run.save_keep)
         self._saved_at = -1
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
         """All remaining rollouts, after those that a checkpoint contains."""
+        try:
+            return await self._run(checkpoint)
+        except BaseException as error:
+            if failed := await self._saver.close(at_once=isinstance(error, asyncio.CancelledError)):
+                self._display.message(failed)
+            raise
+
+    async def _run(self, checkpoint: Checkpoint | None) -> Outcome:
         session = self._session
         first = checkpoint.rollout_id if checkpoint else 0
         await session.emit(RunStart(session.folder.root, first, session.num_rollout))
@@ -107,11 +125,13 @@ class Loop:
             await self._one_rollout()
         if self._saved_at != self.rollout_id:
             await self._save()
+        await self._saved(wait=True)
         complete = self.rollout_id >= session.num_rollout or session.stop.enough
         return Outcome.DONE if complete else Outcome.STOPPED
 
     async def _one_rollout(self) -> None:
         session, started = self._session, time.monotonic()
+        await self._saved(wait=False)
         await session.emit(RolloutStart(self.rollout_id, self.rollout_id))
         result = await self._collect()
         rolled_out = time.monotonic()
@@ -132,6 +152,8 @@ class Loop:
         trained = time.monotonic()
         self._display.phase("engine: new weights")
         await session.publish(self.rollout_id + 1)
+        async with session.scheduler.undisturbed():
+            session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
         timing = _timing(result, started, rolled_out, trained, time.monotonic())
         prepared_metrics = {**_staleness(draw, self.rollout_id), **shaping_metrics(prepared)}
         await self._report(result, prepared_metrics, report.steps, timing)
@@ -206,15 +228,18 @@ class Loop:
         session, rollout_id = self._session, self.rollout_id
         self._display.phase("checkpoint")
         await self._samples.flush()
+        await self._saved(wait=True)
         async with session.scheduler.undisturbed():
             session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
             state = self._state()
-        run_args = self._config.run
-        checkpoint = await write_checkpoint(
-            session.folder.checkpoints, rollout_id, state, session.trainer.save, run_args.save_keep
-        )
+        await self._saver.save(rollout_id, state, session.trainer.save)
         self._saved_at = rollout_id
-        await session.emit(CheckpointSaved(checkpoint.path, rollout_id))
+        await self._saved(wait=not self._config.run.async_save)
+
+    async def _saved(self, *, wait: bool) -> None:
+        """Tell of the checkpoint that is finished now, or what prevented it."""
+        if checkpoint := await self._saver.saved(wait=wait):
+            await self._session.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
 
     def _state(self) -> dict[str, Json]:
         session = self._session
@@ -227,6 +252,7 @@ class Loop:
             "ledger": session.ledger.state_dict(),
             "metrics_position": self._metrics.position(),
             "plugins": lock_plugins(session.plan),
+            "config": saved_settings(session.plan),
         }
 
     async def _resume(self, checkpoint: Checkpoint | None) -> None:
@@ -238,7 +264,6 @@ class Loop:
             return
         self._display.phase(f"loading {checkpoint.path.name}")
         state = checkpoint.state()
-        refuse_other_plugins(checkpoint, state, session.plan)
         await session.trainer.load(checkpoint.path)
         self.rollout_id, self._step = count_of(state, "rollout_id"), count_of(state, "step")
         self._saved_at = self.rollout_id
@@ -251,20 +276,6 @@ class Loop:
         self._metrics.truncate(count_of(state, "metrics_position"))
         self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
         await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
-
-
-def refuse_other_plugins(checkpoint: Checkpoint, state: Mapping[str, Json], plan: Plan) -> None:
-    """See that a checkpoint was made by the plugins of the plan.
-
-    Raises:
-        CheckpointError: it was not; names the differences.
-    """
-    if changed := changed_plugins(table_of(state, "plugins"), plan):
-        listed = "\n  ".join(changed)
-        raise CheckpointError(
-            f"checkpoint {checkpoint.path} was made with other plugins:\n  {listed}\n"
-            "Install those versions again, or start a new run with another --save."
-        )
 
 
 def table_of(state: Mapping[str, Json], key: str) -> dict[str, Json]:

@@ -36,9 +36,10 @@ from slime_core.rollout import (
     Waves,
     evaluate,
 )
+from slime_core.run.accounts import GroupState
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
-from slime_core.run.ledger import GroupState, Ledger
+from slime_core.run.ledger import Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.row_choices import RowChoices
 from slime_core.run.run_hooks import RunHooks

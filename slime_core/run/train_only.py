@@ -23,10 +23,12 @@ from slime_core.events import (
     TrainStepEnd,
 )
 from slime_core.rollout.tally import Tally
-from slime_core.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
+from slime_core.run.changes import check_changes, saved_settings
+from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
-from slime_core.run.loop import Outcome, count_of, refuse_other_plugins
+from slime_core.run.loop import Outcome, count_of
 from slime_core.run.run_hooks import RunHooks
+from slime_core.run.saving import write_checkpoint
 from slime_core.run.setup import Builder, count_rollouts
 from slime_core.run.stop import StopRequest, on_signals
 from slime_core.run.stored import StoredRollouts
@@ -46,6 +48,8 @@ async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path
     """
     stored = StoredRollouts(kept)
     checkpoint = newest_checkpoint(folder.checkpoints, display.message)
+    for note in check_changes(checkpoint, plan) if checkpoint else ():
+        display.message(note)
     with MetricsLog(folder.metrics) as metrics:
         half = TrainOnly(plan, folder, display, metrics, stored)
         display.start(half.last, folder.root.name, first_rollout=checkpoint.rollout_id if checkpoint else 0)
@@ -151,6 +155,7 @@ class TrainOnly:
             "step": self._step,
             "metrics_position": self._metrics.position(),
             "plugins": lock_plugins(self._plan),
+            "config": saved_settings(self._plan),
         }
         keep = self._plan.config.run.save_keep
         saved = await write_checkpoint(self._folder.checkpoints, self.rollout_id, state, trainer.save, keep)
@@ -162,7 +167,6 @@ class TrainOnly:
             self._metrics.truncate(0)
             return
         state = checkpoint.state()
-        refuse_other_plugins(checkpoint, state, self._plan)
         await trainer.load(checkpoint.path)
         self.rollout_id, self._step = count_of(state, "rollout_id"), count_of(state, "step")
         self._saved_at = self.rollout_id

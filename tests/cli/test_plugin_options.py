@@ -154,6 +154,10 @@ def test_a_resume_names_a_package_that_is_gone_or_changed(two: Project, slime: S
     assert "was made with other plugins" in ran.err
     assert "slime-my-two 1.0 (reward/two) is 2.0 now: pip install 'slime-my-two==1.0'" in ran.err
     assert "slime-my-one" not in ran.err
+    ran = slime("resume", two.run, "--num-rollout", 2, "--accept-changed-plugins", "--no-progress")
+    assert ran.code == 0, ran.err
+    assert "changed since the checkpoint, and accepted: slime-my-two 1.0 (reward/two) is 2.0 now" in ran.out
+    assert slime("resume", two.run, "--num-rollout", 3).code == 0  # the new version is the run's own now
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "eval", "resume", "demo"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.run import list_checkpoints
+from slime_core.run import Checkpoint, list_checkpoints
 from slime_core.telemetry import MetricsLog, strip_timing
 
 Slime = Callable[..., Any]
@@ -47,3 +47,29 @@ def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime, comma
     assert "is no run folder: it has no checkpoints" in ran.err
     (project.root / "run.toml").unlink()
     assert "is no run folder: it has no run.toml" in slime(command, project.root).err
+
+
+def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(project: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
+    kept = project.run / "run.toml"
+    kept.write_text(kept.read_text().replace("lr = 0.001", "lr = 0.002"))
+    ran = slime("resume", project.run, "--num-rollout", 2)
+    assert ran.code != 0
+    assert "was made with other settings:\n  lr: 0.001 -> 0.002\nPut them back into" in ran.err
+    assert "--accept-changed-settings" in ran.err
+    ran = slime("resume", project.run, "--num-rollout", 2, "--accept-changed-settings", "--no-progress")
+    assert ran.code == 0, ran.err
+    assert "changed since the checkpoint, and accepted: lr: 0.001 -> 0.002" in ran.out
+    assert Checkpoint(project.run / "checkpoints/rollout_000002", 2).state()["config"]["lr"] == 0.002
+    assert "accept" not in kept.read_text()
+    assert slime("resume", project.run, "--num-rollout", 3).code == 0  # the new setting is the run's own now
+
+
+def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
+    ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3")
+    assert ran.code == 2
+    assert "differs in\n  lr: 0.001 -> 0.002\n" in ran.err
+    ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3", "--accept-changed-settings")
+    assert ran.code == 0, ran.err
+    assert "lr = 0.002" in (project.run / "run.toml").read_text()

@@ -18,6 +18,7 @@ from slime_core.local.demo.tasks import problems
 from slime_core.run import newest_checkpoint
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog, strip_timing
+from tests.faults import figures
 
 MARK = "SLIME_FAULT_TEST"
 POLL_S = 0.001
@@ -198,3 +199,9 @@ def undisturbed(scene: Scene) -> Folder:
     code, output = scene.train("undisturbed").wait()
     assert code == 0, output
     return scene.folder("undisturbed")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One table of what was tried and what came of it."""
+    if figures.ALL:
+        terminalreporter.write_line(figures.table())

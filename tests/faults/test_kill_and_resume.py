@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.figures import ALL, WHOLE, Figures
+
 if TYPE_CHECKING:
     from tests.faults.conftest import Command, Folder, Scene
 
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for left 
 
 STOPPED, INTERRUPTED = 75, 130
 ORPHANS_END_S = 10.0
+RUNS = (10, *[4] * 19) if WHOLE else (10,)
+"""Kills of each run."""
 START_S, SAVE_S = 4.0, 0.03
 
 
@@ -41,13 +45,13 @@ class Moment:
         time.sleep(self.delay_s)
 
 
-def draw_moments(draw: random.Random, step_s: float) -> list[Moment]:
-    """Ten moments: starting up, generating or training, writing a checkpoint."""
+def draw_moments(draw: random.Random, step_s: float, most: int) -> list[Moment]:
+    """At most ten moments: starting up, generating or training, writing a checkpoint."""
     moments = [Moment("start", 0, draw.uniform(0.1, START_S)) for _ in range(3)]
     moments += [Moment("row", draw.randint(1, 3), draw.uniform(0, step_s)) for _ in range(4)]
     moments += [Moment("save", draw.randint(1, 3), draw.uniform(0, SAVE_S)) for _ in range(3)]
     draw.shuffle(moments)
-    return moments
+    return moments[:most]
 
 
 def assert_same_run(run: Folder, undisturbed: Folder) -> None:
@@ -69,24 +73,29 @@ def assert_gone(commands: list[Command]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("seed", [11])
-def test_a_run_killed_at_ten_random_instants_ends_like_one_that_was_not(
-    scene: Scene, undisturbed: Folder, seed: int
-) -> None:
-    moments = draw_moments(random.Random(seed), undisturbed.step_s())
-    folder, commands = scene.folder("killed"), []
-    for moment in moments:
-        print(moment, "after", len(folder.metrics()), "rows")
-        started = time.time()
-        commands.append(command := scene.train("killed"))
-        moment.wait(command, folder, started)
-        command.signal_driver(signal.SIGKILL)
-        assert command.wait()[0] == -signal.SIGKILL, "it ended before it was killed"
-    commands.append(last := scene.train("killed"))
-    code, output = last.wait()
-    assert code == 0, output
-    assert_same_run(folder, undisturbed)
-    assert_gone(commands)
+@pytest.mark.timeout(7200)
+def test_runs_killed_at_random_instants_end_like_one_that_was_not(scene: Scene, undisturbed: Folder) -> None:
+    figures, began = Figures("SIGKILL at random instants, whole runs of the tiny model"), time.monotonic()
+    for number, kills in enumerate(RUNS):
+        moments = draw_moments(random.Random(11 + number), undisturbed.step_s(), kills)
+        folder, commands = scene.folder(f"killed-{number}"), []
+        for moment in moments:
+            print(moment, "after", len(folder.metrics()), "rows")
+            started = time.time()
+            commands.append(command := scene.train(folder.path.name))
+            moment.wait(command, folder, started)
+            command.signal_driver(signal.SIGKILL)
+            assert command.wait()[0] == -signal.SIGKILL, "it ended before it was killed"
+        commands.append(last := scene.train(folder.path.name))
+        code, output = last.wait()
+        assert code == 0, output
+        assert_same_run(folder, undisturbed)
+        assert_gone(commands)
+        figures.tried += kills
+        figures.resumed += kills
+        shutil.rmtree(folder.path)
+    figures.seconds = time.monotonic() - began
+    ALL.append(figures)
 
 
 def test_the_same_seed_in_another_folder_gives_the_same_run(scene: Scene, undisturbed: Folder) -> None:

@@ -214,6 +214,23 @@ def test_between_steps_partial_rollouts_stand_still(make_bench: Make) -> None:
     asyncio.run(watched())
 
 
+def test_a_step_that_comes_late_draws_although_nothing_is_in_flight(make_bench: Make) -> None:
+    make = stream(3, over_sampling=BATCH)
+    bench = make_bench(engine=DecodingEngine(), make=make, partial_rollout=True, sampling=LONG)
+
+    async def watched() -> None:
+        for rollout_id in range(3):
+            await publish(bench, rollout_id)
+            for _ in range(9):  # an evaluation, run hooks
+                await asyncio.sleep(0)
+            assert bench.scheduler.live() == (0, 0)
+            result = await asyncio.wait_for(bench.scheduler.collect(rollout_id, BATCH), 60)
+            assert len(result.kept) == BATCH
+        await bench.scheduler.close()
+
+    asyncio.run(watched())
+
+
 @reusing_the_fixture
 @given(cut=st.integers(0, 80), seed=st.integers(0, 99), partial=st.booleans())
 def test_a_saved_state_continues_with_all_that_was_alive(make_bench: Make, cut: int, seed: int, partial: bool) -> None:

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_core.errors import CheckpointError, RunFolderError, WorkerError
-from slime_core.run import Checkpoint, list_checkpoints, newest_checkpoint, verify, write_checkpoint
+from slime_core.run import Checkpoint, Saver, list_checkpoints, newest_checkpoint, verify, write_checkpoint
 from slime_core.run.checkpoint import MANIFEST
 from slime_core.sample import Json
 
+PAGE = 4096
 STATE: dict[str, Json] = {"rollout_id": 3, "data_source": {"epoch": 0, "row": 17}}
 FILES = ("hf/config.json", "hf/model.safetensors", "manifest.json", "optim/adamw.safetensors", "state.json")
 
@@ -245,3 +247,59 @@ def test_a_limit_on_file_sizes_names_the_checkpoint_that_survives(tmp_path: Path
     assert "rollout_000005 is untouched" in done.stdout
     assert names(tmp_path) == ["rollout_000005"]
     assert newest(tmp_path) == (5, [])
+
+
+def test_a_save_goes_on_beside_the_run_and_the_one_before_it_stays_until_it_is_done(tmp_path: Path) -> None:
+    async def go() -> None:
+        saver = Saver(tmp_path, keep=1)
+        assert await saver.saved(wait=True) is None
+        await saver.save(5, STATE, save_model)
+        first = await saver.saved(wait=True)
+        await saver.save(10, STATE, save_model)  # returns with the snapshot
+        assert names(tmp_path) in (
+            [".rollout_000010.tmp", "rollout_000005"],
+            ["rollout_000005", "rollout_000010"],
+            ["rollout_000010"],
+        )
+        second = await saver.saved(wait=True)
+        assert (first, second) == (Checkpoint(tmp_path / "rollout_000005", 5), verify(tmp_path / "rollout_000010"))
+        assert await saver.saved(wait=False) is None
+
+    asyncio.run(go())
+    assert names(tmp_path) == ["rollout_000010"]
+
+
+def test_what_prevents_a_save_is_raised_by_the_next_question_and_once(tiny_disk: Path) -> None:
+    async def fill(directory: Path) -> None:
+        with (directory / "weights").open("wb", buffering=0) as file:
+            with suppress(OSError):
+                while file.write(bytes(PAGE)):
+                    pass
+            file.truncate(file.tell() - PAGE)  # for state.json; the manifest finds none
+
+    async def go() -> None:
+        saver = Saver(tiny_disk, keep=1)
+        await saver.save(5, {}, save_model)
+        await saver.saved(wait=True)
+        await saver.save(10, {}, fill)
+        with pytest.raises(RunFolderError, match=r"No space left on device .*; rollout_000005 is untouched"):
+            await saver.saved(wait=True)
+        assert await saver.saved(wait=True) is None
+
+    asyncio.run(go())
+    assert names(tiny_disk) == ["rollout_000005"]
+
+
+def test_a_save_that_is_given_up_leaves_the_one_before_it(tmp_path: Path) -> None:
+    async def go() -> str:
+        saver = Saver(tmp_path, keep=1)
+        await saver.save(5, STATE, save_model)
+        assert await saver.close(at_once=False) == ""
+        await saver.save(10, STATE, save_model)
+        return await saver.close(at_once=True)
+
+    said = asyncio.run(go())
+    assert (newest(tmp_path), said) in (
+        ((5, []), "checkpoint rollout_000010 was not finished"),
+        ((10, []), ""),  # it was quicker
+    )

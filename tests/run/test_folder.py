@@ -75,10 +75,13 @@ def test_another_configuration_is_refused_key_by_key(tmp_path: Path) -> None:
         f"{tmp_path} holds a run of another config, which differs in\n"
         "  lr: 1e-06 -> 0.0001\n"
         "  reward: {'use': {'math': 1.0}} -> {'use': {'math': 0.5}}\n"
-        f"Continue it as it was with `slime resume {tmp_path}`, or give another --save."
+        f"Continue it as it was with `slime resume {tmp_path}`, pass --accept-changed-settings to go on with these, "
+        "or give another --save."
     )
     assert (tmp_path / "run.toml").read_bytes() == before
     open_and_close(tmp_path, config())
+    RunFolder.open(tmp_path, other, accept_changed=True).close()
+    assert tomllib.loads((tmp_path / "run.toml").read_text())["lr"] == 1e-4
 
 
 def test_keys_that_change_nothing_of_the_past_may_change_and_are_kept(tmp_path: Path) -> None:

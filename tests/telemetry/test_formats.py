@@ -10,8 +10,7 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
-from slime_core.run.checkpoint import write_checkpoint
-from slime_core.run.ledger import GroupState, Ledger
+from slime_core.run import GroupState, Ledger, write_checkpoint
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, list_shards
 from slime_core.telemetry.samples.columns import schema

@@ -1,0 +1,189 @@
+"""Saving: a snapshot beside, then its checksums, fsync and a rename, which may go on in a thread while the run does.
+
+Example:
+
+    saver = Saver(folder.checkpoints, keep=2)
+    await saver.save(20, state, trainer.save)       # returns with the snapshot; the one before is still the newest
+    checkpoint = await saver.saved(wait=True)       # written whole, and named; or the error that prevented it
+"""
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.errors import RunFolderError, WorkerError
+from slime_core.run.checkpoint import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    STATE,
+    Checkpoint,
+    clear_unfinished,
+    describe_file,
+    list_checkpoints,
+    remove_checkpoint,
+)
+from slime_core.sample import Json
+
+SaveModel = Callable[[Path], Awaitable[None]]
+
+
+class Saver:
+    """The checkpoints that one run writes; at most one of them is unfinished."""
+
+    def __init__(self, root: Path, keep: int) -> None:
+        """Write to `root`, of which the newest `keep` stay."""
+        self._root = root
+        self._keep = keep
+        self._finishing: asyncio.Task[Checkpoint] | None = None
+        self._given_up = threading.Event()
+
+    async def save(self, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel) -> None:
+        """Take a snapshot, and begin to make it a checkpoint, once the one before it is one; `saved` tells the end.
+
+        Old checkpoints are removed then, and later ones: these are of a future that was given up.
+
+        Raises:
+            RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
+            WorkerError: the trainer failed for another reason.
+        """
+        assert self._finishing is None, "ask for the checkpoint before it first"
+        snapshot = await _Snapshot.take(self._root, rollout_id, state, save_model)
+        self._finishing = asyncio.create_task(asyncio.to_thread(snapshot.finish, self._keep, self._given_up))
+
+    async def saved(self, *, wait: bool) -> Checkpoint | None:
+        """The checkpoint that was finished since the last call, if one was; `wait` for one that is not.
+
+        Raises:
+            RunFolderError: it could not be finished.
+        """
+        finishing = self._finishing
+        if finishing is None or not (wait or finishing.done()):
+            return None
+        try:
+            return await asyncio.shield(finishing)
+        finally:
+            if finishing.done():
+                self._finishing = None
+
+    async def close(self, *, at_once: bool) -> str:
+        """End a run that failed: finish what is unfinished, or give it up `at_once`; returns what went wrong."""
+        if at_once:
+            self._given_up.set()
+        try:
+            await self.saved(wait=True)
+        except (RunFolderError, _GivenUp) as error:
+            return str(error)
+        return ""
+
+
+async def write_checkpoint(
+    root: Path, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel, keep: int
+) -> Checkpoint:
+    """Write one checkpoint, whole; errors as in `Saver`."""
+    saver = Saver(root, keep)
+    await saver.save(rollout_id, state, save_model)
+    checkpoint = await saver.saved(wait=True)
+    assert checkpoint is not None, "it was waited for"
+    return checkpoint
+
+
+class _GivenUp(Exception):
+    """Somebody wants the run to end at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A checkpoint's files, complete but perhaps not on disk yet, under a name that nobody looks for."""
+
+    final: Path
+    beside: Path
+    rollout_id: int
+
+    @classmethod
+    async def take(cls, root: Path, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel) -> "_Snapshot":
+        final = root / f"rollout_{rollout_id:06d}"
+        made = cls(final, root / f".{final.name}.tmp", rollout_id)
+        with made._explaining():
+            clear_unfinished(root)
+            made.beside.mkdir(parents=True)
+            await save_model(made.beside)
+            (made.beside / STATE).write_text(json.dumps(state), encoding="utf-8")
+        return made
+
+    def finish(self, keep: int, given_up: threading.Event) -> Checkpoint:
+        """Checksum and sync every file, then give the directory its name; whether to go on is asked at each file."""
+        with self._explaining():
+            files: dict[str, Json] = {}
+            for path in sorted(self.beside.rglob("*")):
+                if given_up.is_set():
+                    raise _GivenUp(f"checkpoint {self.final.name} was not finished")
+                if path.is_file():
+                    files[path.relative_to(self.beside).as_posix()] = describe_file(path)
+                _sync(path)
+            manifest = {"schema_version": SCHEMA_VERSION, "rollout_id": self.rollout_id, "files": files}
+            (self.beside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+            _sync(self.beside / MANIFEST)
+            _sync(self.beside)
+            _replace(self.final, self.beside)
+        _prune(self.final, keep)
+        return Checkpoint(self.final, self.rollout_id)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Say what the storage refused, and leave nothing of this checkpoint."""
+        try:
+            yield
+        except (OSError, WorkerError) as error:
+            explained = _explain(error, self.final)
+            shutil.rmtree(self.beside, ignore_errors=True)
+            if explained:
+                raise RunFolderError(explained) from error
+            raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(final: Path, beside: Path) -> None:
+    """Give a finished directory its name. What had it before is found under another until that is done."""
+    old = final.with_name(f"{final.name}.old")
+    if final.exists():
+        remove_checkpoint(old)
+        final.rename(old)
+    beside.rename(final)
+    _sync(final.parent)
+    remove_checkpoint(old)
+
+
+def _prune(newest: Path, keep: int) -> None:
+    paths = list_checkpoints(newest.parent)
+    place = paths.index(newest)
+    for path in (*paths[: max(0, place + 1 - keep)], *paths[place + 1 :]):
+        remove_checkpoint(path)
+
+
+def _explain(error: OSError | WorkerError, final: Path) -> str | None:
+    """What the storage refused and what is still there; None if a worker failed for another reason."""
+    if isinstance(error, OSError):
+        refusal: str | None = error.strerror or str(error)
+    else:
+        refusals = map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO))
+        refusal = next((each for each in refusals if each in str(error)), None)
+    if refusal is None:
+        return None
+    free = f" ({shutil.disk_usage(final.parent).free / 2**20:.1f} MiB free)" if final.parent.exists() else ""
+    before = list_checkpoints(final.parent)
+    kept = f"{before[-1].name} is untouched: make room and continue from it" if before else "there is none before it"
+    return f"cannot write checkpoint {final}: {refusal}{free}; {kept}"

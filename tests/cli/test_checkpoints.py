@@ -1,0 +1,101 @@
+"""`slime checkpoints`: what is saved, whether it is whole, and fewer of it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.run import RunFolder, write_checkpoint
+
+Slime = Callable[..., Any]
+
+
+async def save_model(directory: Path) -> None:
+    (directory / "hf").mkdir()
+    (directory / "hf/model.safetensors").write_bytes(b"weights" * 1000)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with checkpoints 2, 4 and 6."""
+    (tmp_path / "run.toml").write_text("")
+    for rollout_id in (2, 4, 6):
+        asyncio.run(write_checkpoint(tmp_path / "checkpoints", rollout_id, {"n": rollout_id}, save_model, keep=9))
+    return tmp_path
+
+
+def names(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def flip(run: Path, name: str) -> None:
+    path = run / "checkpoints" / name / "hf/model.safetensors"
+    path.write_bytes(b"W" + path.read_bytes()[1:])
+
+
+def test_the_list_says_what_there_is(run: Path, slime: Slime) -> None:
+    ran = slime("checkpoints", run)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert [line.split()[0] for line in lines] == ["rollout_000002", "rollout_000004", "rollout_000006"]
+    assert all(" 7.1 KiB " in line for line in lines), lines
+    assert all(line.endswith("complete") for line in lines)
+
+
+def test_contents_are_compared_when_asked(run: Path, slime: Slime) -> None:
+    flip(run, "rollout_000006")
+    assert slime("checkpoints", run).code == 0  # its size is right
+    ran = slime("checkpoints", run, "--verify")
+    assert ran.code == 1
+    assert "rollout_000006 is damaged: hf/model.safetensors is not what was written" in ran.out
+    assert ran.out.count("verified") == 2
+
+
+def test_what_is_missing_is_seen_at_once(run: Path, slime: Slime) -> None:
+    (run / "checkpoints/rollout_000004/state.json").unlink()
+    (run / "checkpoints/rollout_000002/manifest.json").unlink()
+    ran = slime("checkpoints", run, "--json")
+    assert ran.code == 1
+    found = ran.json()
+    assert found["schema_version"] == 1
+    assert [each["state"] for each in found["checkpoints"]] == ["damaged", "damaged", "complete"]
+    assert "its manifest cannot be read" in found["checkpoints"][0]["problem"]
+    assert "state.json is missing" in found["checkpoints"][1]["problem"]
+    assert found["checkpoints"][2]["bytes"] > 7000
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, 1), (2, 2), (9, 3)])
+def test_pruning_keeps_the_newest(run: Path, slime: Slime, keep: int, left: int) -> None:
+    ran = slime("checkpoints", run, "--prune", keep)
+    assert ran.code == 0, ran.err
+    assert names(run) == ["rollout_000002", "rollout_000004", "rollout_000006"][-left:]
+    assert ran.out.count("removed") == 3 - left
+
+
+def test_pruning_never_leaves_a_damaged_one_alone(run: Path, slime: Slime) -> None:
+    flip(run, "rollout_000006")
+    assert slime("checkpoints", run, "--prune", 1).code == 0
+    assert names(run) == ["rollout_000004", "rollout_000006"]
+
+
+def test_a_run_that_goes_on_is_not_pruned_but_listed(run: Path, slime: Slime) -> None:
+    with RunFolder.locked(run):
+        ran = slime("checkpoints", run, "--prune", 1)
+        assert ran.code == 2
+        assert "is running in" in ran.err
+        assert slime("checkpoints", run).code == 0
+    assert len(names(run)) == 3
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, slime: Slime) -> None:
+    ran = slime("checkpoints", tmp_path)
+    assert ran.code == 2
+    assert "is no run folder: it has no run.toml" in ran.err
+
+
+def test_a_run_that_saved_nothing_says_so(tmp_path: Path, slime: Slime) -> None:
+    (tmp_path / "run.toml").write_text("")
+    (tmp_path / "checkpoints").mkdir()
+    assert slime("checkpoints", tmp_path).out == "no checkpoint yet\n"

@@ -1,0 +1,94 @@
+"""A run killed at any boundary, or at any instant, ends like one that was not: instant engine, toy trainer."""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from queue import SimpleQueue
+
+import pytest
+
+from slime_core.sample import Json
+from tests.faults.figures import ALL, WHOLE, Figures
+from tests.faults.nursery import Nursery
+from tests.faults.stories import World
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
+
+PRIORITY: Json = {"max_uses": 3, "replay_ratio": 2.0, "max_staleness": 3, "capacity": 6}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a run is like."""
+
+    changes: dict[str, Json]
+    """Of the toys' run file."""
+    max_uses: int = 1
+    exact: bool = True
+    """Reproducible to the bit, else exactly once."""
+    thorough: bool = False
+    """Cut at every boundary, and at a thousand instants; when the whole is tried."""
+
+
+SCENES = {
+    "sync": Scene({}, thorough=True),
+    "async save": Scene({"async_save": True}),
+    "replay": Scene({"buffer": {"use": "priority", "priority": PRIORITY}}, max_uses=3),
+    "async": Scene({"rollout_policy": "async"}, exact=False),
+    "continuous": Scene({"rollout_policy": "continuous", "max_staleness": 2}, exact=False),
+    "partial": Scene({"partial_rollout": True, "over_sampling_batch_size": 6}, exact=False),
+}
+WORKERS = 2
+MOST = 200 if WHOLE else 12
+"""Boundaries of a fresh and of a resumed run each that are tried, where not all are."""
+INSTANTS = 300 if WHOLE else 15
+"""Random instants that are tried."""
+
+MakeWorld = Callable[[str], World]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
+    """`world("fifo")`: a scene, made once."""
+    root, nurseries = tmp_path_factory.mktemp("kills"), SimpleQueue[Nursery]()
+
+    @cache
+    def make(scene: str) -> World:
+        about, folder = SCENES[scene], root / scene.replace(" ", "-")
+        return World.make(folder, nurseries, WORKERS, about.changes, max_uses=about.max_uses, exact=about.exact)
+
+    with ExitStack() as stack:
+        for number in range(WORKERS):
+            nurseries.put(stack.enter_context(Nursery(root, number)))
+        yield make
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scene", list(SCENES))
+def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
+    figures, started = Figures(f"SIGKILL at boundaries, {scene}"), time.monotonic()
+    here = world(scene)
+    most = None if WHOLE and SCENES[scene].thorough else MOST
+    here.tell(here.at_boundaries(random.Random(7), most), figures)
+    figures.seconds = time.monotonic() - started
+    ALL.append(figures)
+    assert figures.problems == []
+    assert figures.tried >= (most or 200)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scene", list(SCENES))
+def test_killed_at_any_instant_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
+    figures, started = Figures(f"SIGKILL at random instants, {scene}"), time.monotonic()
+    here = world(scene)
+    most = 1000 if WHOLE and SCENES[scene].thorough else INSTANTS
+    here.tell(islice(here.at_instants(random.Random(11)), 20 * most), figures, most)
+    figures.seconds = time.monotonic() - started
+    ALL.append(figures)
+    assert figures.problems == []
+    assert figures.tried >= most

@@ -1,0 +1,149 @@
+"""The ledger read from outside: whatever the run is doing, and whatever became of its files."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import RunFolderError
+from slime_core.run import GroupState, Ledger, list_checkpoints, write_checkpoint
+from slime_core.run.ledger_view import LedgerView
+from slime_core.sample import GroupId
+
+
+def group(number: int) -> GroupId:
+    return GroupId("train.jsonl", 0, number, number)
+
+
+class Run:
+    """A run folder with a ledger; step n draws three groups, trains one, drops one and leaves one in the buffer."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ledger = Ledger(root / "ledger.jsonl", max_uses=2)
+        self._drawn = 0
+
+    def step(self, rollout_id: int) -> None:
+        first, second, third = (group(self._drawn + number) for number in range(3))
+        self._drawn += 3
+        self.ledger.record(GroupState.DRAWN, [first, second, third], rollout_id)
+        self.ledger.record(GroupState.FINISHED, [first, second], rollout_id)
+        self.ledger.drop({third: f"zero_std_{rollout_id % 2}"}, rollout_id)
+        self.ledger.record(GroupState.BUFFERED, [first, second], rollout_id)
+        for _ in range(2):
+            self.ledger.record(GroupState.TRAINED, [first], rollout_id)
+        self.ledger.reconcile(buffered=rollout_id + 1)
+
+    def save(self, rollout_id: int) -> None:
+        async def nothing(directory: Path) -> None: ...
+
+        state = {"ledger": self.ledger.state_dict()}
+        asyncio.run(write_checkpoint(self.root / "checkpoints", rollout_id, state, nothing, keep=9))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """Four steps, saved after two; the fifth is going on."""
+    run = Run(tmp_path)
+    for rollout_id in range(4):
+        run.step(rollout_id)
+        if rollout_id == 1:
+            run.save(2)
+    run.ledger.record(GroupState.DRAWN, [group(100)], 4)
+    run.ledger.reconcile(buffered=4, in_flight=1)
+    yield run
+    run.ledger.close()
+
+
+def test_sums_are_of_the_whole_run_and_of_what_is_saved(run: Run) -> None:
+    view = LedgerView.of(run.root)
+    assert view.accounts.counts() == {"drawn": 1, "finished": 0, "buffered": 4, "trained": 4, "dropped": 4}
+    assert view.saved.counts() == {"drawn": 0, "finished": 0, "buffered": 2, "trained": 2, "dropped": 2}
+    assert (view.lines, view.accounts.max_uses) == (21, 2)
+    assert view.accounts.reasons == {"zero_std_0": 2, "zero_std_1": 2}
+    assert view.accounts.used == {2: 4}
+    assert view.check() == view.problems == []
+
+
+def test_groups_are_listed_by_state_with_their_uses(run: Run) -> None:
+    run.ledger.record(GroupState.TRAINED, [group(1), group(4)], 4)
+    run.ledger.drop({group(4): "stale"}, 4)
+    run.ledger.reconcile(buffered=3, in_flight=1)
+    view = LedgerView.of(run.root)
+    assert list(view.groups(GroupState.DRAWN)) == [(group(100), 0)]
+    assert list(view.groups(GroupState.BUFFERED)) == [(group(1), 1), (group(7), 0), (group(10), 0)]
+    assert list(view.groups(GroupState.TRAINED)) == [(group(number), 2) for number in (0, 3, 6, 9)]
+    assert list(view.groups(GroupState.DROPPED)) == [(group(number), 0) for number in (2, 5, 8, 11)] + [(group(4), 1)]
+
+
+def test_a_history_is_every_line_of_one_group_and_of_no_other(run: Run) -> None:
+    view = LedgerView.of(run.root)
+    moves = ["drawn", "finished", "buffered", "trained", "trained"]
+    assert [line["state"] for line in view.history(str(group(0)))] == moves
+    assert [line["state"] for line in view.history(str(group(1)))] == moves[:3]
+    assert view.history("train.jsonl:e0:r1:d") == []
+
+
+def test_a_line_that_a_kill_tore_is_not_read(run: Run) -> None:
+    with (run.root / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"id": "train.jsonl:e0:r')
+    view = LedgerView.of(run.root)
+    assert view.accounts.counts()["drawn"] == 1
+    assert view.check() == []
+    assert view.history("train.jsonl:e0:r") == []
+
+
+def test_a_run_that_has_saved_nothing_is_read_from_its_beginning(run: Run) -> None:
+    shutil.rmtree(run.root / "checkpoints")
+    view = LedgerView.of(run.root)
+    assert view.checkpoint is None
+    assert view.accounts.counts() == {"drawn": 1, "finished": 0, "buffered": 4, "trained": 4, "dropped": 4}
+    assert view.check() == []
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_counts(run: Run) -> None:
+    run.save(4)
+    (list_checkpoints(run.root / "checkpoints")[-1] / "state.json").unlink()
+    view = LedgerView.of(run.root)
+    assert view.checkpoint is not None
+    assert view.checkpoint.rollout_id == 2
+    assert "rollout_000004 is damaged: state.json is missing" in view.problems[0]
+    assert view.accounts.counts()["trained"] == 4
+
+
+def test_a_ledger_that_lost_its_end_does_not_balance(run: Run) -> None:
+    path = run.root / "ledger.jsonl"
+    path.write_bytes(path.read_bytes()[:500])
+    view = LedgerView.of(run.root)
+    assert "and no line ends there now" in view.problems[0]
+
+
+def test_a_changed_line_is_found_when_every_move_is_made_again(run: Run) -> None:
+    path = run.root / "ledger.jsonl"
+    path.write_text(path.read_text().replace("zero_std_0", "zero_std_9", 1))
+    view = LedgerView.of(run.root)
+    assert view.problems == []
+    assert view.check() == ["rollout_000002 and the lines before it differ in reasons"]
+
+
+def test_a_move_that_is_missing_is_named(run: Run) -> None:
+    path = run.root / "ledger.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lost = next(line for line in lines if json.loads(line)["id"] == str(group(6)) and "finished" in line)
+    path.write_text("".join(line for line in lines if line != lost))
+    assert f"group {group(6)} cannot become buffered: it is drawn" in LedgerView.of(run.root).problems[0]
+
+
+def test_a_line_that_is_no_json_is_named(run: Run) -> None:
+    with (run.root / "ledger.jsonl").open("ab") as file:
+        file.write(b"\0\0\0\n")
+    with pytest.raises(RunFolderError, match=r"ledger.jsonl: the line that ends at byte \d+ is damaged"):
+        LedgerView.of(run.root)
+
+
+def test_a_folder_without_a_ledger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"cannot read the ledger .*: No such file or directory"):
+        LedgerView.of(tmp_path)
