@@ -28,6 +28,7 @@ from slime_core.rollout import (
     Scoring,
     Stream,
     Waves,
+    rare_collections,
 )
 from slime_core.rollout.generate import STATUS_OF_FINISH
 from slime_core.sample import Group, GroupId, Json, Message, Sample
@@ -104,7 +105,7 @@ def simulate(scenario: Scenario, make: Callable[[Parts, Scenario], Scheduler] | 
         scenario: what to simulate.
         make: builds the scheduler, instead of the policy that the scenario names.
     """
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with rare_collections(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(_Run(scenario, make or _scheduler).whole())
 
 
