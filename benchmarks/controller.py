@@ -16,8 +16,6 @@ last line is one JSON object.
 import argparse
 import asyncio
 import gc
-import importlib
-import importlib.util
 import json
 import random
 import resource
@@ -25,12 +23,12 @@ import subprocess
 import sys
 import time
 import tracemalloc
-import types
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
+
+from slimes_loop import Answer, slimes_loop
 
 from slime_core.catalog.used import Used
 from slime_core.errors import UnknownName
@@ -134,7 +132,7 @@ async def _contender(kind: str, slime: Path | None) -> tuple[Collect, Callable[[
         return bare, _nothing
     if kind == "slime":
         assert slime is not None, "asked for with --slime"
-        return slimes_loop(slime), _nothing
+        return slimes_loop(slime, Answer(IDS, LOG_PROBS, TEXT, PROMPT), batch=BATCH, group=GROUP), _nothing
     scheduler = controller(kind)
     scheduler.published(0)
 
@@ -302,105 +300,6 @@ async def bare(rollout_id: int) -> int:
 
     await asyncio.gather(*(asyncio.create_task(one(Sample(index=index))) for index in range(BATCH * GROUP)))
     return len(finished)
-
-
-class _Absent(types.ModuleType):
-    """Stands for a library that slime imports and this benchmark has no use for."""
-
-    def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
-
-
-def slimes_loop(checkout: Path) -> Collect:
-    """slime's `generate_rollout_async`, over a client that answers at once."""
-    sys.path.insert(0, str(checkout))
-    module, slimes_sample = _import_slime()
-    meta = {
-        "output_token_logprobs": [(log_prob, token, None) for log_prob, token in zip(LOG_PROBS, IDS, strict=True)],
-        "finish_reason": {"type": "stop"},
-        "weight_version": "0",
-        "prompt_tokens": PROMPT,
-        "completion_tokens": TOKENS,
-        "cached_tokens": 0,
-    }
-
-    async def post(url: str, payload: object, **options: object) -> dict[str, object]:
-        await asyncio.sleep(0)
-        return {"text": TEXT, "meta_info": meta}
-
-    async def get(url: str) -> dict[str, list[object]]:
-        return {"workers": []}
-
-    async def idle(urls: Sequence[str]) -> None:
-        """No server runs."""
-
-    for name, stand_in in (
-        ("post", post),
-        ("get", get),
-        ("abort_servers_until_idle", idle),
-        ("load_tokenizer", lambda *args, **options: Text()),
-        ("load_processor", lambda *args, **options: None),
-        ("tqdm", lambda **options: SimpleNamespace(update=lambda count: None, close=lambda: None)),
-    ):
-        setattr(module, name, stand_in)
-    args, numbers = _arguments(), iter(range(FULL * 2))
-
-    def draw(count: int) -> list[list[object]]:
-        return [
-            [slimes_sample(group_index=number, index=number * GROUP + index, prompt="1 + 1 =") for index in range(GROUP)]
-            for number in (next(numbers) for _ in range(count))
-        ]
-
-    async def collect(rollout_id: int) -> int:
-        output, _ = await module.generate_rollout_async(args, rollout_id, draw)
-        return sum(map(len, output.samples))
-
-    return collect
-
-
-def _import_slime() -> tuple[Any, Any]:
-    for name in ("ray", "httpx", "sglang", "sglang_router", "pylatexenc", "aiohttp", "PIL", "tqdm"):
-        if importlib.util.find_spec(name) is None:
-            sys.modules[name] = _Absent(name)
-    loop = importlib.import_module("slime.rollout.sglang_rollout")
-    return loop, importlib.import_module("slime.utils.types").Sample
-
-
-def _arguments() -> SimpleNamespace:
-    return SimpleNamespace(
-        ci_test=False,
-        hf_checkpoint="",
-        sglang_server_concurrency=512,
-        rollout_num_engines=8,
-        sglang_dp_size=1,
-        sglang_router_ip="",
-        sglang_router_port=0,
-        rollout_temperature=1.0,
-        rollout_top_p=1.0,
-        rollout_top_k=-1,
-        rollout_max_response_len=TOKENS,
-        rollout_skip_special_tokens=False,
-        rollout_stop=None,
-        rollout_stop_token_ids=None,
-        rollout_global_dataset=True,
-        rollout_batch_size=BATCH,
-        over_sampling_batch_size=BATCH,
-        n_samples_per_prompt=GROUP,
-        dynamic_sampling_filter_path=None,
-        rollout_sample_filter_path=None,
-        rollout_all_samples_process_path=None,
-        rollout_sample_hook_path=None,
-        custom_generate_function_path=None,
-        custom_rm_path=None,
-        rm_type="random",
-        group_rm=False,
-        partial_rollout=False,
-        mask_offpolicy_in_partial_rollout=False,
-        use_rollout_routing_replay=False,
-        sglang_speculative_algorithm=None,
-    )
 
 
 # --- processes

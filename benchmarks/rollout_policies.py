@@ -8,29 +8,38 @@ Lengths are log-normal with σ 1.0 and 0.5, a training step takes 1.0 and 0.5 of
 batch, and nothing trained is more than two versions old. Utilisation counts tokens that are trained on, over what the
 full fleet could have decoded meanwhile. Beside the policies of a run there are slime's barrier (`sync`); its
 over-sampling, which draws half as much again, takes the first groups that finish, aborts the rest and throws it away
-(`discard`, here); APRIL's, which goes on with the rest later (`april`: `sync` with partial rollouts); and an oracle that
-has no scheduling to do: a step takes the longer of training and decoding. The last line is one JSON object.
+(`discard`, here); APRIL's, which goes on with the rest later (`april`: `sync` with partial rollouts); and an oracle
+that has no scheduling to do: a step takes the longer of training and decoding. The last line is one JSON object.
 """
 
 import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from slime_core.roles import FilterContext
 from slime_core.rollout import Parts, RolloutResult, Scheduler
 from slime_core.rollout.tally import Tally
 from slime_core.rollout.work import Purpose, RunGroup, cancel_all
 from slime_core.sample import Group
-from slime_core.simulate import Figures, FleetShape, Lengths, Scenario, simulate
+from slime_core.simulate import FleetShape, Lengths, Scenario, simulate
 
 SLOTS, ROUNDS, GROUP = 4, 8, 8
 STALENESS, OVER_SAMPLING = 2, 1.5
 SIGMAS, TRAIN_TIMES, FRONTIER = (1.0, 0.5), (1.0, 0.5), range(5)
 LIMIT, GOAL, FLAT = 0.90, 0.95, 1.25
+COLOURS = {
+    "sync": "tab:red",
+    "discard": "tab:orange",
+    "april": "tab:green",
+    "async": "tab:purple",
+    "continuous": "tab:blue",
+}
+Row: TypeAlias = Mapping[str, str | float]
 Make = Callable[[Parts, Scenario], Scheduler]
 
 
@@ -81,14 +90,17 @@ def main() -> None:
     """Simulate and print."""
     options = _options()
     engines = 50 if options.quick else 1000
-    rows = []
+    rows: list[Row] = []
     for sigma in SIGMAS:
         for train_time in TRAIN_TIMES:
             base = scenario(engines, sigma, train_time)
             print(f"\nσ {sigma:g}, training {train_time:g} of a batch's decoding, {engines} engines")
             print(f"{'':>12} utilisation  step  discarded  staleness: mean, most  length bias  µs an event")
-            for name, figures in {**_all(base), "oracle": None}.items():
-                row = _row(name, base, figures)
+            for name in (*CONTENDERS, "oracle"):
+                row: Row = {
+                    "policy": name,
+                    **(_oracle(base) if name == "oracle" else _simulated(base, CONTENDERS[name])),
+                }
                 rows.append({"sigma": sigma, "train_time": train_time, **row})
                 print(_line(row), flush=True)
     frontier = _frontier(min(engines, 100))
@@ -108,26 +120,21 @@ def scenario(engines: int, sigma: float, train_time: float) -> Scenario:
         train_time=train_time,
         max_staleness=STALENESS,
         over_sampling=OVER_SAMPLING,
-        warm_up=3,
-        steps=3,
+        warm_up=2,
+        steps=2,
     )
 
 
-def _all(base: Scenario) -> dict[str, Figures | None]:
-    return {name: _simulate(base, contender) for name, contender in CONTENDERS.items()}
-
-
-def _simulate(base: Scenario, contender: Contender) -> Figures:
+def _simulated(base: Scenario, contender: Contender) -> dict[str, float]:
     chosen = replace(base, rollout_policy=contender.rollout_policy, partial_rollout=contender.partial_rollout)
-    return simulate(chosen, contender.make)
+    figures = simulate(chosen, contender.make).to_dict()
+    return {key: value for key, value in figures.items() if isinstance(value, float | int)}
 
 
-def _row(name: str, base: Scenario, figures: Figures | None) -> dict[str, str | float]:
-    if figures is None:
-        tokens = _mean_length(base) / base.lengths.mean
-        step = max(base.train_time, tokens)
-        return {"policy": name, "utilisation": tokens / step, "step_time": step}
-    return {"policy": name, **{key: value for key, value in figures.to_dict().items() if isinstance(value, float | int)}}
+def _oracle(base: Scenario) -> dict[str, float]:
+    tokens = _mean_length(base) / base.lengths.mean
+    step = max(base.train_time, tokens)
+    return {"utilisation": tokens / step, "step_time": step}
 
 
 def _mean_length(base: Scenario) -> float:
@@ -137,7 +144,7 @@ def _mean_length(base: Scenario) -> float:
     return sum(base.lengths.of(base.seed, number) for number in numbers) / len(numbers)
 
 
-def _line(row: dict[str, str | float]) -> str:
+def _line(row: Row) -> str:
     shown = f"{row['policy']:>12} {row['utilisation']:11.3f} {row['step_time']:5.2f}"
     if "discarded" not in row:
         return shown
@@ -174,53 +181,56 @@ def _cost(engines: int) -> float:
     return min(simulate(scenario(engines, 1.0, 1.0)).us_per_event for _ in range(rounds))
 
 
-def _verdict(rows: Sequence[dict[str, str | float]], costs: dict[str, float]) -> dict[str, object]:
+def _verdict(rows: Sequence[Row], costs: dict[str, float]) -> dict[str, object]:
     ours = [row for row in rows if row["policy"] == "continuous"]
     least = min(float(row["utilisation"]) for row in ours)
     discarded = max(float(row["discarded"]) for row in ours)
-    ratio = list(costs.values())[-1] / list(costs.values())[0]
+    smallest, *_, largest = costs.values()
     return {
         "us_per_event": costs,
-        "largest_to_smallest": ratio,
+        "largest_to_smallest": largest / smallest,
         "least_utilisation": least,
         "within_limit": least >= LIMIT and discarded == 0.0,
         "within_goal": least >= GOAL and discarded == 0.0,
-        "flat": ratio <= FLAT,
+        "flat": largest / smallest <= FLAT,
     }
 
 
-def plot(path: Path, rows: Sequence[dict[str, str | float]], frontier: Sequence[dict[str, float]]) -> None:
+def plot(path: Path, rows: Sequence[Row], frontier: Sequence[dict[str, float]]) -> None:
     """Utilisation against the bound on staleness, and against length bias."""
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True)
     for sigma in SIGMAS:
         for train_time in TRAIN_TIMES:
-            load = (sigma, train_time)
-            line = [each for each in frontier if (each["sigma"], each["train_time"]) == load]
+            line = [each for each in frontier if (each["sigma"], each["train_time"]) == (sigma, train_time)]
             left.plot(
                 [each["max_staleness"] for each in line],
                 [each["utilisation"] for each in line],
                 marker="o",
+                linestyle="-" if train_time == TRAIN_TIMES[0] else "--",
+                color="tab:blue" if sigma == SIGMAS[0] else "tab:cyan",
                 label=f"continuous, σ {sigma:g}, training {train_time:g}",
             )
-    chosen = [row for row in rows if (row["sigma"], row["train_time"]) == (1.0, 1.0)]
-    for number, row in enumerate(row for row in chosen if row["policy"] != "oracle"):
-        right.scatter(100 * float(row["length_bias"]), row["utilisation"], color=f"C{number}", label=row["policy"])
-        if row["policy"] in ("sync", "discard", "april", "async"):
-            left.scatter(row["max_staleness"], row["utilisation"], color=f"C{number}", marker="x", label=row["policy"])
-    oracle = next(float(row["utilisation"]) for row in chosen if row["policy"] == "oracle")
+    for row in rows:
+        if (row["sigma"], row["train_time"]) != (SIGMAS[0], TRAIN_TIMES[0]):
+            continue
+        if row["policy"] == "oracle":
+            for axes in (left, right):
+                axes.axhline(float(row["utilisation"]), color="grey", linestyle=":", label="oracle, σ 1, training 1")
+            continue
+        style = {"color": COLOURS[str(row["policy"])], "marker": "X", "s": 70, "zorder": 3}
+        right.scatter(100 * float(row["length_bias"]), row["utilisation"], label=row["policy"], **style)
+        if row["policy"] != "continuous":
+            left.scatter(row["max_staleness"], row["utilisation"], label=f"{row['policy']}, σ 1, training 1", **style)
     for axes in (left, right):
-        axes.axhline(oracle, color="grey", linestyle=":", label="oracle")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, loc="lower right")
+        axes.legend(fontsize=7, loc="lower right" if axes is left else "center left")
     left.set(xlabel="most versions behind", ylabel="useful utilisation", ylim=(0, 1.05), xticks=list(FRONTIER))
-    right.set(xlabel="length bias of what is trained on, %")
-    left.set_title("crosses: the others, σ 1.0, training 1.0", fontsize=9)
-    right.set_title("σ 1.0, training 1.0", fontsize=9)
+    right.set(xlabel="length bias of what is trained on, %, σ 1, training 1")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

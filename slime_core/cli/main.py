@@ -37,6 +37,7 @@ COMMANDS: Commands = {
     "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
+    "simulate": ("slime_core.cli.simulate:simulate_policies", "Compare rollout policies on a virtual clock."),
     "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),
     "doctor": ("slime_core.cli.doctor:doctor", "Look for what usually goes wrong, and what to type."),

@@ -72,9 +72,9 @@ def _newest_lock(checkpoints: Path) -> dict[str, Json]:
 def execute(plan: Plan, no_progress: bool) -> int:
     """Run a plan in its folder and write the report; returns the exit code."""
     root = plan.config.run.save
-    with RunFolder.open(root, plan.config.to_dict()) as folder, make_display(progress=not no_progress) as display:
-        with rare_collections():
-            outcome = asyncio.run(run(plan, folder, display))
+    opened = RunFolder.open(root, plan.config.to_dict())
+    with opened as folder, make_display(progress=not no_progress) as display, rare_collections():
+        outcome = asyncio.run(run(plan, folder, display))
     paths = write_report(root)
     click.echo(f"report: {paths.report}")
     for what, path in (("reward curve", paths.curve), ("transcripts before and after", paths.transcripts)):
