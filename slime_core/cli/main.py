@@ -40,6 +40,7 @@ COMMANDS: Commands = {
     "ledger": ("slime_core.cli.ledger:ledger", "Show what became of a run's groups."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
     "samples": ("slime_core.cli.samples:samples", "Show what a run generated."),
+    "simulate": ("slime_core.cli.simulate:simulate_policies", "Compare rollout policies on a virtual clock."),
     "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),
     "doctor": ("slime_core.cli.doctor:doctor", "Look for what usually goes wrong, and what to type."),

@@ -11,12 +11,14 @@ from slime_core.isolation.failure import StartError
 from slime_core.isolation.limit import Finished, begin, limited
 from slime_core.isolation.on_loop import OnLoop
 from slime_core.isolation.protection import Protection, isolation_of
+from slime_core.isolation.slots import Slots
 from slime_core.isolation.watchdog import Watchdog, packages_of
 
 __all__ = [
     "Finished",
     "OnLoop",
     "Protection",
+    "Slots",
     "StartError",
     "Watchdog",
     "begin",

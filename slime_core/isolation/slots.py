@@ -27,7 +27,7 @@ class Slots:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.release()  # it got a place in the moment in which it was cancelled
-            else:
+            elif turn in self._waiting:  # else `release` passed over it
                 self._waiting.remove(turn)
             raise
 

@@ -8,14 +8,14 @@ Example:
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TypeVar
 
 from slime_core.catalog.checks import check_generated
 from slime_core.errors import ContractError, RolloutError, WorkerError, lines_of, said_by
+from slime_core.isolation import Slots
 from slime_core.roles import (
     Engine,
     GenerateContext,
@@ -30,7 +30,7 @@ from slime_core.rollout.pausable import Continued, PausableEngine
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
 from slime_core.rollout.score import Failure, Hearing, Scored, cancel, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.waiting import A_SLOT, Waiting, runs_by, within
-from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.seeds import derive_seed
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class SampleRunner:
         self._policy = policy
         self._tokenizer = tokenizer
         self._choices = choices
-        self._slots = asyncio.Semaphore(policy.max_concurrency)
+        self._slots = Slots(policy.max_concurrency)
         self._told: set[str] = set()
 
     async def run(
@@ -165,8 +165,11 @@ class SampleRunner:
             turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
         )
         try:
-            async with self._slot():
+            await self._take_slot()
+            try:
                 made = await within(use.generator(sample, context), self.waiting, "generator")
+            finally:
+                self._slots.release()
             finished = check_generated(made, plugin=use.plugin, sample=sample)
             turns.mask_stale(finished)
             return finished
@@ -183,18 +186,13 @@ class SampleRunner:
         except Exception as error:
             return Failure(f"generator_{type(error).__name__}", said_by(error), error)
 
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def _take_slot(self) -> None:
         """Wait for one of the run's slots."""
         self.waiting.enter(A_SLOT)
         try:
             await self._slots.acquire()
         finally:
             self.waiting.leave(A_SLOT)
-        try:
-            yield
-        finally:
-            self._slots.release()
 
     def _closed(self, each: Scored | Hearing) -> Scored:
         return self._judged(each.close()) if isinstance(each, Hearing) else each
@@ -290,6 +288,8 @@ async def cancel_all(tasks: Sequence[asyncio.Task[T]]) -> None:
 
 
 _values = attrgetter(*(item.name for item in fields(Sample)))
+_counts = attrgetter(*(item.name for item in fields(SpecInfo)))
+_cached = attrgetter(*(item.name for item in fields(PrefixCacheInfo)))
 
 
 def fresh_copy(sample: Sample) -> Sample:
@@ -297,8 +297,8 @@ def fresh_copy(sample: Sample) -> Sample:
     made = Sample(*_values(sample))
     made.metadata = {key: _copied(value) for key, value in sample.metadata.items()}
     made.weight_versions = list(sample.weight_versions)
-    made.spec_info = replace(sample.spec_info)
-    made.prefix_cache_info = replace(sample.prefix_cache_info)
+    made.spec_info = SpecInfo(*_counts(sample.spec_info))
+    made.prefix_cache_info = PrefixCacheInfo(*_cached(sample.prefix_cache_info))
     return made
 
 

@@ -13,6 +13,7 @@ Example:
 import asyncio
 import heapq
 import math
+from collections import deque
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -86,9 +87,8 @@ class Fleet:
         self.events = 0
         """Requests that began or ended."""
         self._lengths, self._seed = lengths, seed
-        self._servers = [_Server(shape) for _ in range(shape.engines)]
-        self._idlest = [(0, index) for index in range(shape.engines)]
-        """A heap of load and engine; entries with an old load are passed over."""
+        self._loads = _Loads(shape.engines)
+        self._servers = [_Server(shape, index, self._loads) for index in range(shape.engines)]
 
     async def start(self) -> None:
         """Nothing to start."""
@@ -101,13 +101,9 @@ class Fleet:
         """Decode one response, or the rest of it: [number, tokens made so far]."""
         number, made = request.prompt[0], len(request.prompt) - 1
         length = max(1, self._lengths.of(self._seed, number) - made)
-        version, index = self.version, self._least_loaded()
-        server = self._servers[index]
+        version, server = self.version, self._servers[self._loads.least()]
         self.events += 2
-        try:
-            made_now, finish = await server.run(min(length, request.sampling.max_new_tokens))
-        finally:
-            heapq.heappush(self._idlest, (server.load, index))
+        made_now, finish = await server.run(min(length, request.sampling.max_new_tokens))
         self.tokens += made_now
         return GenerateOutput([0] * made_now, [-1.0] * made_now, finish, version)
 
@@ -119,27 +115,45 @@ class Fleet:
     async def close(self) -> None:
         """Nothing to stop."""
 
-    def _least_loaded(self) -> int:
-        while True:
-            load, index = heapq.heappop(self._idlest)
-            if load == self._servers[index].load:
-                heapq.heappush(self._idlest, (load + 1, index))
-                return index
+
+class _Loads:
+    """Finds an engine with the fewest requests, in a time that does not depend on how many engines there are."""
+
+    def __init__(self, engines: int) -> None:
+        self._load = [0] * engines
+        self._queues = [deque(range(engines))]
+        """By load, engines that had it; those that have another by now are passed over."""
+        self._queued = [set(range(engines))]
+
+    def change(self, engine: int, load: int) -> None:
+        """An engine has so many requests now."""
+        self._load[engine] = load
+        while load >= len(self._queues):
+            self._queues.append(deque())
+            self._queued.append(set())
+        if engine not in self._queued[load]:
+            self._queued[load].add(engine)
+            self._queues[load].append(engine)
+
+    def least(self) -> int:
+        """The engine that has waited longest with the fewest."""
+        for load, queue in enumerate(self._queues):
+            while queue:
+                if self._load[queue[0]] == load:
+                    return queue[0]
+                self._queued[load].remove(queue.popleft())
+        raise AssertionError("every engine has a load")
 
 
 class _Server:
     """One engine: every running request advances at the same pace, which depends on how many there are."""
 
-    def __init__(self, shape: FleetShape) -> None:
-        self._shape = shape
+    def __init__(self, shape: FleetShape, index: int, loads: _Loads) -> None:
+        self._shape, self._index, self._loads = shape, index, loads
         self._running: list[_Running] = []
         self._progress = self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._count = 0
-
-    @property
-    def load(self) -> int:
-        return len(self._running)
 
     async def run(self, length: int) -> tuple[int, FinishReason]:
         """Decode so many tokens; fewer when aborted."""
@@ -173,7 +187,8 @@ class _Server:
         self._since = now
 
     def _schedule(self) -> None:
-        """Wake up when the next request is done."""
+        """Wake up when the next request is done; told of every change of what runs."""
+        self._loads.change(self._index, len(self._running))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -72,6 +72,18 @@ def test_an_aborted_request_keeps_its_tokens_and_goes_on_to_the_same_length() ->
     assert (len(rest.tokens), rest.finish, rest.weight_version) == (6, FinishReason.STOP, 1)
 
 
+def test_after_an_abort_requests_find_the_idle_engines() -> None:
+    async def asked_again() -> None:
+        fleet = Fleet(FleetShape(3, slots=2, slowdown=1.0), EVEN, seed=0)
+        first = [asyncio.create_task(ask(fleet, number)) for number in range(6)]
+        await asyncio.sleep(2)
+        await fleet.abort()
+        await asyncio.gather(*(ask(fleet, number) for number in range(3)), *first)
+
+    _, took = in_virtual_time(asked_again())
+    assert took == pytest.approx(2 + 10)
+
+
 def test_a_cancelled_request_gives_its_place_up() -> None:
     async def cancelled() -> None:
         fleet = Fleet(FleetShape(1, slots=2, slowdown=1.0), EVEN, seed=0)

@@ -1,0 +1,55 @@
+"""`slime simulate`: policies compared on a small fleet."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+SMALL = ("--engines", 4, "--slots", 2, "--n-samples-per-prompt", 4, "--steps", 2)
+
+
+def policies(slime: Slime, *options: object) -> dict[str, dict[str, float]]:
+    ran = slime("simulate", *SMALL, "--json", *options)
+    assert ran.code == 0, ran.err
+    assert ran.json()["schema_version"] == 1
+    return {row["policy"]: row for row in ran.json()["policies"]}
+
+
+def test_without_a_policy_all_are_compared(slime: Slime) -> None:
+    found = policies(slime)
+    assert list(found) == ["sync", "sync, partial", "async", "continuous"]
+    assert found["sync"]["utilisation"] < found["continuous"]["utilisation"]
+    assert found["sync"]["max_staleness"] == 0
+
+
+def test_a_table_names_each_policy_and_its_utilisation(slime: Slime) -> None:
+    ran = slime("simulate", *SMALL, "--rollout-policy", "async")
+    assert ran.code == 0
+    assert ran.err == "simulating async\n"
+    assert ran.out.splitlines()[1].split()[0] == "async"
+    assert "%" in ran.out.splitlines()[1]
+
+
+def test_options_are_the_scenario(slime: Slime) -> None:
+    options = ("--rollout-policy", "continuous", "--max-staleness", 0, "--rollout-batch-size", 4)
+    (row,) = policies(slime, *options, "--sigma", 0, "--train-time", 0, "--mean-length", 10).values()
+    assert row["max_staleness"] == 0
+    assert row["utilisation"] == pytest.approx(1.0)  # 16 even responses, two a slot, and no training
+    assert row["events"] == 2 * 16 * (2 + 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--partial-rollout"], "choose a --rollout-policy"),
+        (["--partial-rollout", "--rollout-policy", "async"], "the weights wait for a whole rollout"),
+        (["--max-staleness", 2, "--rollout-policy", "sync"], "--rollout-policy continuous"),
+        (["--engines", 0], "--engines"),
+        (["--rollout-policy", "asink"], "continuous"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(slime: Slime, options: list[object], said: str) -> None:
+    ran = slime("simulate", *options)
+    assert ran.code == 2
+    assert said in ran.err
