@@ -55,7 +55,10 @@ class Cursor:
     def take(self) -> Token:
         """The token at hand, passed over."""
         token = self.now
-        self.go(self.place + 1)
+        place = self.place
+        if place < self.last:
+            self.place = place = place + 1
+            self.now = self.tokens[place]
         return token
 
     def at(self, *texts: str) -> bool:
@@ -67,7 +70,7 @@ class Cursor:
         """Pass over the sign at hand if it is one of these."""
         token = self.now
         if token.text in texts and (token.kind == "sym" or token.kind == "cmd"):
-            self.go(self.place + 1)
+            self.take()
             return True
         return False
 
