@@ -160,14 +160,14 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
         return True, "the same number with a decimal comma"
     if "." not in left.squeezed and "." not in right.squeezed:
-        squares = plain.square(left.squeezed, one), plain.square(right.squeezed, two)
-        if None not in squares:
-            return squares[0] == squares[1], "the same number" if squares[0] == squares[1] else "another number"
-    listed = plain.numbers(left.clean)
-    if listed is not None and "," in right.clean:
-        others = plain.numbers(right.clean)
-        if others is not None and listed != others:
-            return False, "other numbers"
+        square = plain.square(left.squeezed, one)
+        other = plain.square(right.squeezed, two) if square is not None else None
+        if other is not None:
+            return square == other, "the same number" if square == other else "another number"
+    if "," in left.clean or "," in right.clean or "\\" in right.clean:
+        listed = plain.same_list(left.clean, right.clean)
+        if listed is not None:
+            return listed, "the same numbers" if listed else "other numbers"
     if left.number is not None or not plain.may_be_language(left.clean):
         return None
     picked = plain.chosen(right.clean)

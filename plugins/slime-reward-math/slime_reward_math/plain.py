@@ -7,6 +7,7 @@ Example:
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 _STYLE = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|limits|[bB]igg?[lrm]?)(?![a-zA-Z])|\\[!,;:> ]|\\q?quad(?![a-zA-Z])|~"
@@ -18,8 +19,10 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re
 _LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
 _RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
 _SURD = re.compile(r"(-?)(?:(\d*)\\sqrt\{(\d+)\}|\\[dt]?frac\{(\d*)\\sqrt\{(\d+)\}\}\{(\d+)\})", re.ASCII)
-_NUMBERS = re.compile(r"[\d(\[](?:[-\d()\[\]., ]|\\[ ,;])*[\d)\]]", re.ASCII)
-_NUMBER_IN_LIST = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+_ITEM = r"[(\[ ]*-?(?:\\[dt]?frac\{\d+\}\{\d+\}|\d+/\d+|\d+(?:\.\d+)?)[)\] ]*"
+_LIST = re.compile(rf"{_ITEM}(?:,{_ITEM})*", re.ASCII)
+_JOIN = re.compile(r"(?:, *)?\\(?:text|mathrm)\{ *(?:and|or) *\}")
+_NO_BRACKETS = str.maketrans("", "", "()[]")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
@@ -28,6 +31,8 @@ _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
 MAX_SURD = 80
 """Characters of a root that is read here."""
+MAX_PARTS = 40
+"""Numbers of a list that is read here; longer ones are compared in order."""
 MAX_NUMBER = 1_000
 """Characters of a number that is read here; longer ones go through the reader and its bounds."""
 
@@ -80,16 +85,53 @@ def square(text: str, value: Fraction | int | None) -> Fraction | None:
     return -found if match[1] else found
 
 
-def numbers(text: str) -> set[Fraction] | None:
-    """The numbers of an answer that is nothing but plain numbers, commas and brackets; None for anything else.
+def same_list(gold: str, answer: str) -> bool | None:
+    """Whether two answers list the same numbers; None where one holds anything else, or where brackets decide.
 
-    Where the sets differ the answers differ, however they are ordered and bracketed.
+    What lists plain numbers, without brackets, is the same in any order. Within brackets order may count; but where
+    other numbers stand the answers differ, however they are ordered and bracketed.
     """
-    if len(text) > MAX_NUMBER or _NUMBERS.fullmatch(text) is None:
+    left, right = _listed(gold), _listed(answer)
+    if left is None or right is None or len(left.values) == len(right.values) == 1:
         return None
-    if may_group(text) or decimal_comma(text) is not None:
+    if set(left.values) != set(right.values):
+        # 0.33 may be 1/3, rounded: the rule for that looks at trees.
+        return None if left.decimals and right.ratios or left.ratios and right.decimals else False
+    if left.bracketed or right.bracketed:
         return None
-    return {Fraction(each) for each in _NUMBER_IN_LIST.findall(text)}
+    one, two = sorted(left.values), sorted(right.values)
+    if 1 in (len(one), len(two)):
+        # `3/4 or 0.75` says one thing twice, and nothing else.
+        return True
+    return one == two or (len(two) > len(one) and one == sorted(set(two)))
+
+
+class _List(NamedTuple):
+    values: list[Fraction]
+    bracketed: bool
+    decimals: bool
+    ratios: bool
+
+
+def _listed(text: str) -> _List | None:
+    if len(text) > MAX_NUMBER:
+        return None
+    if "\\" in text:
+        text = _JOIN.sub(",", _STYLE.sub(" ", text))
+    if _LIST.fullmatch(text) is None or may_group(text) or decimal_comma(text) is not None:
+        return None
+    bare = text.translate(_NO_BRACKETS)
+    opened = text.count("(") + text.count("[")
+    parts = bare.split(",")
+    if len(parts) > MAX_PARTS or len(bare) != len(text) - 2 * opened:
+        return None
+    values = []
+    for part in parts:
+        value = number(part.strip())
+        if value is None:
+            return None
+        values.append(Fraction(value))
+    return _List(values, opened > 0, "." in text, "/" in text or "\\" in text)
 
 
 def may_be_language(text: str) -> bool:

@@ -20,6 +20,8 @@ MAX_EXPONENT = 400
 _ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\psi", "\\Phi", "\\Psi", "\\Gamma"}
 _FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})
+_PLAIN_ENDS = frozenset({"", ",", ";", ")", "]", "}", "\\}"})
+"""What a plain item ends at; the empty text is the end's."""
 _PAIRS = {
     "\\lfloor": ("\\rfloor", "floor"),
     "\\lceil": ("\\rceil", "ceil"),
@@ -61,6 +63,25 @@ class Atoms(Operators):
         if token.kind == "cmd":
             return self._command()
         raise Unread("words where a value belongs" if token.kind == "text" else "an end where a value belongs")
+
+    def plain(self) -> Tree | None:
+        """A number or a letter that is all there is up to a comma or a closing bracket; None for anything else.
+
+        Most items of lists, tuples and groups are, and need none of the questions that other things raise.
+        """
+        token, following = self.now, self.tokens[self.place + 1]
+        if token.text == "-" and following.kind == "num" and self.tokens[self.place + 2].text in _PLAIN_ENDS:
+            self.take()
+            found = self._number()
+            return Num(-found.value, found.places, found.digits)
+        if following.text not in _PLAIN_ENDS or following.kind == "text":
+            return None
+        if token.kind == "num":
+            return self._number()
+        if token.kind == "let" and not token.spaced:
+            self.take()
+            return Sym(token.text)
+        return None
 
     def _sign(self) -> Tree:
         token = self.now
@@ -159,8 +180,9 @@ class Atoms(Operators):
 
     def _is_inverse(self, token: Token) -> bool:
         """Whether `^{-1}(` follows a letter that means a function."""
-        texts = [self.ahead(count).text for count in range(6)]
-        return token.text in _ALWAYS_CALLED and texts[:1] + texts[1:] == ["^", "{", "-", "1", "}", "("]
+        if self.now.text != "^" or token.text not in _ALWAYS_CALLED:
+            return False
+        return [self.ahead(count).text for count in range(1, 6)] == ["{", "-", "1", "}", "("]
 
     def _calls(self, token: Token, name: str) -> bool:
         """Whether the bracket after a letter holds arguments and is no factor."""
@@ -293,23 +315,42 @@ class Atoms(Operators):
         if self.at("-"):
             self.take()
             return Node("neg", (self.argument(),))
-        if self.at("{") and self.ahead().text == "}":
-            raise Unread("an empty group")
+        if self.at("{"):
+            if self.ahead().text == "}":
+                raise Unread("an empty group")
+            if self.ahead(2).text == "}" and self.ahead(2).kind == "sym":
+                found = self._grouped()
+                if found is not None:
+                    return found
         if self.is_function():
             return self.factor()
         with self.inside:
             return self.atom()
 
+    def _grouped(self) -> Tree | None:
+        """A number or a letter alone in braces; None for anything else."""
+        token = self.ahead()
+        if token.kind == "let":
+            self.skip(3)
+            return Sym(token.text)
+        if token.kind != "num":
+            return None
+        self.take()
+        found = self._number()
+        self.take()
+        return found
+
     def _fraction(self) -> Tree:
         self.take()
-        operator = self._operator()
-        if operator:
-            return Node("call:derivative", (self.term(), Sym(operator)))
-        operator = self._derivative()
-        if operator:
-            above = self.argument()
-            self.go(self.closing("{", "}") + 1)
-            return Node("call:derivative", (above, Sym(operator)))
+        if self.ahead().text in ("d", "\\partial"):
+            operator = self._operator()
+            if operator:
+                return Node("call:derivative", (self.term(), Sym(operator)))
+            operator = self._derivative()
+            if operator:
+                above = self.argument()
+                self.go(self.closing("{", "}") + 1)
+                return Node("call:derivative", (above, Sym(operator)))
         above = self.argument()
         return Node("/", (above, self.argument()))
 

@@ -65,7 +65,23 @@ _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
 _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
 _ENGLISH |= {"am", "pm"}
-_COMMON = ("frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "infty", "cup", "sin", "cos", "ln", "log", "pm", "le")
+_COMMON = (
+    "frac",
+    "dfrac",
+    "tfrac",
+    "sqrt",
+    "pi",
+    "cdot",
+    "times",
+    "infty",
+    "cup",
+    "sin",
+    "cos",
+    "ln",
+    "log",
+    "pm",
+    "le",
+)
 _SHARED = {
     **{letter: Token("let", letter) for letter in string.ascii_letters},
     **{sign: Token("sym", sign) for sign in (*string.punctuation.replace("~", ""), "<=", ">=")},
