@@ -61,7 +61,8 @@ def extract(response: str, phrases: bool = False) -> Extracted:
 
 def thought_ends(response: str) -> int | None:
     """Where the answer begins: after the last `</think>`; 0 without one; None if thinking began and did not end."""
-    if "think>" not in response:
+    # A single character is searched for some twenty times as fast as a word.
+    if ">" not in response or "think>" not in response:
         return 0
     end = response.rfind(END_OF_THOUGHT)
     opened = response.rfind(START_OF_THOUGHT)
@@ -142,7 +143,7 @@ def _content(response: str, place: int) -> tuple[str | None, int]:
 
 
 def _closed(response: str, start: int, limit: int) -> int:
-    """Where a box that begins at `start` is closed, if none of its braces is escaped; 0 for one that needs more care."""
+    """Where a box that begins at `start` is closed; 0 where a brace is escaped or the box needs care otherwise."""
     depth, place = 1, start
     while depth:
         end = response.find("}", place, limit)

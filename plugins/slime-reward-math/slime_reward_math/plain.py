@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re
 _LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
 _RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
 _SURD = re.compile(r"(-?)(?:(\d*)\\sqrt\{(\d+)\}|\\[dt]?frac\{(\d*)\\sqrt\{(\d+)\}\}\{(\d+)\})", re.ASCII)
+_PERCENTAGE = re.compile(r"(\d{1,50}(?:\.\d{1,50})?) ?(\\?%)?", re.ASCII)
 _ITEM = r"[(\[ ]*-?(?:\\[dt]?frac\{\d+\}\{\d+\}|\d+/\d+|\d+(?:\.\d+)?)[)\] ]*"
 _LIST = re.compile(rf"{_ITEM}(?:,{_ITEM})*", re.ASCII)
 _JOIN = re.compile(r"(?:, *)?\\(?:text|mathrm)\{ *(?:and|or) *\}")
@@ -32,7 +33,7 @@ _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
 MAX_SURD = 80
 """Characters of a root that is read here."""
 MAX_PARTS = 40
-"""Numbers of a list that is read here; longer ones are compared in order."""
+"""Numbers of a list without brackets that is read here; longer ones are compared in order."""
 MAX_NUMBER = 1_000
 """Characters of a number that is read here; longer ones go through the reader and its bounds."""
 
@@ -85,6 +86,21 @@ def square(text: str, value: Fraction | int | None) -> Fraction | None:
     return -found if match[1] else found
 
 
+def same_percentage(gold: str, answer: str) -> bool | None:
+    """Whether two plain numbers agree of which one or both have a percent sign; None for anything else.
+
+    A gold with the sign takes the number without it, or the hundredth; one without takes a percentage's hundredth, and,
+    from 1 on, the percentage itself: 0.25 is not 0.25 %.
+    """
+    left, right = _PERCENTAGE.fullmatch(gold), _PERCENTAGE.fullmatch(answer)
+    if left is None or right is None or not (left[2] or right[2]):
+        return None
+    one, two = Fraction(left[1]), Fraction(right[1])
+    if left[2]:
+        return one == two or (not right[2] and one == 100 * two)
+    return 100 * one == two or (one == two and one >= 1)
+
+
 def same_list(gold: str, answer: str) -> bool | None:
     """Whether two answers list the same numbers; None where one holds anything else, or where brackets decide.
 
@@ -96,7 +112,8 @@ def same_list(gold: str, answer: str) -> bool | None:
         return None
     if set(left.values) != set(right.values):
         # 0.33 may be 1/3, rounded: the rule for that looks at trees.
-        return None if left.decimals and right.ratios or left.ratios and right.decimals else False
+        rounded = (left.decimals and right.ratios) or (left.ratios and right.decimals)
+        return None if rounded else False
     if left.bracketed or right.bracketed:
         return None
     one, two = sorted(left.values), sorted(right.values)
@@ -123,7 +140,7 @@ def _listed(text: str) -> _List | None:
     bare = text.translate(_NO_BRACKETS)
     opened = text.count("(") + text.count("[")
     parts = bare.split(",")
-    if len(parts) > MAX_PARTS or len(bare) != len(text) - 2 * opened:
+    if (len(parts) > MAX_PARTS and not opened) or len(bare) != len(text) - 2 * opened:
         return None
     values = []
     for part in parts:
