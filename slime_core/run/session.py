@@ -22,6 +22,7 @@ from slime_core.isolation import Watchdog, packages_of
 from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
+from slime_core.run.heap import settled_heap
 from slime_core.run.ledger import GroupState, Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.row_choices import RowChoices
@@ -89,6 +90,7 @@ class Session:
             self._phase("engine: loading the model")
             await self.engine.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
+            self._watching.enter_context(settled_heap())
         except BaseException:
             await self.close()
             raise

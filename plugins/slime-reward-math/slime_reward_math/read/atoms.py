@@ -20,6 +20,8 @@ MAX_EXPONENT = 400
 _ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\psi", "\\Phi", "\\Psi", "\\Gamma"}
 _FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})
+_SMALL = {str(number): Fraction(number) for number in range(101)}
+"""Most numbers that are read, made once."""
 _PLAIN_ENDS = frozenset({"", ",", ";", ")", "]", "}", "\\}"})
 """What a plain item ends at; the empty text is the end's."""
 _PAIRS = {
@@ -108,13 +110,15 @@ class Atoms(Operators):
 
     def _number(self) -> Num:
         text = self.take().text
+        if text in _SMALL:
+            return Num(_SMALL[text], 0, len(text))
+        if text.isdecimal():
+            return Num(Fraction(int(text)), 0, len(text))
         if "e" in text or "E" in text:
             exponent = int(text.lower().partition("e")[2][:8])
             if abs(exponent) > MAX_EXPONENT:
                 raise Unread("a number that is too large")
         places = len(text.partition(".")[2]) if "e" not in text.lower() else 0
-        if text.isdecimal():
-            return Num(Fraction(int(text)), 0, len(text))
         found = Num(Fraction(text), places, len(text.replace(".", "").lstrip("0")))
         return self._repeating(text, found) if "." in text else found
 

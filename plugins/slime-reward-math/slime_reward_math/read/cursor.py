@@ -17,7 +17,7 @@ class Cursor:
     """Walks over tokens; style commands are not seen. `now` is an attribute, because it is read at every turn."""
 
     def __init__(self, found: list[Token]) -> None:
-        self.tokens = [each for each in found if each.text not in SILENT or each.kind != "cmd"]
+        self.tokens = [each for each in found if each.kind != "cmd" or each.text not in SILENT]
         self.last = len(self.tokens) - 1
         """Where the end is; more ends stand behind it, so that looking ahead needs no bounds."""
         self.tokens += [self.tokens[-1]] * _AHEAD

@@ -130,10 +130,12 @@ class _Cutter:
             elif piece != " ":
                 self._place = end = match.end()
                 self._take(match.lastgroup or "", piece)
+                if len(found) > MAX_TOKENS:
+                    break
                 if self._place != end:
                     return True
-            if len(found) > MAX_TOKENS:
-                raise Unread("too many tokens")
+        if len(found) > MAX_TOKENS:
+            raise Unread("too many tokens")
         return False
 
     def _take(self, kind: str, text: str) -> None:
