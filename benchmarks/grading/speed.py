@@ -102,13 +102,13 @@ def large(grader: Grader) -> dict[str, float]:
 def imports() -> dict[str, float]:
     """Milliseconds that importing the grader adds to starting Python."""
 
-    def python(code: str) -> Callable[[], None]:
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True) and None
+    def python(code: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
 
     return {"import ms": 1e3 * (_median(python("import slime_reward_math")) - _median(python("pass")))}
 
 
-def _median(work: Callable[[], None]) -> float:
+def _median(work: Callable[[], object]) -> float:
     times = []
     for _ in range(5):
         start = time.perf_counter()
