@@ -24,7 +24,9 @@ _MARKED = re.compile(
     r"|(?:i|would|i'd|we|i'll)[ ](?:pick|choose|select|go with)|(?:think|believe)[ ]it(?:'s|[ ]is))" + _OPEN + _LETTER,
     re.IGNORECASE,
 )
-_CORRECT = re.compile(r"(?<![A-Za-z0-9])\(?([A-Z])\)?[*_]{0,2} is (?:the )?(?:correct|right|best)\b")
+_CORRECT = re.compile(
+    r"(?<![A-Za-z0-9])\(?([A-Z])\)?[*_]{0,2} is (?:the )?(?:(?:correct |right |best )?answer|correct|right|best)\b"
+)
 _NOT = re.compile(r"(?:\bnot|n't|\bneither|\brule out|\beliminate|\bexclude)[\s*_(]{0,4}$", re.IGNORECASE)
 _MORE = re.compile(
     r"[)\]}*_\s]{0,4}(?:,|/|\+|&|or\b|and\b|nor\b)[\s*_]{0,3}(?:and |or )?[(\[{*_]{0,3}[A-Z](?![A-Za-z])"

@@ -219,14 +219,20 @@ def _by_tree(left: Side, right: Side, deadline: float) -> Grade:
 def _pairs(left: Side, right: Side) -> Iterator[tuple[Tree | Unread, Tree | Unread]]:
     """Gold and answer as trees, once for each way to read their commas; read when they are asked for."""
     answers: list[Tree | Unread] = []
-    for text, grouping in _readings(left.clean):
+    for text, grouping in _readings(_priced(left, right)):
         gold = _read_gold(text, grouping)
         if not answers:
-            for other, its_grouping in _readings(right.clean):
+            for other, its_grouping in _readings(_priced(right, left)):
                 answers.append(_read(other, its_grouping))
                 yield gold, answers[-1]
         else:
             yield from ((gold, answer) for answer in answers)
+
+
+def _priced(side: Side, other: Side) -> str:
+    """The cleaned text, its dollar sign spelled out where the other side counts in cents."""
+    priced = "cent" in other.clean and "\\$" in side.text
+    return side.clean + " \\text{ dollars}" if priced else side.clean
 
 
 def _readings(text: str) -> list[tuple[str, Grouping]]:

@@ -27,9 +27,12 @@ _NO_BRACKETS = str.maketrans("", "", "()[]")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
+_CHOSEN_TOO = re.compile(r"(?:\band|\bor|,|&)\s*[\(\[]?[A-J][\)\]]?[.]?\s*$", re.ASCII)
 _LETTERED = re.compile(r"[\(\[]?[A-J][.)\]]\s+(\S.*)", re.DOTALL)
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
+_SAID = {"dne": "doe not exist", "no real solution": "no solution"}
+"""Words that say the same, as they are after their endings are gone."""
 MAX_SURD = 80
 """Characters of a root that is read here."""
 MAX_PARTS = 40
@@ -167,7 +170,8 @@ def words(text: str) -> str | None:
     if " and " in bare or " or " in bare:
         return None
     low = bare.rstrip(".!").replace("-", " ").casefold().split()
-    return " ".join(_singular(each) for each in low if each not in ("the", "a", "an")) or None
+    said = " ".join(_singular(each) for each in low if each not in ("the", "a", "an"))
+    return _SAID.get(said, said) or None
 
 
 def _singular(word: str) -> str:
@@ -183,8 +187,9 @@ def choice(text: str) -> str | None:
 
 def chosen(text: str) -> str | None:
     r"""The letter that an answer chooses: `B`, `(B)`, `B. four`, `\text{(B)}\ 4`; None if it opens with no choice."""
-    match = _CHOSEN.match(unwrapped(text).replace("{", " ").replace("}", " ").strip())
-    return match[1] if match else None
+    bare = unwrapped(text).replace("{", " ").replace("}", " ").strip()
+    match = _CHOSEN.match(bare)
+    return match[1] if match and not _CHOSEN_TOO.search(bare, match.end()) else None
 
 
 def may_group(text: str) -> bool:

@@ -93,7 +93,7 @@ def test_fractions_are_read_exactly(value: Fraction) -> None:
         ("0{,}5", "0.5"),
         ("\\\\frac{1}{2}", "\\frac{1}{2}"),
         ("3<sup>x</sup>", "3^{x}"),
-        ("(1) 5; (2) 7", "5; 7"),
+        ("(1) 5; (2) 7", "(5; 7)"),
         ("6 p.m.", "6 pm"),
         ("`7`", "7"),
     ],

@@ -15,6 +15,8 @@ from slime_reward_math.value.approximate import approximate
 from slime_reward_math.value.same import Unknown, same
 
 _EQUAL = {"=", "~"}
+_COORDINATES = frozenset({"x", "y", "z"})
+_IN_FULL = {"max": "maximum", "min": "minimum", "avg": "average"}
 _ORDERED = {"<", "<=", ">", ">="}
 
 
@@ -48,6 +50,8 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
     `x = 5` states 5 and `x = y = 5` does; so does `a + b = 5`, if it is the answer and the gold is a number. A chain of
     values that contradicts itself states nothing: `43 = 42` is not 42. What follows `\approx` is an aside.
     """
+    if rel.ops == ("equiv",) and is_label(rel.terms[0]):
+        return rel.terms[1]
     if not set(rel.ops) <= _EQUAL:
         return None
     terms = _exact_terms(rel)
@@ -60,6 +64,8 @@ def stated(rel: Rel, other: Tree, of_answer: bool) -> Tree | None:
         return terms[-1]
     if of_answer and not symbols(terms[-1]) and not symbols(other) and not symbols(first):
         return None
+    if symbols(first) and symbols(terms[-1]) and symbols(other) and _consistent_everywhere(terms):
+        return terms[-1]
     return terms[-1] if is_label(terms[-1]) is False and isinstance(first, Words) else _flipped(terms)
 
 
@@ -101,6 +107,16 @@ def _consistent(terms: Sequence[Tree]) -> bool:
         return False
 
 
+def _consistent_everywhere(terms: Sequence[Tree]) -> bool:
+    """Whether a chain of expressions is an identity: `x^2 - 1 = (x-1)(x+1)`."""
+    if any(isinstance(each, Words) or _structured(each) for each in terms):
+        return False
+    try:
+        return all(same(terms[0], each) for each in terms[1:])
+    except Unknown:
+        return False
+
+
 def assignments(matcher: Comparing, gold: Sequence[Tree], answer: Sequence[Tree]) -> bool | None:
     """Whether lists of named values match: by name if both have names, else in order; None if they are none."""
     groups = _grouped(gold, answer), _grouped(answer, gold)
@@ -119,6 +135,8 @@ def assignments(matcher: Comparing, gold: Sequence[Tree], answer: Sequence[Tree]
         if sorted(names) == sorted(name for name, _ in right) and len(set(names)) == len(names):
             given = dict(right)
             return all(matcher.match(value, given[name]) for name, value in left)
+        return matcher.any_order(gold, answer)
+    if all(isinstance(each, Rel) for each in (*gold, *answer)):
         return matcher.any_order(gold, answer)
     values = [value for _, value in left], [value for _, value in right]
     names = [name.partition("_")[0] for name, _ in (left if named_left else right)]
@@ -150,12 +168,19 @@ def _by_name(matcher: Comparing, left: list[tuple[str, Tree]], right: list[tuple
 def _named(tree: Tree) -> tuple[str, Tree]:
     """The name and the value of a named value; an empty name and the tree for anything else."""
     if isinstance(tree, Node) and tree.head == "label":
-        return str(tree.args[0]), tree.args[1]
+        return _name(tree.args[0]), tree.args[1]
     value = right_side(tree)
     if value is None or not isinstance(tree, Rel | Node):
         return "", tree
     first = tree.terms[0] if isinstance(tree, Rel) else tree.args[0]
-    return (first.name if isinstance(first, Sym) else str(first)), value
+    return _name(first), value
+
+
+def _name(tree: Tree) -> str:
+    """A name as text; the short names of extremes in full."""
+    text = tree.name if isinstance(tree, Sym) else tree.text if isinstance(tree, Words) else str(tree)
+    words = [_IN_FULL.get(word, word) for word in text.split()]
+    return " ".join(word for word in words if word not in ("value", "the", "is", "of"))
 
 
 def both(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
@@ -190,6 +215,8 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
             if set(symbols(one)).isdisjoint((*symbols(left), *symbols(right))):
                 # Both say outright what the name is: nothing is left to be found by solving.
                 return False
+    if len(gold.terms) == len(answer.terms) > 2 and not all(map(is_label, (gold.terms[0], answer.terms[0]))):
+        return matcher.any_order(gold.terms, answer.terms)
     if len(gold.terms) == len(answer.terms) == 2:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):
             return True
@@ -219,7 +246,9 @@ def _renaming(gold: Tree, answer: Tree) -> dict[str, str] | None:
         pairs = list(zip(answer.args, gold.args, strict=True))
         return {one.name: two.name for one, two in pairs if isinstance(one, Sym) and isinstance(two, Sym)}
     if any(called):
-        other = answer if called[0] else gold
+        other, function = (answer, gold) if called[0] else (gold, answer)
+        if isinstance(function, Node) and function.head == "call:slope":
+            return {} if isinstance(other, Sym) and Sym(other.name.removesuffix("'")) == function.args[0] else None
         return {} if isinstance(other, Sym) and other.name in ("y", "z") else None
     if isinstance(gold, Sym) and isinstance(answer, Sym):
         bare = gold.name.partition("_")[0] == answer.name.partition("_")[0]
@@ -233,9 +262,11 @@ def _proportional(gold: Rel, answer: Rel) -> bool:
     if not names or not (gold.ops[0] == answer.ops[0] == "=" or {gold.ops[0], answer.ops[0]} <= _ORDERED):
         return False
     left, right = minus(*gold.terms), minus(*answer.terms)
-    places = {name: 3 * place + 5 for place, name in enumerate(names)}
+    # A factor of parameters is one too: `x^2/a^2 + y^2/b^2 = 1` may be multiplied by them.
+    turning = _COORDINATES.intersection(names) if gold.ops[0] == "=" else ()
+    places = {name: 3 * place + 5 for place, name in enumerate(names) if not turning or name in turning}
     fixed = [_at(left, places), _at(right, places)]
-    signs = [approximate(each) for each in fixed]
+    signs = [approximate(each) if not symbols(each) else 1.0 for each in fixed]
     if not all(signs) or any(each in CONSTANTS for each in names):
         return False
     if gold.ops[0] != "=":

@@ -8,6 +8,7 @@ Example:
 from collections.abc import Iterable
 
 from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, number, rebuild, walk
+from slime_reward_math.value.approximate import approximate
 
 LISTS = frozenset({"list", "and", "or"})
 """Heads of enumerations."""
@@ -78,8 +79,18 @@ def _signed(tree: Tree, choice: list[int]) -> Tree:
     return rebuild(tree, change)
 
 
+def is_interval(tree: Tree) -> bool:
+    """Whether a bracket like `[2, 5]` is an interval and no list: two numbers that grow."""
+    if not (isinstance(tree, Node) and tree.head == "[]" and len(tree.args) == 2):
+        return False
+    low, high = map(approximate, tree.args)
+    return low is not None and high is not None and low < high
+
+
 def negative(tree: Tree) -> Tree:
-    """Minus the tree."""
+    """Minus the tree; of a tuple, minus each of its entries."""
+    if isinstance(tree, Node) and tree.head == "()":
+        return Node("()", tuple(map(negative, tree.args)))
     if isinstance(tree, Num):
         return Num(-tree.value, tree.places, tree.digits)
     return tree.args[0] if isinstance(tree, Node) and tree.head == "neg" else Node("neg", (tree,))
@@ -109,7 +120,7 @@ def is_label(tree: Tree) -> bool:
         return True
     if tree.head in ("max", "min", "det", "log", "sin", "cos", "tan"):
         return not any(isinstance(each, Num) for each in tree.args[:1])
-    if tree.head == "*":
+    if tree.head in ("*", "meet", "union"):
         return all(isinstance(each, Sym) and each.name not in CONSTANTS for each in tree.args)
     if tree.head in ("abs", "ratio", "/", "[]", "unit") or tree.head in ROUND:
         return bool(tree.args) and all(map(is_label, tree.args))
@@ -124,7 +135,16 @@ def matrix(tree: Tree) -> Node | None:
         return Node("matrix", tuple(Node("row", each.args) for each in tree.args if isinstance(each, Node)))
     if isinstance(tree, Node) and tree.head in ("*", "/", "neg") and has_head(tree, "matrix"):
         return _scaled(tree)
+    if isinstance(tree, Node) and tree.head == "^" and tree.args[1] in (Sym("T"), Sym("top")):
+        return _transposed(matrix(tree.args[0]))
     return None
+
+
+def _transposed(found: Node | None) -> Node | None:
+    rows = [row.args for row in found.args if isinstance(row, Node)] if found is not None else []
+    if not rows or len({len(row) for row in rows}) > 1:
+        return None
+    return Node("matrix", tuple(Node("row", column) for column in zip(*rows, strict=True)))
 
 
 def _scaled(tree: Node) -> Node | None:

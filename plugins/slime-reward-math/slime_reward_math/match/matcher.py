@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from slime_reward_math.match import equations
+from slime_reward_math.match.again import again
 from slime_reward_math.match.forms import (
     LISTS,
     ROUND,
@@ -19,6 +20,7 @@ from slime_reward_math.match.forms import (
     element_of,
     infinite,
     is_aside,
+    is_interval,
     is_node,
     items,
     matrix,
@@ -40,9 +42,10 @@ from slime_reward_math.match.parts import (
     vector,
     without_condition,
 )
-from slime_reward_math.match.quantities import close, degrees_of, percent_of, quantity, units_agree
+from slime_reward_math.match.proportions import based, dots, ratio, residue
+from slime_reward_math.match.quantities import close, degrees_of, is_radians, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import is_set_like, region_names, regions
-from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head, number
+from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head
 from slime_reward_math.value.same import Unknown, same
 from slime_reward_math.value.units import measure
 
@@ -52,6 +55,10 @@ MAX_LIST = 40
 """Items of lists that are matched in any order."""
 
 
+Oracle = Callable[[Tree, Tree], bool | None]
+"""Asked about two expressions of which nothing could be shown; None where it cannot tell either."""
+
+
 class OutOfTime(Exception):
     """The deadline has passed."""
 
@@ -59,8 +66,8 @@ class OutOfTime(Exception):
 class Matcher:
     """Compares two trees; for one verdict."""
 
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+    def __init__(self, deadline: float, oracle: Oracle | None = None) -> None:
+        self._deadline, self._oracle = deadline, oracle
         self._left = MAX_COMPARISONS
         self._unknown: Unknown | None = None
         self._heads: set[str] = set()
@@ -75,8 +82,13 @@ class Matcher:
         self._heads = heads_of(gold) | heads_of(answer)
         if self.match(gold, answer):
             return True
-        if self._unknown is not None:
-            raise self._unknown
+        unknown = self._unknown
+        for one, two in again(gold, answer):
+            self._heads = heads_of(one) | heads_of(two)
+            if self.match(one, two):
+                return True
+        if unknown is not None:
+            raise unknown
         return False
 
     def match(self, gold: Tree, answer: Tree) -> bool:
@@ -130,8 +142,10 @@ class Matcher:
         try:
             return same(gold, answer) or (DECIMAL in self._heads and close(gold, answer))
         except Unknown as error:
-            self._unknown = self._unknown or error
-            return False
+            settled = self._oracle(gold, answer) if self._oracle is not None else None
+            if settled is None:
+                self._unknown = self._unknown or error
+            return bool(settled)
 
     def _shaped(self, gold: Tree, answer: Tree) -> bool:
         """Expressions over brackets, matrices or words: operation by operation."""
@@ -149,6 +163,8 @@ class Matcher:
                 return False
             scaled = right.value if factor == 1 else Node("*", (Num(factor), right.value))
             return self.match(left.value, scaled)
+        if is_radians(left.unit) or is_radians(right.unit):
+            return self.value(left.value, right.value)
         angle = is_node(left.value, ("deg",)) or is_node(right.value, ("deg",))
         if angle and measure(left.unit or right.unit) is not None:
             # Degrees are a unit too, and no minutes of time.
@@ -242,6 +258,8 @@ class Matcher:
         """A list against one bracket: a tuple is in order, a set is not."""
         single, many = (left[0], right) if len(left) == 1 else (right[0], left)
         single = equations.right_side(single) or single
+        if is_interval(single):
+            return False
         if isinstance(single, Node) and single.head in ("()", "[]", "set") and len(many) == len(single.args):
             compare = self.any_order if single.head == "set" else self.in_order
             return compare(many, single.args) if many is left else compare(single.args, many)
@@ -334,27 +352,6 @@ class Matcher:
     def _row(self, gold: Tree, answer: Tree) -> bool:
         return self._rows(gold, answer)
 
-    def _ratio(self, gold: Tree, answer: Tree) -> bool:
-        if not (is_node(gold, ("ratio",)) and is_node(answer, ("ratio",))):
-            named = equations.right_side(gold), equations.right_side(answer)
-            if named != (None, None):
-                return self.match(named[0] or gold, named[1] or answer)
-        if is_node(gold, ("ratio",)) and is_node(answer, ("ratio",)) and len(items_of(gold)) > 2:
-            left, right = items_of(gold), items_of(answer)
-            pairs = zip(left[1:], right[1:], strict=False)
-            cross = [(Node("*", (one, right[0])), Node("*", (two, left[0]))) for one, two in pairs]
-            return len(left) == len(right) and all(self.value(one, two) for one, two in cross)
-        if any(is_node(each, ("ratio",)) and items_of(each)[-1] == number(0) for each in (gold, answer)):
-            return len(items_of(gold)) == len(items_of(answer)) and self.in_order(items_of(gold), items_of(answer))
-        return self.value(gold, answer)
-
-    def _based(self, gold: Tree, answer: Tree) -> bool:
-        """Numerals: the same digits in the same base; the base may be missing on one side."""
-        left, right = items_of(gold), items_of(answer)
-        if left and right and is_node(gold, ("base",)) and is_node(answer, ("base",)):
-            return self.in_order(left, right) or self.value(gold, answer)
-        return self.match(left[0], answer) if is_node(gold, ("base",)) else self.match(gold, right[0])
-
 
 _PLUS_MINUS = frozenset({"pm", "mp"})
 _ARITHMETIC = frozenset({"+", "*", "/", "neg"})
@@ -372,12 +369,14 @@ _RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
     Matcher._words,
     Matcher._cases,
     Matcher._row,
-    Matcher._ratio,
-    Matcher._based,
+    ratio,
+    based,
+    residue,
+    dots,
     Matcher.value,
 )
 """The rules, by rank: of the two that the sides ask for, the first decides."""
-_SIGNS, _RELATION, _DEGREES, _MATRIX, _SET, _WORDS, _VALUE = 2, 4, 7, 8, 9, 10, 15
+_SIGNS, _RELATION, _DEGREES, _MATRIX, _SET, _WORDS, _VALUE = 2, 4, 7, 8, 9, 10, 17
 _BY_HEAD = {
     "given": 0,
     "label": 1,
@@ -393,5 +392,7 @@ _BY_HEAD = {
     "row": 12,
     "ratio": 13,
     "base": 14,
+    "residue": 15,
+    "dots": 16,
 }
 """The rank of a node's head; of any other, the last."""

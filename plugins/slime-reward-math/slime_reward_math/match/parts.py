@@ -6,7 +6,7 @@ Example:
 """
 
 from slime_reward_math.match import equations
-from slime_reward_math.match.forms import LISTS, SHAPES, is_node, spread
+from slime_reward_math.match.forms import LISTS, SHAPES, is_aside, is_node, spread
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words
 
 DECIMAL, SHAPE = ".", "#"
@@ -73,7 +73,8 @@ def labelled(tree: Tree) -> Tree:
 
 def spreads(tree: Tree) -> list[list[Tree]]:
     """The plus-minus readings of an answer: for a list, of each item."""
-    parts = tree.args if isinstance(tree, Node) and tree.head in (*LISTS, "set") else (tree,)
+    listed = isinstance(tree, Node) and tree.head in (*LISTS, "set")
+    parts = [each for each in items_of(tree) if not is_aside(each)] if listed else [tree]
     together: list[Tree] = []
     apart: list[Tree] = []
     for each in parts:

@@ -9,7 +9,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from slime_reward_math.match.forms import is_node, minus, scaled_words, times_ten
+from slime_reward_math.match.forms import is_node, minus, negative, scaled_words, times_ten
 from slime_reward_math.tree import Node, Num, Sym, Tree, Words, number, symbols, walk
 from slime_reward_math.value.approximate import approximate, exactly
 from slime_reward_math.value.units import measure
@@ -44,6 +44,11 @@ def quantity(tree: Tree) -> Quantity:
     value = times_ten(value, power)
     head = {"percent": "percent", "degrees": "deg", "degree": "deg", "percents": "percent"}.get(text)
     return Quantity(Node(head, (value,)), "") if head else Quantity(value, text)
+
+
+def is_radians(unit: str) -> bool:
+    """Whether a unit is the radian: the value alone, and no unit that may be missing beside degrees."""
+    return unit in ("radians", "radian", "rad")
 
 
 def units_agree(gold: str, answer: str) -> Fraction | None:
@@ -109,6 +114,27 @@ def close(gold: Tree, answer: Tree) -> bool:
     if rounded is None and exact is not None and exact.digits >= MIN_DIGITS_OF_ANSWER:
         return not _has_decimals(gold) and not _terminates(gold) and _rounds(gold, exact)
     return False
+
+
+def cut_off(gold: Tree, answer: Tree) -> bool:
+    """Whether two are the same as far as the dots behind a decimal leave it open; three digits at least."""
+    left, right = _before_dots(gold), _before_dots(answer)
+    one, two = _decimal(left), _decimal(right)
+    if is_node(gold, ("dots",)) and is_node(answer, ("dots",)):
+        return left == right
+    rounded, exact = (one, right) if is_node(gold, ("dots",)) else (two, left)
+    if rounded is None or symbols(exact):
+        return False
+    shorter = _decimal(exact)
+    if shorter is not None and shorter.places <= rounded.places:
+        return _rounds(rounded, shorter) and (shorter == rounded or shorter.digits >= MIN_DIGITS_OF_GOLD)
+    return rounded.digits >= MIN_DIGITS_OF_GOLD and _rounds(exact, rounded)
+
+
+def _before_dots(tree: Tree) -> Tree:
+    if isinstance(tree, Node) and tree.head == "neg":
+        return negative(_before_dots(tree.args[0]))
+    return tree.args[0] if isinstance(tree, Node) and tree.head == "dots" else tree
 
 
 def _decimal(tree: Tree) -> Num | None:

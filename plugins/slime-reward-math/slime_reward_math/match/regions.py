@@ -11,6 +11,7 @@ from slime_reward_math.match.forms import DOMAINS, LISTS, ROUND, infinite, minus
 from slime_reward_math.tree import Node, Rel, Sym, Tree, number, rebuild, symbols
 from slime_reward_math.value.approximate import approximate, exactly
 from slime_reward_math.value.reals import NoReals, Reals
+from slime_reward_math.value.same import Unknown, same
 
 MAX_PIECES = 40
 """Parts of a union."""
@@ -54,6 +55,9 @@ def _region(tree: Tree) -> Reals:
         return _relation(tree)
     if tree == Sym("RR"):
         return Reals.everything()
+    if isinstance(tree, Sym) and tree.name in ("RR>=0", "RR<=0"):
+        positive = tree.name[2] == ">"
+        return Reals.interval(number(0) if positive else None, None if positive else number(0), positive, not positive)
     if isinstance(tree, Sym) and tree.name in ("RR+", "RR^+", "RR-", "RR*"):
         half = Reals.interval(number(0), None, False, False)
         return {"-": Reals.interval(None, number(0), False, False), "*": Reals.points([number(0)]).complement()}.get(
@@ -92,6 +96,9 @@ def _such(tree: Node) -> Reals:
     if isinstance(element, Rel):
         found = _region(element)
         element = element.terms[0]
+    if not isinstance(element, Sym):
+        # The points `(t, 2t)` are no reals.
+        raise NoReals
     for each in conditions:
         if symbols(each) != symbols(element):
             raise NoReals
@@ -101,7 +108,8 @@ def _such(tree: Node) -> Reals:
 
 def _interval(tree: Node) -> Reals:
     low, high = tree.args
-    if infinite(low) > 0 or infinite(high) < 0:
+    closed_at_infinity = (infinite(low) and tree.head[0] == "[") or (infinite(high) and tree.head[1] == "]")
+    if infinite(low) > 0 or infinite(high) < 0 or closed_at_infinity:
         raise NoReals
     bounds = approximate(low), approximate(high)
     closed = tree.head == "[]"
@@ -118,6 +126,9 @@ def _interval(tree: Node) -> Reals:
 
 
 def _relation(tree: Rel) -> Reals:
+    if tree.ops == ("=",) and isinstance(tree.terms[0], Sym) and not symbols(tree.terms[1]):
+        # Beside inequalities; alone an equation is no set.
+        return Reals.points([tree.terms[1]])
     if not set(tree.ops) <= _INEQUALITIES:
         raise NoReals
     if tree.ops[0] in ("in", "notin"):
@@ -146,13 +157,11 @@ def _half_line(left: Tree, sign: str, right: Tree) -> Reals:
     (name,) = symbols(difference) or (None,)
     if name is None:
         raise NoReals
-    at = [_at(difference, name, place) for place in (0, 1, 2)]
+    at = [_at(difference, name, place) for place in (0, 1, 2, 7)]
     bend = Node("+", (at[2], at[0], Node("*", (number(-2), at[1]))))
     slope = minus(at[1], at[0])
     steep = approximate(slope)
-    if not steep or (exactly(bend) != 0 and abs(approximate(bend) or 0.0) > 1e-25):
-        raise NoReals
-    if exactly(bend) is None:
+    if not steep or not _is_zero(bend) or not _is_zero(minus(minus(at[3], at[0]), Node("*", (number(7), slope)))):
         raise NoReals
     root = Node("/", (negative(at[0]), slope))
     if sign == "!=":
@@ -161,6 +170,17 @@ def _half_line(left: Tree, sign: str, right: Tree) -> Reals:
     if (sign[0] == "<") == (steep > 0):
         return Reals.interval(None, root, False, closed)
     return Reals.interval(root, None, closed, False)
+
+
+def _is_zero(tree: Tree) -> bool:
+    exact = exactly(tree)
+    if exact is not None:
+        return exact == 0
+    size = approximate(tree)
+    try:
+        return size is not None and abs(size) < 1e-20 and same(tree, number(0))
+    except Unknown:
+        return False
 
 
 def _absolute(left: Tree, sign: str, right: Tree) -> Reals | None:

@@ -8,21 +8,15 @@ Example:
 import itertools
 
 from slime_reward_math.read.expression import Expressions
-from slime_reward_math.read.names import CONDITIONS, JOINS, RELATIONS
+from slime_reward_math.read.named import named
+from slime_reward_math.read.names import BLACKBOARD, CONDITIONS, JOINS, RELATIONS
+from slime_reward_math.read.numerals import lettered
 from slime_reward_math.read.tokens import Grouping, Unread, tokens
 from slime_reward_math.tree import Node, Rel, Sym, Tree, Words
 from slime_reward_math.value.units import is_short_unit
 
 MAX_ITEMS = 200
 """Items of a list; published gold answers have fewer than 40."""
-NAMED: dict[str, Tree] = {
-    **dict.fromkeys(("all real numbers", "all reals", "real numbers", "all real values", "any real number"), Sym("RR")),
-    **dict.fromkeys(("all integers", "integers", "any integer", "all integer values"), Sym("ZZ")),
-    **dict.fromkeys(
-        ("empty set", "the empty set", "no solution", "no solutions", "no real solutions"), Node("set", ())
-    ),
-}
-"""Sets that have a name in words."""
 _SEPARATING = frozenset({",", ";", "&", "\\land", "\\lor", "\\wedge", "\\vee", "\\\\"})
 _SET_SIGNS = frozenset({"\\cup", "\\cap", "\\setminus", "\\backslash", "\\bigcup", "\\bigcap"})
 _CLOSERS = frozenset({")", "]", "}", "\\}", "\\rangle", "|", "\\mid", "&", "\\\\", "\\end"})
@@ -35,7 +29,7 @@ def read(text: str, grouping: Grouping = Grouping.OUTSIDE) -> Tree:
         Unread: it is too long, too deep, or no mathematics that this reader knows.
     """
     try:
-        return Answers(tokens(text, grouping)).answer()
+        return lettered(text) or Answers(tokens(text, grouping)).answer()
     except (RecursionError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unread("a number or nesting beyond the bounds") from error
 
@@ -45,6 +39,8 @@ class Answers(Expressions):
 
     def answer(self) -> Tree:
         """Everything up to the end."""
+        if self.at("=", "\\approx"):
+            self.take()
         found = self.listing(top=True)
         if self.now.kind != "end":
             raise Unread("something left over")
@@ -102,9 +98,12 @@ class Answers(Expressions):
         """A relation with the label before it and the unit, note or condition behind it."""
         if self.now.kind == "text" and self.now.text not in CONDITIONS:
             label = Words(self.take().text)
-            if label.text in NAMED and self._ends():
-                return NAMED[label.text]
-            if self.accept(":", "=", "-", "\\colon"):
+            known = named(label.text) if self._ends() else named(label.text.removesuffix(" except"))
+            if known is not None and self._ends():
+                return known
+            if known is not None and label.text.endswith(" except"):
+                return Node("minus", (known, Node("set", _parts(self.listing()))))
+            if self.accept(":", "=", "\\colon"):
                 return Node("label", (label, self.clause()))
             if self._ends():
                 return label
@@ -171,14 +170,17 @@ class Answers(Expressions):
         if self._ends():
             return Node("given", (found, Words(rest or opening)))
         if rest:
-            self.skip_condition()
-            return Node("given", (found, Words(rest)))
+            names = self.skip_condition()
+            return Node("given", (found, Node("and", (Words(rest), *names)) if names else Words(rest)))
         return Node("given", (found, self._condition()))
 
-    def skip_condition(self) -> None:
-        """Pass over the rest of the clause: a condition in words and signs is kept by nobody."""
+    def skip_condition(self) -> list[Tree]:
+        """Pass over the rest of the clause: of a condition in words and signs nothing is kept but its letters."""
+        names: list[Tree] = []
         while self.now.kind != "end" and self.now.text not in ("\\\\", "\\end"):
-            self.take()
+            token = self.take()
+            names += [Sym(token.text)] if token.kind == "let" else []
+        return names
 
     def _condition(self) -> Tree:
         with self.inside:
@@ -217,6 +219,8 @@ class Answers(Expressions):
         while sign:
             operators.append(sign)
             terms.append(self._side())
+            if sign == "in" and isinstance(terms[-1], Sym):
+                terms[-1] = Sym(BLACKBOARD.get(terms[-1].name, terms[-1].name))
             sign = self._relation_sign()
         return Rel(tuple(operators), tuple(terms))
 
@@ -307,6 +311,8 @@ class Answers(Expressions):
         parts = _parts(inner)
         if len(parts) == 1 and opening + closing not in ("()", "[]"):
             raise Unread("a bracket closed by one of another kind")
+        if opening == "[" and isinstance(inner, Node) and inner.head in ("/", "root"):
+            return Node("whole", (inner,))
         return inner if len(parts) == 1 else Node(opening + closing, parts)
 
     def _is_turned(self, opening: str) -> bool:

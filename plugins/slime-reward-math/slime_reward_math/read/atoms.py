@@ -7,23 +7,16 @@ Example:
 
 from abc import abstractmethod
 from collections.abc import Callable
-from fractions import Fraction
 
-from slime_reward_math.read.names import ACCENTS, BLACKBOARD, CONSTANTS, GREEK
+from slime_reward_math.read.names import ACCENTS, BLACKBOARD, CONSTANTS, GREEK, RELATIONS
+from slime_reward_math.read.numerals import FRACTIONS, Numerals
 from slime_reward_math.read.operators import Operators
 from slime_reward_math.read.tokens import Token, Unread
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, is_constant, number
+from slime_reward_math.tree import Node, Sym, Tree, is_constant, number
 from slime_reward_math.value.units import is_short_unit
 
-MAX_EXPONENT = 400
-"""Of ten, in scientific notation."""
 _ALWAYS_CALLED = frozenset("fghFGH") | {"\\phi", "\\psi", "\\Phi", "\\Psi", "\\Gamma"}
-_FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
 _BINOMIALS = frozenset({"\\binom", "\\dbinom", "\\tbinom"})
-_SMALL = {str(number): Fraction(number) for number in range(101)}
-"""Most numbers that are read, made once."""
-_PLAIN_ENDS = frozenset({"", ",", ";", ")", "]", "}", "\\}"})
-"""What a plain item ends at; the empty text is the end's."""
 _PAIRS = {
     "\\lfloor": ("\\rfloor", "floor"),
     "\\lceil": ("\\rceil", "ceil"),
@@ -34,7 +27,10 @@ _PAIRS = {
 }
 
 
-class Atoms(Operators):
+_NUMBER_SETS = {"ZZ+": "NN", "NN+": "NN", "NN*": "NN", "ZZ>0": "NN"}
+
+
+class Atoms(Numerals):
     """The part of the reader that reads single things."""
 
     @abstractmethod
@@ -57,7 +53,7 @@ class Atoms(Operators):
         """One thing without what stands behind it."""
         token = self.now
         if token.kind == "num":
-            return self._mixed(self._number())
+            return self.numeral()
         if token.kind in ("let", "up"):
             return self._letter()
         if token.kind == "sym":
@@ -65,25 +61,6 @@ class Atoms(Operators):
         if token.kind == "cmd":
             return self._command()
         raise Unread("words where a value belongs" if token.kind == "text" else "an end where a value belongs")
-
-    def plain(self) -> Tree | None:
-        """A number or a letter that is all there is up to a comma or a closing bracket; None for anything else.
-
-        Most items of lists, tuples and groups are, and need none of the questions that other things raise.
-        """
-        token, following = self.now, self.tokens[self.place + 1]
-        if token.text == "-" and following.kind == "num" and self.tokens[self.place + 2].text in _PLAIN_ENDS:
-            self.take()
-            found = self._number()
-            return Num(-found.value, found.places, found.digits)
-        if following.text not in _PLAIN_ENDS or following.kind == "text":
-            return None
-        if token.kind == "num":
-            return self._number()
-        if token.kind == "let" and not token.spaced:
-            self.take()
-            return Sym(token.text)
-        return None
 
     def _sign(self) -> Tree:
         token = self.now
@@ -108,65 +85,6 @@ class Atoms(Operators):
         self.bars -= 1
         return Node("abs", (inner,))
 
-    def _number(self) -> Num:
-        text = self.take().text
-        if text in _SMALL:
-            return Num(_SMALL[text], 0, len(text))
-        if text.isdecimal():
-            return Num(Fraction(int(text)), 0, len(text))
-        if "e" in text or "E" in text:
-            exponent = int(text.lower().partition("e")[2][:8])
-            if abs(exponent) > MAX_EXPONENT:
-                raise Unread("a number that is too large")
-        places = len(text.partition(".")[2]) if "e" not in text.lower() else 0
-        found = Num(Fraction(text), places, len(text.replace(".", "").lstrip("0")))
-        return self._repeating(text, found) if "." in text else found
-
-    def _repeating(self, text: str, start: Num) -> Num:
-        r"""`0.\overline{3}` and `0.1\dot{6}`."""
-        if not (self.at("\\overline", "\\bar", "\\dot") and self._is_digits()):
-            return start
-        block = ""
-        while self.at("\\overline", "\\bar", "\\dot") and self._is_digits():
-            block += self.ahead(2).text
-            self.skip(4)
-        fixed = text.partition(".")[2]
-        tail = Fraction(int(block), 10 ** len(fixed) * (10 ** len(block) - 1))
-        return Num(start.value + tail)
-
-    def _is_digits(self) -> bool:
-        digits = self.ahead(2).text
-        return self.ahead().text == "{" and self.ahead(3).text == "}" and digits.isdecimal() and len(digits) < 40
-
-    def _mixed(self, whole: Num) -> Tree:
-        r"""A mixed number: `1\frac{1}{2}`, `3 1/2`; otherwise the number, or one with a base or a bar."""
-        if whole.places == 0 and whole.value.denominator == 1:
-            if self.now.kind == "cmd" and self.now.text in _FRACTIONS:
-                back = self.place
-                part = self._fraction()
-                if _is_proper(part):
-                    return Node("+", (whole, part))
-                self.go(back)
-            first, second, third = self.now, self.ahead(), self.ahead(2)
-            if first.kind == "num" and second.text == "/" and third.kind == "num" and "." not in first.text:
-                part = Node("/", (self._number(), (self.take(), self._number())[1]))
-                if _is_proper(part):
-                    return Node("+", (whole, part))
-                raise Unread("two numbers side by side")
-            if first.text == "." and second.text in ("\\overline", "\\dot", "\\bar"):
-                self.take()
-                return self._repeating(f"{whole.value}.", whole)
-            if first.text == "_":
-                return self._based(whole)
-        return whole
-
-    def _based(self, digits: Num) -> Tree:
-        self.take()
-        base = self.atom()
-        if isinstance(base, Words | Rel):
-            raise Unread("a base that is no number")
-        return Node("base", (digits, base))
-
     def _letter(self) -> Tree:
         token = self.take()
         name = token.text + self.subscript()
@@ -190,10 +108,10 @@ class Atoms(Operators):
 
     def _calls(self, token: Token, name: str) -> bool:
         """Whether the bracket after a letter holds arguments and is no factor."""
-        if token.spaced:
-            return False
         if token.text in _ALWAYS_CALLED:
             return True
+        if token.spaced:
+            return False
         try:
             end = self.closing("(", ")")
         except Unread:
@@ -230,8 +148,8 @@ class Atoms(Operators):
 
     def _command(self) -> Tree:
         text = self.now.text
-        if text in _FRACTIONS:
-            return self._fraction()
+        if text in FRACTIONS:
+            return self.fraction()
         if text in _PAIRS:
             self.take()
             closing, head = _PAIRS[text]
@@ -265,6 +183,9 @@ class Atoms(Operators):
             return Node(f"call:{name}", (self.relation(),))
         if name == "angle" or name == "triangle":
             return Node(f"call:{name}", (self.term(),))
+        if name == "complement":
+            around = self.subscript()
+            return Node("call:complement", (Sym(around.lstrip("_") or "U"), self.term()))
         if name in GREEK:
             name = name.removeprefix("var")
             name += self.subscript()
@@ -284,7 +205,13 @@ class Atoms(Operators):
             self.argument()
             return self.argument()
         head = {"overrightarrow": "vec", "widehat": "hat", "overline": "bar", "widetilde": "tilde"}.get(name, name)
-        return Node(f"call:{head}", (self.argument(),))
+        inner = self.argument()
+        if head == "vec" and isinstance(inner, Node) and inner.head == "*" and len(inner.args) == 2:
+            names = [each.name if isinstance(each, Sym) else "" for each in inner.args]
+            if all(names):
+                # From A to B is not from B to A, and no product.
+                inner = Sym("".join(names))
+        return Node(f"call:{head}", (inner,))
 
     def _blackboard(self) -> Tree:
         self.take()
@@ -292,6 +219,10 @@ class Atoms(Operators):
         if not isinstance(inner, Sym):
             raise Unread("a set of numbers without a name")
         name = BLACKBOARD.get(inner.name, inner.name)
+        if self.at("_") and self.ahead().text == "{" and self._is_half_line():
+            name += {">": "+", "<": "-", "!=": "*"}.get(sign := RELATIONS[self.ahead(2).text], sign + "0")
+            self.skip(5)
+            return Sym(_NUMBER_SETS.get(name, name))
         if self.at("^") and self.ahead().text in ("+", "*", "-"):
             self.skip(1)
             name += self.take().text
@@ -302,8 +233,12 @@ class Atoms(Operators):
             self.skip(1)
             name += self.take().text
         if name not in ("RR", "ZZ", "NN", "QQ", "CC"):
-            name = {"ZZ+": "NN", "NN+": "NN", "NN*": "NN", "ZZ>0": "NN"}.get(name, name)
+            name = _NUMBER_SETS.get(name, name)
         return Sym(name)
+
+    def _is_half_line(self) -> bool:
+        r"""Whether the subscript at hand is that of `\mathbb{R}_{\ge 0}`."""
+        return self.ahead(2).text in RELATIONS and self.ahead(3).text == "0" and self.ahead(4).text == "}"
 
     def argument(self) -> Tree:
         """A command's argument: a braced group, one digit, one letter, or one command."""
@@ -312,7 +247,7 @@ class Atoms(Operators):
             self.tokens[self.place] = self.now = Token("num", token.text[1:])
             return number(int(token.text[0]))
         if token.kind == "num":
-            return self._number()
+            return self.plain_number()
         if token.kind == "let":
             self.take()
             return Sym(token.text)
@@ -323,7 +258,7 @@ class Atoms(Operators):
             if self.ahead().text == "}":
                 raise Unread("an empty group")
             if self.ahead(2).text == "}" and self.ahead(2).kind == "sym":
-                found = self._grouped()
+                found = self.grouped()
                 if found is not None:
                     return found
         if self.is_function():
@@ -331,20 +266,7 @@ class Atoms(Operators):
         with self.inside:
             return self.atom()
 
-    def _grouped(self) -> Tree | None:
-        """A number or a letter alone in braces; None for anything else."""
-        token = self.ahead()
-        if token.kind == "let":
-            self.skip(3)
-            return Sym(token.text)
-        if token.kind != "num":
-            return None
-        self.take()
-        found = self._number()
-        self.take()
-        return found
-
-    def _fraction(self) -> Tree:
+    def fraction(self) -> Tree:
         self.take()
         if self.ahead().text in ("d", "\\partial"):
             operator = self._operator()
@@ -354,7 +276,9 @@ class Atoms(Operators):
             if operator:
                 above = self.argument()
                 self.go(self.closing("{", "}") + 1)
-                return Node("call:derivative", (above, Sym(operator)))
+                # `dy/dx` names the slope of a curve; what has a rule has a derivative that can be computed.
+                head = "call:slope" if isinstance(above, Sym) else "call:derivative"
+                return Node(head, (above, Sym(operator)))
         above = self.argument()
         return Node("/", (above, self.argument()))
 
@@ -390,7 +314,8 @@ class Atoms(Operators):
             with self.fresh:
                 degree = self.additive()
             self.expect("]")
-        return Node("root", (self.argument(), degree))
+        # `\sqrt13` is set as the root of 1 before a 3, and meant as the root of 13.
+        return Node("root", (self.plain_number() if self.now.kind == "num" else self.argument(), degree))
 
     def unit_ends(self, left: Tree) -> bool:
         r"""Whether the letters at hand are a unit that ends the answer: `5\;m^2`, `9.8\,\mathrm{m}/\mathrm{s}^2`."""
@@ -431,13 +356,3 @@ _HANDLERS: "dict[str, Callable[[Atoms], Tree]]" = {
     **dict.fromkeys(_BINOMIALS, Atoms._binomial),
     **dict.fromkeys(ACCENTS, Atoms._accent),
 }
-
-
-def _is_proper(part: Tree) -> bool:
-    """Whether a fraction of two written integers is below one: what a mixed number may hold."""
-    if not (isinstance(part, Node) and len(part.args) == 2):
-        return False
-    above, below = part.args
-    if not (isinstance(above, Num) and isinstance(below, Num)):
-        return False
-    return 0 < above.value < below.value and above.value.denominator == 1 and below.value.denominator == 1

@@ -25,7 +25,7 @@ _WORDS = {
     "，": ",", "、": ",", "；": ";", "。": "", "（": "(", "）": ")", "【": "[", "】": "]", "：": ":", "＝": "=",
     "\u200b": "", "\u2060": "", "\ufeff": "", "\u00ad": "", "\u200d": "", "\u00a0": " ", "\u2009": " ",
     "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%",
-    "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
+    "¢": r"\text{ cents}", "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\varepsilon ", "ζ": r"\zeta ",
     "η": r"\eta ", "θ": r"\theta ", "κ": r"\kappa ", "λ": r"\lambda ", "μ": r"\mu ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\varphi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
@@ -35,6 +35,7 @@ _WORDS = {
     "ⁿ": "^{n}", "₀": "_{0}", "₁": "_{1}", "₂": "_{2}", "₃": "_{3}", "₄": "_{4}", "₅": "_{5}", "₆": "_{6}",
     "₇": "_{7}", "₈": "_{8}", "₉": "_{9}", "ₙ": "_{n}", "⁻": "^-", "⁺": "^+",
 }  # fmt: skip
+_WORDS |= {chr(ord("①") + place): rf"\circled_{{{place + 1}}} " for place in range(9)}
 _TABLE = {ord(sign): word for sign, word in _WORDS.items()}
 _SUPERSCRIPT_RUN = re.compile(r"\^-\^\{(\d)\}|\}\^\{")
 _TAG = re.compile(r"<(su[pb])>([^<>]{0,40})</\1>")
@@ -49,6 +50,11 @@ _HALF_DAY = re.compile(r"\b([ap])\.\s?m\b\.?")
 _TEXT_PART = re.compile(r"\\text\{\s*(\((?:[1-9]|i{1,3}|iv|v|[a-f])\))\s*\}")
 _PART = re.compile(r"(\([1-9]\)|\((?:i{1,3}|iv|v)\)|\([a-f]\))(?![\^_(\[{])")
 _UNION = re.compile(r"([)\]}])\s*U\s*(?=([(\[{\\]))")
+_MODULUS = re.compile(
+    r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)"
+)
+_LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
+_CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 
@@ -63,6 +69,10 @@ def clean(text: str) -> str:
         text = _GROUP.sub("", text)
     if ".m" in text or ". m" in text:
         text = _HALF_DAY.sub(r"\1m", text)
+    if " . " in text:
+        text = _LOOSE_POINT.sub(".", text)
+    if "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
     if "<" in text and "</su" in text:
         text = _TAG.sub(lambda tag: ("^{" if tag[1] == "sup" else "_{") + tag[2] + "}", text)
     text = _outer(text)
@@ -72,7 +82,7 @@ def clean(text: str) -> str:
 
 
 def _parts(text: str) -> str:
-    """`(1) 5; (2) 7` as `5; 7`: the numbers of the parts of a question are no part of the answer."""
+    """`(1) 5; (2) 7` as `(5; 7)`: the numbers of the parts of a question are no part of the answer."""
     found = _PART.split(_TEXT_PART.sub(r"\1", text))
     numbers = [each.strip("() ") for each in found[1::2]]
     contents = [each.strip(" ;,.") for each in found[2::2]]
@@ -83,7 +93,8 @@ def _parts(text: str) -> str:
         return text
     if any(each in ("and", "or", "&") or each.startswith("\\text{and") for each in contents):
         return text
-    return "; ".join(contents)
+    # The parts of a question have an order: a tuple.
+    return f"({'; '.join(contents)})"
 
 
 def _ascii(text: str) -> str:
@@ -110,7 +121,11 @@ def _latex(text: str) -> str:
     if "\x0c" in text:
         text = _FORM_FEED.sub(r"\\f", text)
     if "\\right." in text:
-        text = text.replace("\\left\\{", " ").replace("\\right.", " ")
+        text = text.replace("\\left\\{", " ").replace("\\left.", " ").replace("\\right.", " ")
+    if "{:}" in text:
+        text = text.replace("{:}", ":")
+    if "\\textcircled" in text:
+        text = _CIRCLED.sub(r"\\circled_{\1} ", text)
     if ",\\!" in text:
         text = _LOOSE_GROUP.sub("", text)
     text = _GROUP.sub("", text)

@@ -8,7 +8,8 @@ Example:
 from abc import abstractmethod
 
 from slime_reward_math.read.atoms import Atoms
-from slime_reward_math.read.names import ALIASES, FUNCTIONS, INVERSES, ORDINALS
+from slime_reward_math.read.combinations import combination
+from slime_reward_math.read.names import ALIASES, CONDITIONS, FUNCTIONS, INVERSES, JOINS, ORDINALS
 from slime_reward_math.read.tokens import Unread
 from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, walk
 
@@ -17,7 +18,7 @@ _TIMES = ("*", "\\cdot", "\\times", "\\ast", "\\bullet", "\\star")
 _DIVIDE = ("/", "\\div")
 _OPERATORS = frozenset((*_TIMES, *_DIVIDE, "\\bmod", "\\mod", "\\pmod"))
 _SIGNS = frozenset({"+", "-", "\\pm", "\\mp"})
-_BEHIND = frozenset({"^", "**", "!", "%", "\\%", "\\degree", "\\textdegree", "'", "\\prime", '"'})
+_BEHIND = frozenset({"^", "_", "**", "!", "%", "\\%", "\\degree", "\\textdegree", "'", "\\prime", '"'})
 _STOPS = frozenset(
     {")", "]", "}", "\\}", "|", "\\mid", "\\rfloor", "\\rceil", "\\rangle", "\\vert", "\\rvert", "\\Vert", "&", "\\\\"}
     | {"\\|", "\\rVert", ",", ";", "=", "<", ">", "+", "-", ":", "/", "\\end", "'", "!", "^", "_", "?", "."}
@@ -37,8 +38,24 @@ _STARTS = frozenset(
         "\\varnothing",
         "\\lgroup",
     }
-    | {"\\imath", "\\jmath", "\\pmod", "\\forall", "\\exists", "\\ldots", "\\cdots", "\\dots", "\\undefined", "\\DNE"}
+    | {
+        "\\imath",
+        "\\jmath",
+        "\\pmod",
+        "\\complement",
+        "\\forall",
+        "\\exists",
+        "\\ldots",
+        "\\cdots",
+        "\\dots",
+        "\\undefined",
+        "\\DNE",
+    }
 )
+
+
+_ASIDES = JOINS | CONDITIONS
+"""Words that do not open a note in brackets."""
 
 
 class Expressions(Atoms):
@@ -92,7 +109,7 @@ class Expressions(Atoms):
             return _times(left, self.signed_factor())
         if sign in _DIVIDE:
             return Node("/", (left, self.signed_factor()))
-        return Node("mod", (left, self.factor()))
+        return Node("residue" if sign == "\\pmod" else "mod", (left, self.factor()))
 
     def signed_factor(self) -> Tree:
         r"""A factor after a sign of its own: `2 \cdot -3`."""
@@ -111,6 +128,8 @@ class Expressions(Atoms):
     def starts_factor(self, left: Tree) -> bool:
         """Whether what follows multiplies what was read."""
         token = self.now
+        if token.text == "(" and self.ahead().kind == "text" and self.ahead().text not in _ASIDES:
+            return False
         if token.kind == "let":
             return not (token.spaced and self.unit_ends(left))
         if token.kind == "up":
@@ -150,6 +169,8 @@ class Expressions(Atoms):
             elif token.text in ("\\degree", "\\textdegree"):
                 self.take()
                 base = Node("deg", (base,))
+            elif token.text == "_" and isinstance(base, Num) and not base.places:
+                base = self.based(base)
             elif token.text in ("'", "\\prime", '"'):
                 base = self._primed(base)
             else:
@@ -190,6 +211,10 @@ class Expressions(Atoms):
         if self.at("{") and self.ahead().text in ("+", "-", "*") and self.ahead(2).text == "}":
             self.skip(3)
             return Node("^", (base, Sym(self.ahead(-2).text)))
+        if self.at("{") and self.ahead(2).text in ("+", "-") and self.ahead(3).text == "}":
+            # The charge of an ion: `2+`.
+            self.skip(4)
+            return Node("^", (base, Sym(f"{self.ahead(-3).text}{self.ahead(-2).text}")))
         if self.at("+", "-", "*") and self.ahead().text in ("}", ")", ""):
             return Node("^", (base, Sym(self.take().text)))
         if self.at("\\prime"):
@@ -210,7 +235,7 @@ class Expressions(Atoms):
     def _raised(self, base: Tree) -> Tree:
         """A base with the exponent at hand."""
         exponent = self._exponent()
-        return _combination(base, exponent) or Node("^", (base, exponent))
+        return combination(base, exponent) or Node("^", (base, exponent))
 
     def _degrees(self, base: Tree) -> Tree:
         r"""An angle, or a temperature if `C` or `F` ends the answer."""
@@ -264,7 +289,7 @@ class Expressions(Atoms):
         power: Tree | None = None
         while self.at("_", "^"):
             if self.take().text == "_":
-                base = self.atom()
+                base = self._base()
             else:
                 with self.inside:
                     power = self._exponent()
@@ -277,6 +302,14 @@ class Expressions(Atoms):
         if power is not None:
             value = Node("^", (value, power))
         return self.powered(value) if self.at("!", "^") else value
+
+    def _base(self) -> Tree:
+        r"""The base of a logarithm: `\log_35` is base 3 of 5, because a number alone leaves nothing to take it of."""
+        following = self.ahead()
+        alone = following.kind == "end" or following.text in _STOPS or following.text in _SIGNS
+        if self.now.kind == "num":
+            return self.argument() if alone else self.plain_number()
+        return self.atom()
 
     def _ends_clause(self) -> bool:
         r"""Whether a function's name stands alone: `\max = 5`."""
@@ -319,16 +352,6 @@ class Expressions(Atoms):
         """What stands in the round brackets at hand, split at commas."""
 
 
-def _combination(base: Tree, exponent: Tree) -> Tree | None:
-    """`C_{10}^{5}` and `C_n^k` as binomial coefficients; None for a power of a constant C."""
-    if not (isinstance(base, Sym) and base.name.startswith("C_")):
-        return None
-    above = base.name[2:]
-    if above.isdecimal() and isinstance(exponent, Num) and 1 < int(above[:6]) >= exponent.value:
-        return Node("binom", (number(int(above[:6])), exponent))
-    return Node("binom", (Sym(above), exponent)) if above in ("n", "m", "N") and exponent != number(2) else None
-
-
 def _times(left: Tree, right: Tree) -> Tree:
     if isinstance(right, Rel) or (isinstance(right, Node) and right.head == "given"):
         return Node("given", (left, right))
@@ -364,6 +387,8 @@ def _apply(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
             known: dict[str, Tree] = {"lg": number(10), "lb": number(2), "ln": Sym("e")}
             base = known.get(name)
         return Node("log", arguments if base is None else (*arguments, base))
+    if name == "cis":
+        return Node("+", (Node("cos", arguments), Node("*", (Sym("i"), Node("sin", arguments)))))
     if name in ("sqrt", "cbrt"):
         return Node("root", (arguments[0], number(2 if name == "sqrt" else 3)))
     if base is not None:

@@ -3,8 +3,8 @@
 from slime_reward_math.tree import listed
 
 FUNCTIONS = listed(
-    """sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh
-    arctanh ln exp max min gcd lcm det dim deg arg sgn sign Re Im tr rank sup inf_ asin acos atan floor ceil abs
+    """cis sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh
+    arccosh arctanh ln exp max min gcd lcm det dim deg arg sgn sign Re Im tr rank sup inf_ asin acos atan floor ceil abs
     sqrt cbrt log lg lb gcf hcf cosec ctg tg arctg arcctg erf erfc zeta"""
 )
 """Names that take an argument; in plain text too."""
@@ -50,7 +50,7 @@ GREEK = listed(
     """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho
     sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega
     ell hbar nabla partial aleph odot oplus star square triangle angle wp diamond clubsuit heartsuit spadesuit
-    diamondsuit Box bullet top bot dagger prime mho"""
+    diamondsuit Box bullet top bot dagger prime mho circled"""
 )
 """Commands that name a variable."""
 RELATIONS = {

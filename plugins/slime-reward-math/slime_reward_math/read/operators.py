@@ -10,7 +10,7 @@ from abc import abstractmethod
 from slime_reward_math.read.cursor import Cursor
 from slime_reward_math.read.names import ENVIRONMENTS, GREEK
 from slime_reward_math.read.tokens import Token, Unread
-from slime_reward_math.tree import Node, Rel, Sym, Tree, number
+from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, number
 
 
 class Operators(Cursor):
@@ -128,7 +128,9 @@ class Operators(Cursor):
         if all(isinstance(row, Node) and len(row.args) == 1 and isinstance(row.args[0], Rel) for row in rows):
             # A system of equations, whatever is around it.
             return Node("list", tuple(row.args[0] for row in rows if isinstance(row, Node)))
-        if name in ("cases", "dcases", "rcases"):
+        if name in ("cases", "dcases", "rcases", "array"):
+            rows = [_split_case(row) for row in rows]
+        if name in ("cases", "dcases", "rcases") or (name == "array" and rows and all(map(_is_case, rows))):
             return Node("cases", tuple(rows))
         if name in ("vmatrix", "Vmatrix"):
             return Node("call:det", tuple(rows))
@@ -147,3 +149,19 @@ class Operators(Cursor):
         if name not in ENVIRONMENTS:
             raise Unread("an unknown environment")
         return name
+
+
+def _is_case(row: Tree) -> bool:
+    """Whether a row of an array says what a value is in one case: `1, & n = 1`."""
+    if not (isinstance(row, Node) and len(row.args) == 2):
+        return False
+    when = row.args[1]
+    return isinstance(when, Rel | Words) or (isinstance(when, Node) and when.head == "given")
+
+
+def _split_case(row: Tree) -> Tree:
+    """`3, n = 1` in one cell as the two cells that it means."""
+    cell = row.args[0] if isinstance(row, Node) and len(row.args) == 1 else None
+    if isinstance(cell, Node) and cell.head == "given" and len(cell.args) == 2:
+        return Node("row", cell.args)
+    return row

@@ -11,7 +11,7 @@ import string
 from dataclasses import dataclass
 
 from slime_reward_math.read.names import CONDITIONS, CONSTANTS, FUNCTIONS, JOINS, ORDINALS, SPACES, TEXT, UPRIGHT
-from slime_reward_math.value.units import is_unit
+from slime_reward_math.value.units import is_unit, is_unit_text
 
 MAX_TOKENS = 1_200
 """More are not read: published gold answers have fewer than 300."""
@@ -56,6 +56,9 @@ _TOKEN = re.compile(
 )
 _OPENING = frozenset({"(", "[", "\\{", "\\langle"})
 _CLOSING = frozenset({")", "]", "\\}", "\\rangle"})
+_OTHER_NAMES = {"\\lbrace": "\\{", "\\rbrace": "\\}", "\\lbrack": "[", "\\rbrack": "]"}
+_UNSEEN = frozenset({"\\color", "\\textcolor", "\\colorbox", "\\hspace", "\\vspace", "\\tag", "\\label", "\\phantom"})
+"""Commands whose argument is not part of the answer."""
 _PLAIN_NAMES = frozenset(
     {"pi", "infinity", "infty", "inf", "oo", "sqrt", "undefined", "DNE", "alpha", "beta", "theta", "lambda", "cup"}
     | {"times", "cdot", "frac", "binom"}
@@ -64,7 +67,7 @@ _PLAIN_NAMES = frozenset(
 _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
 _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
-_ENGLISH |= {"am", "pm"}
+_ENGLISH |= {"am", "pm", "all"}
 _COMMON = (
     "frac",
     "dfrac",
@@ -86,8 +89,7 @@ _SHARED = {
     **{letter: Token("let", letter) for letter in string.ascii_letters},
     **{sign: Token("sym", sign) for sign in (*string.punctuation.replace("~", ""), "<=", ">=")},
     **{digit: Token("num", digit) for digit in string.digits},
-    **{f"\\{name}": Token("cmd", f"\\{name}") for name in _COMMON},
-    **{f"\\{sign}": Token("cmd", f"\\{sign}") for sign in "{}"},
+    **{f"\\{name}": Token("cmd", f"\\{name}") for name in (*_COMMON, "{", "}")},
 }
 """What most texts consist of: found by one look-up, and not made anew."""
 _END = Token("end", "")
@@ -182,14 +184,17 @@ class _Cutter:
         if glued:
             self._place -= len(text) - glued.end()
             text = glued[0]
-        if text in SPACES:
+        if text in _UNSEEN and self._text[self._place : self._place + 2].lstrip("*")[:1] == "{":
+            self._argument()
+        elif text in SPACES:
             self._gap = True
         elif text in TEXT:
             self._language(self._argument(), upright=False)
         elif text in UPRIGHT:
             self._language(self._argument(), upright=True)
         else:
-            self._add("cmd", text)
+            text = _OTHER_NAMES.get(text, text)
+            self._add("cmd" if text[0] == "\\" else "sym", text)
 
     def _argument(self) -> str:
         """The braced argument that follows, without its braces; the next character if there is no brace."""
@@ -215,20 +220,40 @@ class _Cutter:
             self._gap = True
         elif len(name) == 1 and name.isalpha():
             self._add("up", name)
+        elif self._is_unit(name):
+            self._text_token(name)
         elif content.isalpha() and content.isupper() and 1 < len(content) < 5 and content not in ("AM", "PM", "DNE"):
             # The name of a segment or an angle.
             for letter in content:
                 self._add("let", letter)
-        elif self._is_unit(name):
-            self._text_token(name)
         elif name in FUNCTIONS or (upright and name in CONSTANTS):
             self._add("cmd", "\\" + name)
         elif content in (",", ";"):
             self._add("sym", content)
-        elif any(sign.isdigit() or sign in "\\$^=<>()[]+" for sign in content) and not is_unit(content):
+        elif (
+            content.isalpha()
+            and content[0].isupper()
+            and len(content) < 4
+            and self._text[self._place : self._place + 1] in ("^", "_")
+        ):
+            # A chemical formula: `\text{CO}_2`.
+            for letter in content:
+                self._add("let", letter)
+        elif is_unit_text(unit := _unit_text(content)):
+            self._unit(unit)
+        elif any(sign.isdigit() or sign in "\\$^=<>()[]+" for sign in content):
             self._found.extend(_Cutter(content.replace("$", " "), self._grouping).cut()[:-1])
         else:
             self._text_token(content)
+
+    def _unit(self, text: str) -> None:
+        """A unit with powers in it; one behind another is one of both."""
+        last = self._found[-1] if self._found else None
+        if last is not None and last.kind == "text" and last.text not in JOINS:
+            self._found[-1] = Token("text", f"{last.text} {text}", last.spaced)
+            self._gap = False
+        else:
+            self._add("text", text)
 
     def _word(self, word: str) -> None:
         if len(word) > MAX_TOKENS:
@@ -271,6 +296,13 @@ class _Cutter:
             self._add("sym", content.strip()[:1] or ",")
         if content.rstrip().endswith((":", ",")) and words not in JOINS and words:
             self._add("sym", content.rstrip()[-1])
+
+
+def _unit_text(content: str) -> str:
+    r"""`J\cdot K^{-1}` as `j*k^-1`."""
+    for sign, plain in (("\\cdot", "*"), ("\\,", " "), ("{", ""), ("}", "")):
+        content = content.replace(sign, plain)
+    return " ".join(content.lower().split())
 
 
 def _looks_english(word: str) -> bool:

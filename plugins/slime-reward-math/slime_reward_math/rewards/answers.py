@@ -6,11 +6,13 @@ Example:
     await reward(sample, ctx)          # Score(1.0) if the last box holds the label
 """
 
+import asyncio
 from collections.abc import Callable
 
 from pydantic import Field
 
 from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_core.errors import ConfigError
 from slime_core.sample import Json
 from slime_reward_math import slime
 from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends
@@ -35,6 +37,22 @@ class MathSettings(Settings):
     answer_phrases: bool = False
     """Whether `the final answer is ...` will do where there is no box."""
 
+    symbolic: bool = False
+    """Whether sympy decides what is undecided otherwise, in child processes; needs `slime-reward-math[symbolic]`."""
+    symbolic_timeout_s: float = Field(default=2.0, gt=0, le=60)
+    """Seconds after which algebra gives up one comparison and its process is killed."""
+    symbolic_memory_mb: int = Field(default=1024, ge=256)
+    """Memory of each of the child processes."""
+
+
+def _settler(settings: MathSettings) -> Callable[[Grade], Grade]:
+    from slime_reward_math.symbolic import Settler
+
+    try:
+        return Settler(timeout_s=settings.symbolic_timeout_s, memory_mb=settings.symbolic_memory_mb)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"symbolic = true: {error}") from error
+
 
 Finder = Callable[[str, MathSettings], Extracted]
 
@@ -47,6 +65,7 @@ class Answers:
         # Here, before anything runs: on the event loop everybody would wait for the import.
         warm_up()
         self._turns = Turns()
+        self._settle = _settler(settings) if settings.symbolic else None
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Grade a sample; on the event loop, because a verdict takes 0.1 ms and never more than its bounds allow."""
@@ -56,20 +75,26 @@ class Answers:
             if self._settings.strict_slime:
                 right = self._strict(sample.response, sample.label)
                 return Score(1.0 if right else self._wrong, {"correct": float(right)})
-            return self._graded(sample.response, sample.label)
+            grade = self._graded(sample.response, sample.label)
+        if grade is None:
+            return NO_GOLD
+        if grade.outcome is Outcome.UNDECIDED and self._settle is not None:
+            # Algebra takes long, and in a thread of its own: nobody else waits for it.
+            grade = await asyncio.to_thread(self._settle, grade)
+        return verdict_of(grade, wrong=self._wrong)
 
-    def _graded(self, response: str, label: Json) -> Verdict:
+    def _graded(self, response: str, label: Json) -> Grade | None:
         expected = [text for text in map(gold_text, golds(label)) if text]
         if not expected:
-            return NO_GOLD
+            return None
         found = self._find(response, self._settings)
         if found.text is None:
-            return verdict_of(Grade(Outcome.WRONG, found.reason, None, expected[0]), wrong=self._wrong)
+            return Grade(Outcome.WRONG, found.reason, None, expected[0])
         grades = [compare(gold, found.text, deadline_s=self._settings.deadline_s) for gold in expected]
         # Of several golds the first that is matched decides, else the first that could not be decided.
         best = next((each for each in grades if each.correct), None)
         undecided = next((each for each in grades if each.outcome is not Outcome.WRONG), grades[0])
-        return verdict_of(best or undecided, wrong=self._wrong)
+        return best or undecided
 
 
 def find_box(response: str, settings: MathSettings) -> Extracted:

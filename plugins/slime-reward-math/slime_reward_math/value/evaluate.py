@@ -330,7 +330,7 @@ class Evaluation:
         """A function that nobody defined: a fixed one of its name, so that equal arguments give equal values."""
         if head in _ELEMENTARY:
             return self._elementary(head, args)
-        if not head.startswith("call:") and head != "ratio":
+        if not head.startswith("call:") and head not in ("ratio", "residue"):
             raise Beyond(f"no rule for {head}")
         total = self._field.ball(fraction_of(head))
         for place, each in enumerate(args):
@@ -378,6 +378,8 @@ _RULES: dict[str, Callable[[Evaluation, tuple[Tree, ...]], Value]] = {
     "abs": Evaluation._abs,
     "floor": Evaluation._floor,
     "ceil": Evaluation._ceil,
+    "whole": Evaluation._unit,
+    "dots": Evaluation._unit,
     "sgn": Evaluation._signum,
     "max": Evaluation._largest,
     "min": Evaluation._smallest,

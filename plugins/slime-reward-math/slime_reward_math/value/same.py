@@ -23,13 +23,17 @@ MAX_VARIABLES = 12
 """More are not compared by value."""
 COUNTS = frozenset({"n", "m", "k", "N", "M", "K", "j", "ell", "l"})
 """Letters that take integers."""
-_SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
+SIGNED = frozenset({"x", "y", "z", "t", "u", "v", "w", "theta", "X", "Y", "Z"})
+"""Letters that may be negative."""
 _JUMPS = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "max", "min", "sgn", "factorial", "binom", "sum", "prod"})
 _WHOLE_ONLY = frozenset({"mod", "gcd", "lcm", "sum", "prod"})
 """Where every variable takes integers."""
 _BRANCHES = frozenset({"root", "^", "abs", "log"})
 _IRRATIONAL = frozenset({"pi", "e", "i"})
 """Where these are, fractions do not suffice, and are not tried first."""
+_UNCOMPUTED = frozenset({"call:int", "call:iint", "call:oint", "call:lim", "call:derivative", "call:sum", "call:prod"})
+_ENDLESS = frozenset({"sum", "prod"})
+"""Where these are taken to infinity they are not computed either."""
 _WHOLE = tuple(map(Fraction, (7, 12, 29, 5, 102, 3, 18, 64, 11, 40, 9)))
 _PARTS = tuple(
     Fraction(above, below)
@@ -76,6 +80,8 @@ def same(left: Tree, right: Tree) -> bool:
         pair = _Pair(left, right, common_log, "i" in found, EXACT if found.keys().isdisjoint(_IRRATIONAL) else LOW)
         if pair.everywhere(names, heads) if names else pair.at({}) is At.SAME:
             return True
+    if heads & _UNCOMPUTED or (heads & _ENDLESS and "inf" in found):
+        raise Unknown("a sum, limit, integral or derivative that is not computed")
     return False
 
 
@@ -101,7 +107,7 @@ class _Pair:
                 break
         if agreed < min(needed, 3):
             return self._beyond_the_reals(names)
-        if heads & _BRANCHES and _SIGNED.intersection(names):
+        if heads & _BRANCHES and SIGNED.intersection(names):
             return all(self.at(point) is not At.DIFFERENT for point in _negative(names))
         return True
 
@@ -185,7 +191,7 @@ def _negative(names: list[str]) -> Iterator[dict[str, Fraction]]:
     """Every variable that may be negative is, then every other one."""
     for index in range(4):
         point = next(each for at, each in enumerate(_positive(names)) if at == index + 2)
-        signed = [name for name in names if name in _SIGNED]
+        signed = [name for name in names if name in SIGNED]
         yield {
             name: -value if name in signed and (index % 2 == 0 or signed.index(name) % 2 == index // 2) else value
             for name, value in point.items()

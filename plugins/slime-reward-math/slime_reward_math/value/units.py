@@ -23,6 +23,7 @@ def _table() -> dict[str, Measure]:
     rows = {
         "length": "m meter metre 1; km kilometer kilometre 1000; cm centimeter centimetre 1/100; dm decimeter 1/10;"
         "mm millimeter millimetre 1/1000; nm nanometer 1/1000000000; um micrometer 1/1000000;"
+        "picometer 1/1000000000000; femtometer 1/1000000000000000; angstrom 1/10000000000;"
         "in inch inches 127/5000; ft foot feet 381/1250; yd yard 1143/1250; mi mile 201168/125",
         "mass": "g gram 1; kg kilogram 1000; mg milligram 1/1000; t ton tonne 1000000;"
         "lb lbs pound 45359237/100000; oz ounce 45359237/1600000",
@@ -30,18 +31,24 @@ def _table() -> dict[str, Measure]:
         "ns nanosecond 1/1000000000; us microsecond 1/1000000; year yr 31557600; month 2629800",
         "volume": "l liter litre 1; ml milliliter millilitre 1/1000; cl 1/100; dl 1/10",
         "angle": "degree deg 1; degrees 1; radian rad 0",
-        "money": "dollar usd 100; cent 1; euro eur 10001; rupee 10002; yuan 10003; rmb 10003; yen 10004",
+        "money": "dollar usd buck 100; cent penny pennies 1; peso 10006;"
+        "euro eur 10001; rupee 10002; yuan 10003; rmb 10003; yen 10004",
         "force": "n newton 1; kn kilonewton 1000",
         "energy": "j joule 1; kj kilojoule 1000; ev 1602176634/10000000000000000000000000000; cal calorie 523/125;"
-        "kcal 4184",
-        "power": "w watt 1; kw kilowatt 1000",
-        "pressure": "pa pascal 1; kpa 1000; atm atmosphere 101325",
-        "frequency": "hz hertz 1; khz 1000; mhz 1000000",
-        "temperature": "kelvin 1; celsius 1000003; fahrenheit 1000007",
-        "charge": "coulomb 1",
-        "voltage": "v volt 1",
-        "current": "amp ampere 1",
-        "resistance": "ohm 1",
+        "kcal 4184; kev 1602176634/10000000000000000000000000; mev 1602176634/10000000000000000000000;"
+        "gev 1602176634/10000000000000000000; kwh 3600000",
+        "power": "w watt 1; kw kilowatt 1000; gw gigawatt 1000000000; hp 7457/10",
+        "pressure": "pa pascal 1; kpa 1000; atm atmosphere 101325; bar 100000; mmhg torr 101325/760; gpa 1000000000",
+        "frequency": "hz hertz 1; khz 1000; mhz megahertz 1000000; ghz gigahertz 1000000000; thz 1000000000000",
+        "temperature": "k kelvin 1; celsius 1000003; fahrenheit 1000007",
+        "charge": "c coulomb 1; mc millicoulomb 1/1000; uc microcoulomb 1/1000000",
+        "voltage": "v volt 1; kv kilovolt 1000",
+        "current": "a amp ampere 1; ma milliampere 1/1000",
+        "resistance": "ohm omega 1; kohm 1000",
+        "inductance": "henry 1",
+        "capacitance": "f farad 1; uf microfarad 1/1000000; nf nanofarad 1/1000000000; pf picofarad 1/1000000000000",
+        "magnetism": "tesla 1",
+        "flux": "weber 1",
         "amount": "mol mole 1; mmol 1/1000",
         "speed": "mph 1397/3125; kmh kph 5/18; mps 1",
     }
@@ -52,7 +59,7 @@ def _table() -> dict[str, Measure]:
             for name in names:
                 measure = Measure(((dimension, 1),), Fraction(factor))
                 found[name] = measure
-                if len(name) > 3:
+                if len(name) > 2:
                     found.setdefault(name + "s", measure)
     return found
 
@@ -61,7 +68,10 @@ _UNITS = _table()
 _SHORT = frozenset("msghlLNJWVTCKAFHÅ")
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 _WORD = re.compile(r"[a-z]+")
+_DEGREES = re.compile(r"(?:degrees?|deg) (?:(c)(?:elsius)?|(f)(?:ahrenheit)?)\b")
+_PER = re.compile(r"\bper\b")
 _PIECE = re.compile(r"([a-zµ]+)(?:\^?\{?(-?\d)\}?)?|([/*·. ])")
+_UNIT_TEXT = re.compile(r"[a-z][a-z /*·.^()\d-]{0,40}")
 _COUNTED = frozenset({"unit", "units", "square", "sq", "cubic", "per", "people", "ways", "points", "squared", "times"})
 
 
@@ -71,6 +81,11 @@ def is_unit(word: str) -> bool:
     return len(word) > 1 and (low in _UNITS or low in _COUNTED) and word not in ("in", "IN", "AM", "MI")
 
 
+def is_unit_text(text: str) -> bool:
+    """Whether a text is a unit with powers, quotients or products in it: `cm^2`, `m/s`, `L atm/(mol K)`."""
+    return _UNIT_TEXT.fullmatch(text) is not None and measure(text) is not None
+
+
 def is_short_unit(letter: str) -> bool:
     """Whether a single letter can be a unit: the caller knows whether it stands where units stand."""
     return letter in _SHORT
@@ -78,7 +93,9 @@ def is_short_unit(letter: str) -> bool:
 
 def measure(text: str) -> Measure | None:
     """What a unit measures; None if some of it is no known unit (`apples`, `square units`)."""
-    low = text.lower().replace("per", "/").replace("\\", "")
+    low = _PER.sub("/", text.lower()).replace("\\", "")
+    if low.startswith("deg"):
+        low = _DEGREES.sub(lambda match: "celsius" if match[1] else "fahrenheit", low)
     words = _WORD.findall(low)
     if not words or len(words) > 6:
         return None

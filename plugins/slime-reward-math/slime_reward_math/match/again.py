@@ -1,0 +1,154 @@
+r"""Again: what is looked at a second time when two answers differ as they are written.
+
+Example:
+
+    again(read(r"3,4,\ldots,7"), read("3,4,5,6,7"))      # one pair: the five numbers, twice
+
+Each rule writes a side in a plainer way: dots written out, declared names listed, parameters renamed. Whatever comes of
+it is compared as if it had been written so, by the rules that compare everything.
+"""
+
+from collections.abc import Callable, Iterator
+
+from slime_reward_math.match.builders import enumerated, excluded
+from slime_reward_math.match.determinants import expanded
+from slime_reward_math.match.dots import written_out
+from slime_reward_math.match.forms import LISTS, is_label, is_node, items
+from slime_reward_math.match.measures import added_up, clock, with_unit
+from slime_reward_math.match.parameters import renamed
+from slime_reward_math.match.vectors import components, without_arrows
+from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, has_head, rebuild, symbols, walk
+
+_ANGULAR = frozenset({"sin", "cos", "tan"})
+_CHOICES = frozenset("ABCDEFGHIJ")
+
+
+def again(gold: Tree, answer: Tree) -> Iterator[tuple[Tree, Tree]]:
+    """Pairs that say what the two said; none where nothing can be written otherwise."""
+    one, two = _plainer(gold, answer), _plainer(answer, gold)
+    if one != gold or two != answer:
+        yield one, two
+    for each in renamed(one, two):
+        yield one, each
+
+
+def _plainer(tree: Tree, other: Tree) -> Tree:
+    for rule in _RULES:
+        tree = rule(tree, other)
+    return tree
+
+
+def _whole_parts(tree: Tree, other: Tree) -> Tree:
+    """`[n/2]` as the floor of n/2, where the other side has a floor."""
+    if not (has_head(other, "floor") and has_head(tree, "whole")):
+        return tree
+
+    def change(each: Tree) -> Tree | None:
+        return Node("floor", each.args) if isinstance(each, Node) and each.head == "whole" else None
+
+    return rebuild(tree, change)
+
+
+def _lifted(tree: Tree, other: Tree) -> Tree:
+    r"""`a \pm b (k \in \mathbb{Z})` with the condition behind all of it."""
+    nested = [each for each in walk(tree) if isinstance(each, Node) and each.head == "given" and each is not tree]
+    if len(nested) != 1 or len(nested[0].args) != 2 or (isinstance(tree, Node) and tree.head in LISTS):
+        return tree
+
+    def change(each: Tree) -> Tree | None:
+        return nested[0].args[0] if each is nested[0] else None
+
+    return Node("given", (rebuild(tree, change), nested[0].args[1]))
+
+
+def _mapped(tree: Tree, other: Tree) -> Tree:
+    r"""`f: x \mapsto x^2` as `f(x) = x^2`."""
+    if not (isinstance(tree, Rel) and tree.ops == ("to",) and isinstance(tree.terms[0], Node | Sym)):
+        return tree
+    name = tree.terms[0]
+    if isinstance(name, Node) and name.head == "ratio" and len(name.args) == 2 and isinstance(name.args[0], Sym):
+        return Rel(("=",), (Node(f"call:{name.args[0].name}", name.args[1:]), tree.terms[1]))
+    return tree
+
+
+def _gone_on(tree: Tree, other: Tree) -> Tree:
+    r"""`\sin (n+1)\theta` as the sine of all that follows, where the other side has the sine of a product."""
+    if not any(
+        isinstance(each, Node) and each.head in _ANGULAR and is_node(each.args[0], ("*",)) for each in walk(other)
+    ):
+        return tree
+
+    def change(each: Tree) -> Tree | None:
+        if not (isinstance(each, Node) and each.head == "*"):
+            return None
+        for place, factor in enumerate(each.args[:-1]):
+            if isinstance(factor, Node) and factor.head in _ANGULAR and is_node(factor.args[0], ("+",)):
+                inner = Node("*", (factor.args[0], *each.args[place + 1 :]))
+                return Node("*", (*each.args[:place], Node(factor.head, (inner,))))
+        return None
+
+    return rebuild(tree, change)
+
+
+def _names_listed(tree: Tree, other: Tree) -> Tree:
+    """`(a, b) = (2, 3)` as `a = 2, b = 3`, where the other side names its values."""
+    if not (isinstance(tree, Rel) and tree.ops == ("=",) and any(isinstance(each, Rel) for each in items(other))):
+        return tree
+    names, values = tree.terms
+    if not (isinstance(names, Node) and isinstance(values, Node) and names.head == values.head == "()"):
+        return tree
+    if len(names.args) != len(values.args) or not all(isinstance(each, Sym) for each in names.args):
+        return tree
+    return Node("list", tuple(Rel(("=",), pair) for pair in zip(names.args, values.args, strict=True)))
+
+
+def _letters(tree: Tree, other: Tree) -> Tree:
+    """`ABD` as `A, B, D`: letters of choices in their order, where the other side lists letters."""
+    if not (isinstance(tree, Node) and tree.head == "*" and is_node(other, LISTS)):
+        return tree
+    names = [each.name if isinstance(each, Sym) else "" for each in tree.args]
+    if all(name.startswith("circled") for name in names):
+        return Node("list", tree.args)
+    ordered = names == sorted(set(names)) and _CHOICES.issuperset(names)
+    return Node("list", tree.args) if ordered and _CHOICES.issuperset(symbols(other)) else tree
+
+
+def _without_conditions(tree: Tree, other: Tree) -> Tree:
+    r"""`2^k, k \ge 0` without what is said of its parameter; an inequality that is an answer has no such value."""
+    if not (isinstance(tree, Node) and tree.head in LISTS):
+        return tree
+    conditions = [each for each in tree.args if isinstance(each, Rel) and each.ops[0] in _ORDER]
+    values = [each for each in tree.args if each not in conditions]
+    told = {name for each in values for name in symbols(_told(each))}
+    if not values or any(isinstance(each, Words) for each in values):
+        return tree
+    if not conditions or not all(told.issuperset(symbols(each)) for each in conditions):
+        return tree
+    return values[0] if len(values) == 1 else Node(tree.head, tuple(values))
+
+
+def _told(tree: Tree) -> Tree:
+    """What a named value is, and anything else as it is."""
+    return tree.terms[-1] if isinstance(tree, Rel) and is_label(tree.terms[0]) else tree
+
+
+_ORDER = frozenset({"<", "<=", ">", ">=", "!="})
+_RULES: tuple[Callable[[Tree, Tree], Tree], ...] = (
+    _lifted,
+    _mapped,
+    _gone_on,
+    _whole_parts,
+    written_out,
+    _names_listed,
+    _letters,
+    _without_conditions,
+    enumerated,
+    excluded,
+    with_unit,
+    added_up,
+    clock,
+    without_arrows,
+    components,
+    expanded,
+)
+"""Each writes its first tree in a plainer way, if there is one that the second suggests."""
