@@ -34,7 +34,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import Choices, GeneratorUse, RewardUse, RolloutPolicy, Scheduler, Scoring, SingleTurn
+from slime_core.rollout import Choices, GeneratorUse, Parts, RewardUse, RolloutPolicy, Scoring, SingleTurn, Waves
 from slime_core.run.run_hooks import RunHooks
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.score import Score, Verdict
@@ -210,7 +210,7 @@ async def run_rollout(hooks: RunHooks) -> tuple[float, float]:
     async def always(sample: Sample, ctx: RewardContext) -> Verdict:
         return Score(float(sample.index or 0))
 
-    scheduler = Scheduler(
+    parts = Parts(
         policy=RolloutPolicy(seed=1, sampling=SamplingParams(8)),
         source=Prompts(),
         engine=AtOnce(),
@@ -224,6 +224,7 @@ async def run_rollout(hooks: RunHooks) -> tuple[float, float]:
         sample_filters=(),
         emit=emit,
     )
+    scheduler = Waves(parts)
     began = time.process_time()
     result = await scheduler.collect(rollout_id=0, want=SAMPLES // GROUP)
     seconds = time.process_time() - began

@@ -7,6 +7,7 @@ end, with every figure by grader.
 """
 
 import argparse
+import functools
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cases import Case, read_cases
+from classes import misses
 from graders import Checkouts, Grader, available
 from speed import GROUP, graded, imports, large, memo, responses, throughput
 
@@ -39,9 +41,12 @@ def main() -> int:
         for name in wanted:
             found[name] |= alone[name] | {f"grades/s, {GROUP} together": together[name]["grades/s"]}
     if "ours" in wanted:
+        found["ours"]["undecided"] = undecided(cases)
         found["ours"] |= _against(found) | memo(wanted["ours"], cases) | large(wanted["ours"]) | imports()
         found["ours"] |= hostile(wanted["ours"]) | stall() | memory(wanted["ours"], asked.grades)
     _print(found)
+    for name in wanted if asked.classes else ():
+        _print_classes(name, misses(cases, functools.partial(_paid, wanted[name])))
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found))
@@ -65,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slime", type=Path, help="a checkout of slime")
     parser.add_argument("--verl", type=Path, help="a checkout of verl")
     parser.add_argument("--qwen", type=Path, help="a checkout of Qwen2.5-Math")
+    parser.add_argument("--classes", action="store_true", help="print misses by the form of the gold answer")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the throughput measurement; 0 for none")
     parser.add_argument("--grades", type=int, default=100_000, help="distinct grades of the memory measurement")
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
@@ -75,11 +81,22 @@ def accuracy(name: str, grader: Grader, cases: Sequence[Case]) -> dict[str, floa
     """Percent of right verdicts, and how many wrong ones of either kind; a crash is a wrong verdict."""
     paid, missed = 0, 0
     for case in cases:
-        verdict = graded(grader, case.gold, case.wrapped)
+        verdict = _paid(grader, case)
         paid += verdict and not case.expected
         missed += not verdict and case.expected
     right = len(cases) - paid - missed
     return {"accuracy %": 100 * right / len(cases), "false positives": paid, "false negatives": missed}
+
+
+def _paid(grader: Grader, case: Case) -> bool:
+    return graded(grader, case.gold, case.wrapped)
+
+
+def undecided(cases: Sequence[Case]) -> int:
+    """How many pairs our grader leaves undecided; they count as errors where they were right."""
+    from slime_reward_math import grade
+
+    return sum(grade(case.gold, case.wrapped).score is None for case in cases)
 
 
 def hostile(grader: Grader) -> dict[str, float]:
@@ -125,6 +142,12 @@ def _print(found: dict[str, dict[str, float]]) -> None:
     for name, figures in found.items():
         shown = ", ".join(f"{key} {value:,.4g}" for key, value in figures.items())
         print(f"{name}: {shown}")
+
+
+def _print_classes(name: str, found: dict[str, tuple[int, int, int]]) -> None:
+    print(f"{name}: class, pairs, false negatives, false positives")
+    for each, (count, missed, paid) in found.items():
+        print(f"  {each:32} {count:5} {missed:4} {paid:4}")
 
 
 if __name__ == "__main__":

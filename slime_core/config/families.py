@@ -76,8 +76,27 @@ class RolloutArgs(Family):
     n_samples_per_prompt: Positive = Field(8, description="Samples in a group.")
     num_rollout: Positive | None = Field(None, description="Rollouts of the run; or give num_epoch.")
     num_epoch: Positive | None = Field(None, description="Passes over the prompts; or give num_rollout.")
+    rollout_policy: Literal["sync", "async", "continuous"] = Field(
+        "sync",
+        description="When to generate: between training steps (reproducible to the bit), one rollout ahead of them, "
+        "or all the time.",
+    )
+    max_staleness: int | None = Field(
+        None,
+        ge=0,
+        description="Versions that a group's weights may be behind those that are trained, where generation goes on "
+        "while weights change; default 1.",
+    )
+    partial_rollout: bool = Field(
+        False, description="Interrupt samples in flight when the weights change, and go on with the new ones."
+    )
+    mask_offpolicy_in_partial_rollout: bool = Field(
+        False, description="Leave the tokens that older weights made of such a sample out of the loss."
+    )
     over_sampling_batch_size: Positive | None = Field(
-        None, description="Groups drawn at a time when a group filter is on; default rollout_batch_size."
+        None,
+        description="Groups drawn at a time when a group filter is on, or in flight with partial rollouts; "
+        "default rollout_batch_size.",
     )
     max_filter_waves: Positive = Field(
         16, description="Waves without enough kept groups after which a rollout gives up, naming the reasons."

@@ -6,7 +6,7 @@ file, which writes defaults out, reads back.
 
 from typing import TYPE_CHECKING
 
-from slime_core.config.families import FAMILIES
+from slime_core.config.families import FAMILIES, RolloutArgs
 from slime_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +50,19 @@ def refuse_inert(config: "RunConfig") -> None:
     )
     needs("max_bad_row_rate", data.bad_rows == "skip", 'set bad_rows = "skip", or leave it out')
     filtering = bool(config.roles["group_filter"].use)
-    needs("over_sampling_batch_size", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
+    streams = rollout.rollout_policy == "continuous" or rollout.partial_rollout
+    over_samples = filtering or (rollout.partial_rollout and rollout.rollout_policy == "sync")
+    needs(
+        "over_sampling_batch_size",
+        over_samples,
+        'choose a group filter ([group_filter] use = "nonzero_std"), or set partial_rollout = true with '
+        'rollout_policy = "sync"',
+    )
+    needs("max_staleness", streams, 'set rollout_policy = "continuous", or partial_rollout = true')
+    needs("mask_offpolicy_in_partial_rollout", rollout.partial_rollout, "set partial_rollout = true")
+    needs("partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout')
+    if rollout.partial_rollout and rollout.rollout_policy == "sync":
+        problems += _partial_in_sync(rollout)
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
     decays = config.optim.lr_decay_style != "constant"
     needs("min_lr", decays, 'set lr_decay_style = "linear" or "cosine"')
@@ -69,6 +81,19 @@ def refuse_inert(config: "RunConfig") -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _partial_in_sync(rollout: RolloutArgs) -> list[str]:
+    """What keeps partial rollouts from having an effect between training steps."""
+    batch, staleness = rollout.rollout_batch_size, 1 if rollout.max_staleness is None else rollout.max_staleness
+    given, most = rollout.over_sampling_batch_size or batch, batch * (staleness + 1)
+    if given <= batch:
+        least = f"above rollout_batch_size = {batch}"
+        return [f"partial_rollout has no effect here: give an over_sampling_batch_size {least}"]
+    if given > most:
+        why = f"with max_staleness = {staleness} at most {most} groups can be trained in time"
+        return [f"over_sampling_batch_size = {given} has no effect here: {why}"]
+    return []
 
 
 def _set_keys(config: "RunConfig") -> frozenset[str]:

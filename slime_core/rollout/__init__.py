@@ -2,7 +2,7 @@
 
 Example:
 
-    scheduler = Scheduler(policy=policy, source=source, engine=engine, tokenizer=tokenizer, ...)
+    scheduler = Waves(Parts(policy, source, engine, tokenizer, choices, None, [], emit))
     result = await scheduler.collect(rollout_id=0, want=64)
 """
 
@@ -11,6 +11,7 @@ from slime_core.rollout.choices import RM_TYPE, Choices
 from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
 from slime_core.rollout.generate import SingleTurn
+from slime_core.rollout.one_ahead import OneAhead
 from slime_core.rollout.policy import (
     GeneratorUse,
     GroupRewardUse,
@@ -20,7 +21,9 @@ from slime_core.rollout.policy import (
     RolloutPolicy,
     Scoring,
 )
-from slime_core.rollout.scheduler import RolloutResult, Scheduler
+from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
+from slime_core.rollout.stream import Room, Stream
+from slime_core.rollout.waves import Waves
 
 __all__ = [
     "RM_TYPE",
@@ -33,12 +36,17 @@ __all__ = [
     "NamedChoices",
     "NonzeroStd",
     "NonzeroStdWithFallback",
+    "OneAhead",
+    "Parts",
     "RewardOnError",
     "RewardUse",
     "RolloutPolicy",
     "RolloutResult",
+    "Room",
     "Scheduler",
     "Scoring",
     "SingleTurn",
+    "Stream",
+    "Waves",
     "evaluate",
 ]

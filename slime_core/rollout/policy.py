@@ -101,3 +101,10 @@ class RolloutPolicy:
     """What becomes of failed samples."""
     max_error_rate: float = 0.05
     """Share of failed samples in a rollout over which it stops."""
+    max_staleness: int = 1
+    """Where generation goes on while weights change: most versions that a group's oldest trainable token may be behind
+    the version that is trained, when it is handed over."""
+    partial_rollout: bool = False
+    """Whether samples in flight are interrupted before the weights change, and go on with the new ones."""
+    mask_offpolicy_in_partial_rollout: bool = False
+    """Whether tokens that older weights made are then left out of the loss."""

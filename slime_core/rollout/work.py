@@ -8,7 +8,7 @@ Example:
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -26,6 +26,7 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout.choices import Choices
+from slime_core.rollout.pausable import Continued, PausableEngine
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
 from slime_core.rollout.score import Failure, Hearing, Scored, cancel, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.waiting import Waiting, within
@@ -74,6 +75,8 @@ class _Running:
     missing: int
     """Drawn samples that still run."""
     scoring: Scoring
+    freed: Callable[[], None] | None
+    """Told of each drawn sample that needs no slot any more."""
 
 
 class SampleRunner:
@@ -83,15 +86,23 @@ class SampleRunner:
         """Take the parts."""
         self.waiting = Waiting()
         """What the samples in flight are waiting for."""
+        self.engine = PausableEngine(engine, mask_stale=policy.mask_offpolicy_in_partial_rollout)
+        """What generates."""
         self._policy = policy
-        self._engine = engine
         self._tokenizer = tokenizer
         self._choices = choices
         self._slots = asyncio.Semaphore(policy.max_concurrency)
         self._told: set[str] = set()
 
-    async def run(self, groups: Sequence[Group], purpose: Purpose) -> list[RunGroup]:
+    async def run(
+        self, groups: Sequence[Group], purpose: Purpose, freed: Callable[[], None] | None = None
+    ) -> list[RunGroup]:
         """Run all samples of some groups at once; the drawn groups stay as they are.
+
+        Args:
+            groups: as drawn.
+            purpose: what they are run for.
+            freed: called for each drawn sample when it is generated and gave its slot back.
 
         Raises:
             RolloutError: a sample failed and the policy is to raise.
@@ -99,7 +110,7 @@ class SampleRunner:
             WorkerError: the engine is gone.
         """
         scoring = purpose.scoring or self._choices.scoring
-        running = [_Running(group, [[] for _ in group.samples], len(group.samples), scoring) for group in groups]
+        running = [_Running(group, [[] for _ in group.samples], len(group.samples), scoring, freed) for group in groups]
         await all_or_none([self._run(each, place, purpose) for each in running for place in range(each.missing)])
         return [RunGroup(each.group.id, each.group, _settled(each)) for each in running]
 
@@ -122,6 +133,8 @@ class SampleRunner:
         generator = self._choices.generator_of(drawn) or purpose.generator or self._choices.generator
         own_reward = self._choices.reward_of(drawn)
         made = await self._generate(group_id, sample, generator, purpose)
+        if running.freed is not None:
+            running.freed()
         if isinstance(made, Failure):
             failed = fresh_copy(drawn)  # whatever state the generator left its own in
             failed.status = Status.FAILED
@@ -141,14 +154,16 @@ class SampleRunner:
     async def _generate(
         self, group_id: GroupId, sample: Sample, use: GeneratorUse, purpose: Purpose
     ) -> list[Sample] | Failure:
-        turns = _Turns(self._engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
+        turns = _Turns(self.engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
         context = GenerateContext(
             turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
         )
         try:
             async with self._slot():
                 made = await within(use.generator(sample, context), self.waiting, "generator")
-            return check_generated(made, plugin=use.plugin, sample=sample)
+            finished = check_generated(made, plugin=use.plugin, sample=sample)
+            turns.mask_stale(finished)
+            return finished
         except TimeoutError as error:
             return Failure("generator_timeout", said_by(error), error)
         except asyncio.CancelledError:
@@ -198,11 +213,12 @@ class _Turns:
 
     ATTEMPT = 0
 
-    __slots__ = ("_engine", "_identity", "_turn", "_waiting")
+    __slots__ = ("_engine", "_identity", "_made", "_turn", "_waiting")
 
-    def __init__(self, engine: Engine, identity: tuple[int | str, ...], waiting: Waiting) -> None:
+    def __init__(self, engine: PausableEngine, identity: tuple[int | str, ...], waiting: Waiting) -> None:
         self._engine, self._identity, self._waiting = engine, identity, waiting
         self._turn = 0
+        self._made: list[GenerateOutput] = []
 
     async def generate(self, prompt: Sequence[int], sampling: SamplingParams) -> GenerateOutput:
         """One engine call."""
@@ -211,10 +227,31 @@ class _Turns:
         self._waiting.leave("generator")
         self._waiting.enter("engine")
         try:
-            return await self._engine.generate(GenerateRequest(prompt, sampling, seed))
+            made = await self._engine.generate(GenerateRequest(prompt, sampling, seed))
         finally:
             self._waiting.leave("engine")
             self._waiting.enter("generator")
+        self._made.append(made)
+        return made
+
+    def mask_stale(self, finished: Sequence[Sample]) -> None:
+        """Take tokens that older weights made out of the loss; where they cannot be told apart, the whole sample."""
+        if not any(isinstance(made, Continued) and made.stale for made in self._made):
+            return
+        stale = [
+            isinstance(made, Continued) and position < made.stale
+            for made in self._made
+            for position in range(len(made.tokens))
+        ]
+        for sample in finished:
+            mask = list(sample.loss_mask or [])
+            trainable = [position for position, bit in enumerate(mask) if bit]
+            if len(finished) == 1 and len(trainable) == len(stale):
+                for position, is_stale in zip(trainable, stale, strict=True):
+                    mask[position] = int(not is_stale)
+                sample.loss_mask = mask
+            else:
+                sample.remove_sample = True
 
 
 def _settled(running: _Running) -> list[Scored]:
@@ -233,11 +270,16 @@ async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
             raise errors[0]
         return [task.result() for task in tasks]
     finally:
-        unfinished = [task for task in tasks if not task.done()]
-        for task in unfinished:
-            cancel(task)
-        if unfinished:
-            await asyncio.gather(*unfinished, return_exceptions=True)
+        await cancel_all(tasks)
+
+
+async def cancel_all(tasks: Sequence[asyncio.Task[T]]) -> None:
+    """Cancel what is not done, and wait for the end of it."""
+    unfinished = [task for task in tasks if not task.done()]
+    for task in unfinished:
+        cancel(task)
+    if unfinished:
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 _values = attrgetter(*(item.name for item in fields(Sample)))

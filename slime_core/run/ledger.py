@@ -125,15 +125,18 @@ class Ledger:
         live = Counter(state.value for state in self._live.values())
         return {state.value: live[state.value] + self._ended[state.value] for state in GroupState}
 
-    def reconcile(self, buffered: int) -> None:
-        """See that the buffer holds what the accounts say, and that nothing is half-done at a commit point.
+    def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
+        """See that buffer and scheduler hold what the accounts say, and that nothing is half-done at a commit point.
 
         Raises:
             LedgerError: they differ.
         """
         counts = self.counts()
-        if counts["drawn"] or counts["finished"] or counts["buffered"] != buffered:
-            raise LedgerError(f"the buffer holds {buffered} groups, and the ledger says {counts}")
+        if (counts["drawn"], counts["finished"], counts["buffered"]) != (in_flight, finished, buffered):
+            raise LedgerError(
+                f"{in_flight} groups are in flight, {finished} are finished and the buffer holds {buffered}, "
+                f"and the ledger says {counts}"
+            )
 
     def state_dict(self) -> dict[str, Json]:
         """Accounts and file position; every line before it is on disk.

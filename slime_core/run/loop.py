@@ -116,6 +116,7 @@ class Loop:
         rolled_out = time.monotonic()
         await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
         draw = self._take(result)
+        self._look_ahead(draw)
         self._display.phase(f"trainer: {len(draw.groups)} groups")
         prepared = session.preparation.of(draw, self.rollout_id)
         report = await session.trainer.train(prepared, self.rollout_id)
@@ -130,7 +131,8 @@ class Loop:
         self._display.phase("engine: new weights")
         await session.publish(self.rollout_id + 1)
         timing = _timing(result, started, rolled_out, trained, time.monotonic())
-        await self._report(result, shaping_metrics(prepared), report.steps, timing)
+        prepared_metrics = {**_staleness(draw, self.rollout_id), **shaping_metrics(prepared)}
+        await self._report(result, prepared_metrics, report.steps, timing)
         self.rollout_id += 1
         if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
             await self._evaluate()
@@ -139,11 +141,23 @@ class Loop:
 
     async def _collect(self) -> RolloutResult:
         """Generate until the buffer can feed a step, and so much that its groups are not used too often."""
-        session, batch = self._session, self._config.rollout.rollout_batch_size
-        want = max(batch - len(session.buffer), session.ledger.fresh(batch, session.replay.ratio))
+        session, want = self._session, self._wanted(being_trained=0)
         session.source.rollout_id = self.rollout_id
-        self._display.phase(f"engine: {max(0, want)} groups of {self._config.rollout.n_samples_per_prompt}")
-        return await session.scheduler.collect(self.rollout_id, max(0, want))
+        self._display.phase(f"engine: {want} groups of {self._config.rollout.n_samples_per_prompt}")
+        return await session.scheduler.collect(self.rollout_id, want)
+
+    def _wanted(self, being_trained: int) -> int:
+        """Fresh groups that the next batch needs."""
+        session, batch = self._session, self._config.rollout.rollout_batch_size
+        fresh = session.ledger.fresh(being_trained + batch, session.replay.ratio)
+        return max(0, batch - len(session.buffer), fresh)
+
+    def _look_ahead(self, draw: Draw) -> None:
+        """Tell the scheduler what it may generate while the trainer works."""
+        session, following = self._session, self.rollout_id + 1
+        if following < session.num_rollout and not session.stop.asked:
+            session.source.rollout_id = following
+            session.scheduler.look_ahead(following, self._wanted(being_trained=len(draw.groups)))
 
     def _take(self, result: RolloutResult) -> Draw:
         session, want = self._session, self._config.rollout.rollout_batch_size
@@ -190,10 +204,12 @@ class Loop:
     async def _save(self) -> None:
         session, rollout_id = self._session, self.rollout_id
         self._display.phase("checkpoint")
-        session.ledger.reconcile(len(session.buffer))
+        async with session.scheduler.undisturbed():
+            session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
+            state = self._state()
         run_args = self._config.run
         checkpoint = await write_checkpoint(
-            session.folder.checkpoints, rollout_id, self._state(), session.trainer.save, run_args.save_keep
+            session.folder.checkpoints, rollout_id, state, session.trainer.save, run_args.save_keep
         )
         self._saved_at = rollout_id
         await session.emit(CheckpointSaved(checkpoint.path, rollout_id))
@@ -204,6 +220,7 @@ class Loop:
             "rollout_id": self.rollout_id,
             "step": self._step,
             "data_source": session.source.state_dict(),
+            "scheduler": session.scheduler.state_dict(),
             "buffer": session.buffer.state_dict(),
             "ledger": session.ledger.state_dict(),
             "metrics_position": self._metrics.position(),
@@ -226,6 +243,7 @@ class Loop:
         session.buffer.load_state_dict(_table(state, "buffer"))
         session.ledger.load_state_dict(_table(state, "ledger"))
         session.buffer.hold(session.ledger.buffered())
+        session.scheduler.load_state_dict(_table(state, "scheduler"))
         self._metrics.truncate(_count(state, "metrics_position"))
         self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
         await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
@@ -251,6 +269,12 @@ def _count(state: Mapping[str, Json], key: str) -> int:
     if not isinstance(value, int):
         raise CheckpointError(f"the checkpoint's {key} is no number")
     return value
+
+
+def _staleness(draw: Draw, version: int) -> dict[str, float]:
+    """Versions between the weights that made a group's oldest trainable token and those that are trained."""
+    ages = [version - oldest for group in draw.groups if (oldest := group.oldest_weight_version) is not None]
+    return {"rollout/staleness/mean": sum(ages) / len(ages), "rollout/staleness/max": float(max(ages))} if ages else {}
 
 
 def _mean(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

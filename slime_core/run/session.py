@@ -9,6 +9,7 @@ Example:
         await session.publish(version=1)
 """
 
+import math
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
@@ -19,7 +20,20 @@ from slime_core.errors import ConfigError, StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.isolation import Watchdog, packages_of
-from slime_core.rollout import Choices, EvalResult, RewardOnError, RolloutPolicy, Scheduler, Scoring, evaluate
+from slime_core.rollout import (
+    Choices,
+    EvalResult,
+    OneAhead,
+    Parts,
+    RewardOnError,
+    RolloutPolicy,
+    Room,
+    Scheduler,
+    Scoring,
+    Stream,
+    Waves,
+    evaluate,
+)
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.heap import settled_heap
@@ -105,6 +119,7 @@ class Session:
     async def close(self) -> None:
         """Stop all processes and flush all files."""
         self._watching.close()
+        await self.scheduler.close()
         self.build.protection.close()
         await self.engine.close()
         await self.launcher.close()
@@ -113,8 +128,10 @@ class Session:
 
     async def publish(self, version: int) -> None:
         """Make the trainer's current weights the engine's, as a version."""
+        await self.scheduler.settle()
         await self.trainer.publish(version)
         await self.engine.load_weights(self.trainer.channel, version)
+        self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
@@ -162,8 +179,11 @@ class Session:
             max_filter_waves=rollout.max_filter_waves,
             reward_on_error=RewardOnError(rollout.reward_on_error),
             max_error_rate=rollout.max_error_rate,
+            max_staleness=1 if rollout.max_staleness is None else rollout.max_staleness,
+            partial_rollout=rollout.partial_rollout,
+            mask_offpolicy_in_partial_rollout=rollout.mask_offpolicy_in_partial_rollout,
         )
-        return Scheduler(
+        parts = Parts(
             policy=policy,
             source=self.source,
             engine=self.engine,
@@ -173,6 +193,12 @@ class Session:
             sample_filters=self.build.sample_filters(),
             emit=self.emit,
         )
+        batch = math.ceil(rollout.rollout_batch_size / self.replay.ratio)
+        if rollout.rollout_policy == "continuous":
+            return Stream(parts, Room(batch, self.num_rollout))
+        if rollout.partial_rollout:
+            return Stream(parts, Room(batch, self.num_rollout, rollout.over_sampling_batch_size))
+        return OneAhead(parts) if rollout.rollout_policy == "async" else Waves(parts)
 
     def _choices(self) -> Choices:
         """The run's generator and rewards, shared with the rows that name them."""

@@ -27,11 +27,13 @@ from slime_core.rollout import (
     Choices,
     GeneratorUse,
     GroupRewardUse,
+    Parts,
     RewardUse,
     RolloutPolicy,
     Scheduler,
     Scoring,
     SingleTurn,
+    Waves,
 )
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
@@ -223,6 +225,7 @@ def make_bench() -> MakeBench:
         named: Mapping[str, RewardUse | GeneratorUse] = {},
         n: int = 2,
         sample_timeout_s: float = 600.0,
+        make: Callable[[Parts], Scheduler] = Waves,
         **policy: object,
     ) -> Bench:
         engine = engine or ScriptedEngine()
@@ -231,7 +234,7 @@ def make_bench() -> MakeBench:
         async def emit(event: Event) -> None:
             events.append(event)
 
-        scheduler = Scheduler(
+        parts = Parts(
             policy=replace(RolloutPolicy(seed=5, sampling=SamplingParams(8), max_error_rate=1.0), **policy),  # type: ignore[arg-type]
             source=source,
             engine=engine,
@@ -245,6 +248,6 @@ def make_bench() -> MakeBench:
             sample_filters=[Used(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],
             emit=emit,
         )
-        return Bench(scheduler, engine, source, tokenizer, events)
+        return Bench(make(parts), engine, source, tokenizer, events)
 
     return build

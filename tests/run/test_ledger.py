@@ -157,7 +157,11 @@ def test_the_buffer_must_hold_what_the_accounts_say(tmp_path: Path) -> None:
     for state in PATHS[GroupState.BUFFERED]:
         ledger.record(state, [group(0), group(1)], 0)
     ledger.reconcile(2)
-    with pytest.raises(LedgerError, match="the buffer holds 1 groups"):
+    ledger.record(GroupState.DRAWN, [group(2), group(3)], 0)
+    ledger.record(GroupState.FINISHED, [group(3)], 0)
+    ledger.reconcile(2, in_flight=1, finished=1)
+    ledger.drop({group(2): "test", group(3): "test"}, 0)
+    with pytest.raises(LedgerError, match="the buffer holds 1, and the ledger says"):
         ledger.reconcile(1)
     ledger.close()
 

@@ -86,3 +86,24 @@ def test_compare_lists_what_changed(tmp_path: Path) -> None:
     assert "no verdict differs" in invoke("compare", one, one)
     one.write_text("{}", "utf-8")
     assert "no id" in invoke("compare", one, two, code=1)
+
+
+def test_a_row_of_the_kind_mcq_is_graded_by_its_letter(tmp_path: Path) -> None:
+    path, out = tmp_path / "choices.jsonl", tmp_path / "out.jsonl"
+    rows = [
+        {"gold": "B", "response": "Answer: B", "kind": "mcq"},
+        {"gold": "B", "response": "Answer: Paris", "kind": "mcq", "choices": ["London", "Paris"]},
+        {"gold": "B", "response": "not B but A", "kind": "mcq"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    invoke("run", path, "--out", out)
+    found = [json.loads(line)["verdict"] for line in out.read_text("utf-8").splitlines()]
+    assert found == ["correct", "correct", "wrong"]
+
+
+def test_run_settles_what_is_undecided_by_algebra_where_asked(tmp_path: Path) -> None:
+    path = tmp_path / "integral.jsonl"
+    path.write_text(json.dumps({"gold": "1/2", "response": r"\int_0^1 x\,dx", "kind": "equiv"}) + "\n", "utf-8")
+    assert json.loads(invoke("run", path, "--json"))["undecided"] == 1
+    assert json.loads(invoke("run", path, "--symbolic", "--json"))["correct"] == 1
+    assert "--symbolic settles what math leaves" in invoke("run", path, "--symbolic", "--reward", "f1", code=1)

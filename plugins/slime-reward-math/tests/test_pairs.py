@@ -10,13 +10,13 @@ from slime_reward_math.grader import forget
 from slime_reward_math.value import fields
 from slime_reward_math.value.decimals import Decimals
 
-KNOWN_MISSES = 12
+KNOWN_MISSES = 24
 """Right answers among the pairs that no rule recognises yet: they keep the figure honest."""
 
 
 def test_the_pairs_are_many() -> None:
-    assert len(pairs()) > 950
-    assert sum(not each.expected for each in pairs()) > 100
+    assert len(pairs()) > 3_400
+    assert sum(not each.expected for each in pairs()) > 900
 
 
 def test_nothing_wrong_is_paid_and_hardly_anything_right_is_not() -> None:
@@ -46,13 +46,13 @@ def test_a_changed_digit_changes_the_verdict() -> None:
     # 300 and more wrong answers made of right ones: the last digit of a number, one more.
     changed = 0
     for each in pairs():
-        if not each.expected or not re.fullmatch(r"[-\d.\\{}frac/sqrtpi+ ]*\d[}]?", each.answer):
+        if not each.expected or each.gold == "0" or not re.fullmatch(r"[-\d.\\{}frac/sqrtpi+ ]*\d[}]?", each.answer):
             continue
         place = max(at for at, sign in enumerate(each.answer) if sign.isdigit())
         wrong = each.answer[:place] + str((int(each.answer[place]) + 1) % 10) + each.answer[place + 1 :]
         changed += 1
         assert not compare(each.gold, wrong).correct, (each.gold, wrong)
-    assert changed > 100
+    assert changed > 400
 
 
 def test_verdicts_are_the_same_the_second_time() -> None:

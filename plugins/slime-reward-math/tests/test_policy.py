@@ -8,8 +8,9 @@ import pytest
 
 from slime_reward_math import Outcome, compare, grade
 from slime_reward_math.grader import forget
-from slime_reward_math.match import matcher
+from slime_reward_math.match import again, matcher
 from slime_reward_math.match.matcher import Matcher
+from slime_reward_math.tree import Tree, rename, symbols
 
 PAGE = Path(__file__).parent.parent / "POLICY.md"
 EXAMPLE = re.compile(r"- `(.+?)` (←|in) `(.+)`: (correct|wrong)")
@@ -64,3 +65,26 @@ def test_a_helper_that_always_agrees_breaks_the_policy(name: str, monkeypatch: p
     monkeypatch.setattr(Matcher, name, lambda self, gold, answer: True)
     assert list(verdicts()) != expected
     forget()
+
+
+@pytest.mark.parametrize("place", range(len(again._RULES)), ids=[rule.__name__ for rule in again._RULES])
+def test_a_second_look_that_is_not_taken_breaks_the_policy(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(verdicts())
+    rules = tuple(rule for at, rule in enumerate(again._RULES) if at != place)
+    monkeypatch.setattr(again, "_RULES", rules)
+    assert list(verdicts()) != expected
+    forget()
+
+
+def test_a_parameter_that_is_not_renamed_breaks_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(verdicts())
+    monkeypatch.setattr(again, "renamed", lambda gold, answer: iter(()))
+    assert list(verdicts()) != expected
+    monkeypatch.setattr(again, "renamed", every_name_alike)
+    assert list(verdicts()) != expected
+    forget()
+
+
+def every_name_alike(gold: Tree, answer: Tree) -> Iterator[Tree]:
+    ours, theirs = symbols(gold), symbols(answer)
+    yield rename(answer, dict(zip(theirs, ours, strict=False)))

@@ -24,6 +24,8 @@ from slime_reward_math.verdict import Grade
 
 Grading = Callable[[Row], Graded]
 """Grades one row."""
+Settling = Callable[[Grade], Grade]
+"""Decides what was left undecided, if it can."""
 
 
 def reward_names() -> list[str]:
@@ -31,10 +33,19 @@ def reward_names() -> list[str]:
     return [spec.name for spec in slime_rewards()]
 
 
-def grading_of(name: str, strict_slime: bool) -> Grading:
-    """The grading by a reward's name."""
+def grading_of(name: str, strict_slime: bool, symbolic: bool = False) -> Grading:
+    """The grading by a reward's name; rows of the kind `mcq` are graded as `gpqa` where `math` was asked for.
+
+    Raises:
+        click.ClickException: the reward has no such verdicts, or the symbolic tier is not installed.
+    """
     if name in ("math", "boxed_math") and not strict_slime:
-        return _timed(_by_grade)
+        settle = _settler() if symbolic else _left_alone
+        choices = grading_of("gpqa", strict_slime=False)
+        graded = _timed(lambda row: _by_grade(row, settle))
+        return lambda row: choices(row) if row.kind == "mcq" else graded(row)
+    if symbolic:
+        raise click.ClickException(f"--symbolic settles what math leaves undecided; reward {name} leaves it nothing")
     spec = next(spec for spec in slime_rewards() if spec.name == name)
     if strict_slime and "strict_slime" not in spec.settings.model_fields:
         raise click.ClickException(
@@ -60,8 +71,21 @@ def _no_others(role: str, name: str, **settings: object) -> object:
     raise click.ClickException(f"no {role} {name} here: the rewards of this plugin build no others")
 
 
-def _by_grade(row: Row) -> Graded:
-    found = bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response)
+def _settler() -> Settling:
+    from slime_reward_math.symbolic import Settler
+
+    try:
+        return Settler()
+    except ModuleNotFoundError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _left_alone(found: Grade) -> Grade:
+    return found
+
+
+def _by_grade(row: Row, settle: Settling) -> Graded:
+    found = settle(bare_grade(row.gold, row.response) if row.kind == "equiv" else grade(row.gold, row.response))
     return Graded(row.id, found.outcome.value, found.score, found.answer, found.reason, 0.0)
 
 

@@ -26,7 +26,7 @@ class Row:
     response: str
     """The response, or a bare answer where the kind is `equiv`."""
     kind: str
-    """`equiv`: gold and response are two bare answers; anything else: a whole response."""
+    """`equiv`: gold and response are two bare answers; `mcq`: the gold is a choice; anything else: a whole response."""
     metadata: dict[str, Json]
     """`choices`, `instruction_id_list` and whatever else a reward reads."""
 

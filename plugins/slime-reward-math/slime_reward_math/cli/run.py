@@ -28,16 +28,18 @@ COLOURS = {"correct": "green", "wrong": "red", "undecided": "yellow", "timeout":
 @click.option("--reward", type=click.Choice(reward_names()), default="math", show_default=True, help="How to grade.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the verdicts.")
 @click.option("--strict-slime", is_flag=True, help="Repeat slime's own verdicts.")
+@click.option("--symbolic", is_flag=True, help="Let sympy decide what is undecided, in child processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def run(answers: Path, reward: str, out: Path | None, strict_slime: bool, as_json: bool) -> None:
+def run(answers: Path, reward: str, out: Path | None, strict_slime: bool, symbolic: bool, as_json: bool) -> None:
     """Grade each line of IN.jsonl: an object with gold and response; id, kind, choices are optional.
 
-    With kind "equiv" gold and response are two bare answers. Each line of the output has id, verdict, score,
-    extracted, reason and milliseconds; without --out the verdicts themselves are not written.
+    With kind "equiv" gold and response are two bare answers, with kind "mcq" the gold is a letter. Each line of the
+    output has id, verdict, score, extracted, reason and milliseconds; without --out the verdicts themselves are not
+    written.
     """
     console = Console(stderr=True)
     rows = list(read_rows(answers))
-    grading = grading_of(reward, strict_slime)
+    grading = grading_of(reward, strict_slime, symbolic)
     shown = track(rows, "grading", console=console, disable=not console.is_terminal, transient=True)
     graded = [grading(row) for row in shown]
     if out is not None:

@@ -1,0 +1,286 @@
+"""Stream: generation goes on while the trainer works: a group is drawn wherever there is room for one more.
+
+No group is thrown away for being late. Its version is that of the weights when it was drawn, and it is handed over
+before it is more than `max_staleness` versions old: never are more groups alive than the steps until then can take,
+the oldest are handed over first, and a step waits for a group that would be too old for the next one.
+
+Example:
+
+    stream = Stream(parts, Room(batch=64, num_rollout=200))
+    result = await stream.collect(rollout_id=3, want=64)        # and generation goes on
+"""
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from slime_core.events import GroupsDone, SamplesDone
+from slime_core.roles import FilterContext
+from slime_core.rollout.length_bias import LengthBias
+from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler, is_interrupted, refuse_foreign
+from slime_core.rollout.tally import Tally
+from slime_core.rollout.work import Purpose, RunGroup, cancel_all
+from slime_core.sample import Group, GroupId, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many groups may be alive: drawn, and not handed over."""
+
+    batch: int
+    """Fresh groups that a step takes."""
+    num_rollout: int
+    """Steps of the run; nothing is generated for later ones."""
+    over_sampling: int | None = None
+    """Groups alive while a step is waited for, where nothing is drawn meanwhile; None draws at any time."""
+
+    def alive(self, version: int, collected: int, waiting_for: int | None, max_staleness: int) -> int:
+        """Most groups that may be alive with weights of this version, after so many steps were handed over."""
+        steps = min(version + max_staleness + 1, self.num_rollout) - collected
+        bound = max(self.batch * steps, waiting_for or 0)
+        if self.over_sampling is None:
+            return bound
+        return min(bound, max(self.over_sampling, waiting_for)) if waiting_for else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A group in flight."""
+
+    version: int
+    """Weights when it was drawn."""
+    group: Group
+    """As drawn."""
+    task: "asyncio.Task[None]"
+
+
+class Stream(Scheduler):
+    """The policy `continuous`; and `sync` with partial rollouts, which are interrupted while the trainer works."""
+
+    def __init__(self, parts: Parts, room: Room) -> None:
+        """Take the parts."""
+        super().__init__(parts)
+        self._room = room
+        self._version = self._collected = 0
+        self._flights: dict[GroupId, _Flight] = {}
+        self._flying: Counter[int] = Counter()
+        """Groups in flight by version."""
+        self._ready: list[tuple[int, int, Group]] = []
+        """A heap of version, number of the draw and group: the oldest first."""
+        self._finished: Counter[int] = Counter()
+        """Finished groups by version."""
+        self._tally = Tally("rollout 0")
+        self._bias = LengthBias()
+        self._waiting_for: int | None = None
+        self._per_group: int | None = None
+        self._generating = 0
+        """Samples that hold a slot, or wait for one."""
+        self._changed = asyncio.Event()
+        self._drawing = asyncio.Lock()
+        self._drawer: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+
+    async def collect(self, rollout_id: int, want: int) -> RolloutResult:
+        """The oldest finished groups, when there are enough and none in flight has to be among them."""
+        self._waiting_for = want
+        self._drawer = self._drawer or asyncio.create_task(self._draw_on())
+        try:
+            while not self._is_complete(rollout_id, want):
+                self._check(rollout_id, want)
+                await self._next_change()
+        finally:
+            self._waiting_for = None
+        result = self._hand_over(rollout_id, want)
+        if self._room.over_sampling is not None:
+            await self.runner.engine.pause()
+        return result
+
+    async def settle(self) -> None:
+        """Interrupt what is in flight, where that is wanted; else the engine decides when it switches."""
+        if self.policy.partial_rollout and self._flights:
+            await self.runner.engine.pause()
+
+    def published(self, version: int) -> None:
+        """Draw with these weights from now on."""
+        if self._drawer is None:
+            self._collected, self._tally = version, Tally(f"rollout {version}")
+        self._version = version
+        self.runner.engine.go_on()
+        self._changed.set()
+
+    @asynccontextmanager
+    async def undisturbed(self) -> AsyncIterator[None]:
+        """Hold the next draw back."""
+        async with self._drawing:
+            yield
+
+    def live(self) -> tuple[int, int]:
+        """Groups in flight, and finished ones."""
+        return len(self._flights), len(self._ready)
+
+    def state_dict(self) -> dict[str, Json]:
+        """What is alive: as drawn, or as finished."""
+        return {
+            "collected": self._collected,
+            "in_flight": [flight.group.to_dict() for flight in self._flights.values()],
+            "ready": [[version, number, group.to_dict()] for version, number, group in sorted(self._ready)],
+            "length_bias": self._bias.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Run again what was in flight, from its seeds. Errors as in `Scheduler`."""
+        refuse_foreign(state, {"collected", "in_flight", "ready", "length_bias"})
+        if not state:
+            return
+        self._collected = cast(int, state["collected"])
+        self._source.add([Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["in_flight"])])
+        ready = cast(list[tuple[int, int, Mapping[str, Json]]], state["ready"])
+        self._ready = [(version, number, Group.from_dict(group)) for version, number, group in ready]
+        heapq.heapify(self._ready)
+        self._finished.update(version for version, _, _ in self._ready)
+        self._bias.load_state_dict(cast(Mapping[str, Json], state["length_bias"]))
+
+    async def close(self) -> None:
+        """Stop drawing, and end what is in flight."""
+        drawer = [self._drawer] if self._drawer else []
+        await cancel_all([*drawer, *(flight.task for flight in self._flights.values())])
+
+    # --- drawing
+
+    async def _draw_on(self) -> None:
+        """Draw wherever there is room, until cancelled."""
+        try:
+            while True:
+                if count := self._free():
+                    async with self._drawing:
+                        for group in await self._source.draw(count):
+                            self._start(group)
+                else:
+                    await self._next_change()
+        except BaseException as error:
+            self._fail(error)
+
+    def _free(self) -> int:
+        """Groups that may be drawn now; the first one alone, to see how many samples it has."""
+        alive = len(self._flights) + len(self._ready)
+        free = self._room.alive(self._version, self._collected, self._waiting_for, self.policy.max_staleness) - alive
+        if self._per_group is None:
+            return min(1, max(0, free))
+        slots = self.policy.max_concurrency - self._generating
+        return max(0, min(free, -(-slots // self._per_group)))
+
+    def _start(self, group: Group) -> None:
+        self._per_group = len(group.samples)
+        self._generating += len(group.samples)
+        task = asyncio.create_task(self._fly(group, self._version))
+        self._flights[group.id] = _Flight(self._version, group, task)
+        self._flying[self._version] += 1
+
+    async def _fly(self, group: Group, version: int) -> None:
+        """Run one group to its end, whatever that is."""
+        try:
+            purpose = Purpose(self._collected, False, self.policy.sampling)
+            ran = (await self.runner.run([group], purpose, self._freed))[0]
+            if is_interrupted(ran):
+                self._land(ran.id)
+                self._source.add([group])
+            else:
+                await self._finish(ran, version)
+        except BaseException as error:
+            self._fail(error)
+        self._changed.set()
+
+    def _freed(self) -> None:
+        self._generating -= 1
+        if self._free():
+            self._changed.set()
+
+    async def _finish(self, ran: RunGroup, version: int) -> None:
+        """Keep or drop a group; the accounts are told before anybody else can look."""
+        self._tally.add_samples([ran])
+        kept = Tally("")
+        short = self._waiting_for is not None and len(self._ready) < self._waiting_for
+        self._sieve.sort([ran], FilterContext(self._collected), kept, want=int(short))
+        await self.emit(SamplesDone(self._collected, [each.sample for each in ran.scored], evaluation=False))
+        self._land(ran.id)
+        for group in kept.kept:
+            heapq.heappush(self._ready, (version, group.id.draw, group))
+            self._finished[version] += 1
+            self._bias.finished(group)
+        for group in kept.dropped:
+            self._tally.drop(group, kept.reasons[group.id])
+        await self.emit(GroupsDone(self._collected, kept.kept, kept.reasons))
+
+    def _land(self, group_id: GroupId) -> None:
+        _less(self._flying, self._flights.pop(group_id).version)
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep the first error for `collect`; a cancelled task was cancelled by `close`."""
+        if not isinstance(error, asyncio.CancelledError):
+            self._error = self._error or error
+        self._changed.set()
+
+    # --- handing over
+
+    def _is_late(self, version: int, rollout_id: int) -> bool:
+        """Whether a group of this version would be too old for the step after this one."""
+        return rollout_id - version >= self.policy.max_staleness
+
+    def _is_complete(self, rollout_id: int, want: int) -> bool:
+        if self._error is not None:
+            raise self._error
+        return len(self._ready) >= want and not self._is_awaited(rollout_id, want)
+
+    def _is_awaited(self, rollout_id: int, want: int) -> bool:
+        """Whether groups in flight have to be handed over now, so that all that are as old find a step in time."""
+        finished = self._finished
+        to_take, left, flying = want, 0, 0
+        for version in sorted({*finished, *self._flying}):
+            taken = finished[version] if self._is_late(version, rollout_id) else min(to_take, finished[version])
+            to_take = max(0, to_take - taken)
+            left += finished[version] + self._flying[version] - taken
+            flying += self._flying[version]
+            if flying and left > self._room.batch * (version + self.policy.max_staleness - rollout_id):
+                return True
+        return False
+
+    def _check(self, rollout_id: int, want: int) -> None:
+        """Give up on a rollout that will not come to its end."""
+        finished = len(self._ready) + len(self._tally.dropped)
+        if finished >= want:
+            self._tally.check_error_rate(self.policy.max_error_rate)
+        wave = self.policy.over_sampling_batch_size or max(1, want)
+        if len(self._tally.dropped) >= self.policy.max_filter_waves * wave:
+            self._tally.kept = [group for _, _, group in self._ready]
+            raise self._tally.give_up(want, self.policy.max_filter_waves)
+
+    def _hand_over(self, rollout_id: int, want: int) -> RolloutResult:
+        """Take the oldest groups, and those that would be too old for the next step."""
+        tally, self._tally = self._tally, Tally(f"rollout {rollout_id + 1}")
+        while self._ready and (len(tally.kept) < want or self._is_late(self._ready[0][0], rollout_id)):
+            version, _, group = heapq.heappop(self._ready)
+            _less(self._finished, version)
+            tally.kept.append(group)
+        for group in tally.kept:
+            self._bias.handed_over(group)
+        self._collected = rollout_id + 1
+        self._changed.set()
+        self._sieve.remove_samples(tally, FilterContext(rollout_id))
+        tally.check_error_rate(self.policy.max_error_rate)
+        metrics = {**tally.metrics(), "rollout/length_bias": self._bias.value}
+        return RolloutResult(tally.kept, tally.dropped, tally.reasons, metrics)
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+def _less(counts: Counter[int], version: int) -> None:
+    """One fewer; versions without any are not listed."""
+    counts[version] -= 1
+    if not counts[version]:
+        del counts[version]

@@ -1,0 +1,191 @@
+"""Fleet: simulated engines that decode token by token, slower the more they decode at once.
+
+Each request goes to the engine with the fewest. A token of n requests at once takes `1 + slowdown * (n - 1)` of the
+time that it takes alone; one token alone is the unit of time. Lengths are log-normal, a function of the number in the
+prompt alone, so that every policy is asked for the same work.
+
+Example:
+
+    fleet = Fleet(FleetShape(engines=1000, slots=8), Lengths(mean=64, sigma=1.0), seed=0)
+    output = await fleet.generate(GenerateRequest([17], SamplingParams(512), seed=0))
+"""
+
+import asyncio
+import heapq
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, WeightChannel
+from slime_core.seeds import derive_seed
+
+_NORMAL = NormalDist()
+_DONE = 1e-6
+"""Tokens by which a request may be short of its end, for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetShape:
+    """How many engines, and how they bear load."""
+
+    engines: int = 1000
+    """Engines."""
+    slots: int = 8
+    """Requests that an engine is given at once."""
+    slowdown: float = 0.05
+    """By how much of its time alone each further request slows a token."""
+
+    @property
+    def capacity(self) -> float:
+        """Tokens per unit of time with all slots in use."""
+        return self.engines * self.slots / self.time_of_token(self.slots)
+
+    def time_of_token(self, running: int) -> float:
+        """Units of time that one token of each running request takes."""
+        return 1.0 + self.slowdown * (running - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Log-normal response lengths."""
+
+    mean: float = 64.0
+    """Tokens; a token here may stand for many."""
+    sigma: float = 1.0
+    """Standard deviation of the logarithm."""
+    longest: int = 512
+    """Token budget, at which responses are cut."""
+
+    def of(self, seed: int, number: int) -> int:
+        """Tokens of one response."""
+        uniform = (derive_seed(seed, number) + 0.5) / 2**63
+        middle = math.log(self.mean) - self.sigma**2 / 2
+        return max(1, min(self.longest, round(math.exp(middle + self.sigma * _NORMAL.inv_cdf(uniform)))))
+
+
+@dataclass(slots=True, order=True)
+class _Running:
+    """One request on an engine, in order of its end."""
+
+    end: float
+    """What the engine's progress will be then, in tokens."""
+    number: int
+    length: int
+    answer: "asyncio.Future[tuple[int, FinishReason]]"
+
+
+class Fleet:
+    """Implements `slime_core.roles.Engine`."""
+
+    def __init__(self, shape: FleetShape, lengths: Lengths, seed: int) -> None:
+        """Idle engines with version 0."""
+        self.version = 0
+        """Weights that new requests are made with."""
+        self.tokens = 0
+        """Tokens made so far."""
+        self.events = 0
+        """Requests that began or ended."""
+        self._lengths, self._seed = lengths, seed
+        self._servers = [_Server(shape) for _ in range(shape.engines)]
+        self._idlest = [(0, index) for index in range(shape.engines)]
+        """A heap of load and engine; entries with an old load are passed over."""
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        """Switch at once, requests under way included."""
+        self.version = version
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        """Decode one response, or the rest of it: [number, tokens made so far]."""
+        number, made = request.prompt[0], len(request.prompt) - 1
+        length = max(1, self._lengths.of(self._seed, number) - made)
+        version, index = self.version, self._least_loaded()
+        server = self._servers[index]
+        self.events += 2
+        try:
+            made_now, finish = await server.run(min(length, request.sampling.max_new_tokens))
+        finally:
+            heapq.heappush(self._idlest, (server.load, index))
+        self.tokens += made_now
+        return GenerateOutput([0] * made_now, [-1.0] * made_now, finish, version)
+
+    async def abort(self) -> None:
+        """End every request with the tokens that it has."""
+        for server in self._servers:
+            server.abort()
+
+    async def close(self) -> None:
+        """Nothing to stop."""
+
+    def _least_loaded(self) -> int:
+        while True:
+            load, index = heapq.heappop(self._idlest)
+            if load == self._servers[index].load:
+                heapq.heappush(self._idlest, (load + 1, index))
+                return index
+
+
+class _Server:
+    """One engine: every running request advances at the same pace, which depends on how many there are."""
+
+    def __init__(self, shape: FleetShape) -> None:
+        self._shape = shape
+        self._running: list[_Running] = []
+        self._progress = self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._count = 0
+
+    @property
+    def load(self) -> int:
+        return len(self._running)
+
+    async def run(self, length: int) -> tuple[int, FinishReason]:
+        """Decode so many tokens; fewer when aborted."""
+        self._advance()
+        self._count += 1
+        answer: asyncio.Future[tuple[int, FinishReason]] = asyncio.get_running_loop().create_future()
+        request = _Running(self._progress + length, self._count, length, answer)
+        heapq.heappush(self._running, request)
+        self._schedule()
+        try:
+            return await answer
+        finally:
+            if not answer.done() or answer.cancelled():
+                self._advance()
+                self._running.remove(request)
+                heapq.heapify(self._running)
+                self._schedule()
+
+    def abort(self) -> None:
+        self._advance()
+        for request in self._running:
+            made = min(request.length, max(0, int(request.length - (request.end - self._progress))))
+            request.answer.set_result((made, FinishReason.ABORT))
+        self._running.clear()
+        self._schedule()
+
+    def _advance(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._running:
+            self._progress += (now - self._since) / self._shape.time_of_token(len(self._running))
+        self._since = now
+
+    def _schedule(self) -> None:
+        """Wake up when the next request is done."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running:
+            wait = max(0.0, self._running[0].end - self._progress) * self._shape.time_of_token(len(self._running))
+            self._timer = asyncio.get_running_loop().call_later(wait, self._finish)
+
+    def _finish(self) -> None:
+        self._timer = None
+        self._advance()
+        while self._running and self._running[0].end <= self._progress + _DONE:
+            request = heapq.heappop(self._running)
+            if not request.answer.done():
+                request.answer.set_result((request.length, FinishReason.STOP))
+        self._schedule()

@@ -1,0 +1,339 @@
+"""Stream: generation goes on across weight updates, nothing is lost, and nothing is too old when it is handed over."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slime_core.errors import CheckpointError, RolloutError
+from slime_core.events import GroupsDone, SamplesDone
+from slime_core.roles import (
+    Decision,
+    Drop,
+    FilterContext,
+    FinishReason,
+    GenerateOutput,
+    GenerateRequest,
+    Keep,
+    KeepIfShort,
+    SamplingParams,
+    WeightChannel,
+)
+from slime_core.rollout import OneAhead, Parts, Room, Scheduler, Stream, Waves
+from slime_core.sample import Group
+
+Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+BATCH = 4
+LONG = SamplingParams(60)
+reusing_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+
+
+class DecodingEngine:
+    """One token a tick, lengths of a heavy tail that are a function of the seed; the version is that of the start."""
+
+    def __init__(self, *, whole_budget: bool = False) -> None:
+        self.version = 0
+        self.running = 0
+        self.aborts = 0
+        self._whole_budget = whole_budget
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        self.version = version
+
+    async def abort(self) -> None:
+        self.aborts += 1
+        for _ in range(5):  # an answer takes its ticks
+            await asyncio.sleep(0)
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        version, aborts = self.version, self.aborts
+        length = request.sampling.max_new_tokens
+        if not self._whole_budget:
+            length = min(1 + int(4 / (1e-3 + (request.seed % 997) / 997)), length)
+        self.running += 1
+        made = 0
+        try:
+            while made < length and self.aborts == aborts:
+                await asyncio.sleep(0)
+                made += 1
+        finally:
+            self.running -= 1
+        finish = FinishReason.STOP if made == length else FinishReason.ABORT
+        return GenerateOutput([7] * made, [-0.5] * made, finish, version)
+
+
+class Thirds:
+    """Keeps a group in three."""
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        return Keep() if group.id.draw % 3 == 0 else Drop("rest")
+
+
+@dataclass
+class Trained:
+    """What a training loop over a scheduler saw."""
+
+    steps: list[Sequence[Group]] = field(default_factory=list)
+    ages: list[int] = field(default_factory=list)
+    metrics: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def draws(self) -> list[int]:
+        return [group.id.draw for step in self.steps for group in step]
+
+
+async def train(bench: "Bench", first: int, steps: int, ticks: int = 5) -> Trained:  # type: ignore[name-defined]  # noqa: F821
+    """Steps of a loop: hand over, train for some ticks, publish."""
+    seen = Trained()
+    scheduler: Scheduler = bench.scheduler
+    await publish(bench, first)
+    for rollout_id in range(first, first + steps):
+        result = await scheduler.collect(rollout_id, BATCH)
+        seen.steps.append(result.kept)
+        seen.ages += [rollout_id - (group.oldest_weight_version or 0) for group in result.kept]
+        seen.metrics.append(dict(result.metrics))
+        scheduler.look_ahead(rollout_id + 1, BATCH)
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await publish(bench, rollout_id + 1)
+    return seen
+
+
+async def publish(bench: "Bench", version: int) -> None:  # type: ignore[name-defined]  # noqa: F821
+    await bench.scheduler.settle()
+    bench.engine.version = version
+    bench.scheduler.published(version)
+
+
+def stream(steps: int, over_sampling: int | None = None) -> Callable[[Parts], Stream]:
+    return lambda parts: Stream(parts, Room(BATCH, steps, over_sampling))
+
+
+def run(bench: "Bench", steps: int, ticks: int = 5) -> Trained:  # type: ignore[name-defined]  # noqa: F821
+    async def whole() -> Trained:
+        try:
+            return await train(bench, 0, steps, ticks)
+        finally:
+            await bench.scheduler.close()
+            assert len(asyncio.all_tasks()) == 1, "a task was left"
+
+    return asyncio.run(whole())
+
+
+@reusing_the_fixture
+@given(
+    staleness=st.integers(0, 3),
+    partial=st.booleans(),
+    over=st.sampled_from([None, None, BATCH + 1, 3 * BATCH]),
+    ticks=st.integers(0, 60),
+    seed=st.integers(0, 999),
+    slots=st.integers(1, 40),
+    filtered=st.booleans(),
+)
+def test_no_group_is_lost_repeated_or_older_than_allowed(
+    make_bench: Make, staleness: int, partial: bool, over: int | None, ticks: int, seed: int, slots: int, filtered: bool
+) -> None:
+    bench = make_bench(
+        engine=DecodingEngine(),
+        make=stream(6, over),
+        group_filter=Thirds() if filtered else None,
+        seed=seed,
+        max_concurrency=slots,
+        max_staleness=staleness,
+        partial_rollout=partial or over is not None,
+        max_filter_waves=100,
+        sampling=LONG,
+    )
+    seen = run(bench, 6, ticks)
+    assert [len(step) for step in seen.steps] == [BATCH] * 6
+    assert len(set(seen.draws)) == len(seen.draws)
+    assert max(seen.ages) <= staleness
+    dropped = {group_id.draw for event in bench.events if isinstance(event, GroupsDone) for group_id in event.dropped}
+    assert sorted([*seen.draws, *dropped]) == list(range(bench.source.drawn)), "all that was drawn was used"
+
+
+def test_generation_goes_on_while_the_trainer_works(make_bench: Make) -> None:
+    bench = make_bench(engine=DecodingEngine(), make=stream(5), max_staleness=1)
+    seen = run(bench, 5, ticks=200)
+    assert seen.ages[: 2 * BATCH] == [0] * BATCH + [1] * BATCH
+    assert set(seen.ages[BATCH:]) == {1}
+
+
+def test_without_staleness_every_rollout_is_of_its_own_version(make_bench: Make) -> None:
+    assert set(run(make_bench(engine=DecodingEngine(), make=stream(5), max_staleness=0), 5).ages) == {0}
+
+
+def test_a_sample_goes_on_with_the_weights_of_the_next_step(make_bench: Make) -> None:
+    engine = DecodingEngine(whole_budget=True)
+    bench = make_bench(engine=engine, make=stream(6), max_staleness=2, partial_rollout=True, sampling=LONG)
+    seen = run(bench, 6, ticks=3)
+    assert bench.scheduler.runner.engine.interrupted > 0
+    samples = [sample for step in seen.steps for group in step for sample in group.samples]
+    assert {sample.response_length for sample in samples} == {60}, "the budget of the whole response, in parts"
+    assert {sum(sample.loss_mask) for sample in samples} == {60}
+
+
+def test_tokens_of_older_weights_can_be_left_out_of_the_loss(make_bench: Make) -> None:
+    bench = make_bench(
+        engine=DecodingEngine(whole_budget=True),
+        make=stream(8),
+        max_staleness=2,
+        partial_rollout=True,
+        mask_offpolicy_in_partial_rollout=True,
+        sampling=LONG,
+    )
+    seen = run(bench, 8, ticks=3)
+    masks = [list(sample.loss_mask) for step in seen.steps for group in step for sample in group.samples]
+    mixed = [mask for mask in masks if 0 in mask]
+    assert mixed
+    assert all(mask == sorted(mask) and mask[-1] == 1 for mask in mixed), "older tokens come first"
+
+
+def test_between_steps_partial_rollouts_stand_still(make_bench: Make) -> None:
+    bench = make_bench(engine=DecodingEngine(), make=stream(6, over_sampling=7), partial_rollout=True, sampling=LONG)
+
+    async def watched() -> None:
+        await publish(bench, 0)
+        await bench.scheduler.collect(0, BATCH)
+        assert bench.engine.running == 0
+        in_flight, finished = bench.scheduler.live()
+        assert in_flight + finished == 7 - BATCH
+        await publish(bench, 1)
+        result = await bench.scheduler.collect(1, BATCH)
+        assert {group.oldest_weight_version for group in result.kept} >= {0}
+        await bench.scheduler.close()
+
+    asyncio.run(watched())
+
+
+@reusing_the_fixture
+@given(cut=st.integers(0, 80), seed=st.integers(0, 99), partial=st.booleans())
+def test_a_saved_state_continues_with_all_that_was_alive(make_bench: Make, cut: int, seed: int, partial: bool) -> None:
+    options = {"sampling": LONG, "seed": seed, "max_staleness": 2, "partial_rollout": partial}
+
+    async def first() -> tuple[Trained, str, list[int]]:
+        bench = make_bench(engine=DecodingEngine(), make=stream(8), **options)
+        seen = await train(bench, 0, 3)
+        for _ in range(cut):
+            await asyncio.sleep(0)
+        async with bench.scheduler.undisturbed():
+            state = json.dumps(bench.scheduler.state_dict())
+            in_flight, finished = bench.scheduler.live()
+        await bench.scheduler.close()
+        assert len(json.loads(state)["in_flight"]) == in_flight
+        assert len(json.loads(state)["ready"]) == finished
+        return seen, state, [bench.source.drawn]
+
+    before, state, (drawn,) = asyncio.run(first())
+
+    async def second() -> Trained:
+        bench = make_bench(engine=DecodingEngine(), make=stream(8), **options)
+        bench.source.drawn = drawn
+        bench.scheduler.load_state_dict(json.loads(state))
+        seen = await train(bench, 3, 5)
+        await bench.scheduler.close()
+        assert bench.source.drawn == 8 * BATCH, "nothing is generated for steps that the run does not have"
+        return seen
+
+    after = asyncio.run(second())
+    assert sorted(before.draws + after.draws) == list(range(8 * BATCH))
+
+
+def test_events_name_every_group_once(make_bench: Make) -> None:
+    bench = make_bench(engine=DecodingEngine(), make=stream(4), group_filter=Thirds(), max_filter_waves=100)
+    seen = run(bench, 4)
+    kept = [group.id.draw for event in bench.events if isinstance(event, GroupsDone) for group in event.kept]
+    samples = [sample for event in bench.events if isinstance(event, SamplesDone) for sample in event.samples]
+    assert sorted(kept) == sorted(seen.draws)
+    assert len(samples) == 2 * bench.source.drawn
+
+
+def test_second_choices_are_kept_while_the_trainer_waits(make_bench: Make) -> None:
+    class Never:
+        def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+            return KeepIfShort("dull")
+
+    bench = make_bench(engine=DecodingEngine(), make=stream(3), group_filter=Never(), max_staleness=0)
+    assert len(run(bench, 3).draws) == 3 * BATCH
+
+
+def test_a_filter_that_keeps_nothing_stops_with_its_reasons(make_bench: Make) -> None:
+    class Nothing:
+        def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+            return Drop("dull")
+
+    bench = make_bench(engine=DecodingEngine(), make=stream(3), group_filter=Nothing(), max_filter_waves=3)
+    with pytest.raises(RolloutError, match=r"(?s)rollout 0: 3 waves .* 0 of the 4 groups.*[0-9]+ x dull"):
+        run(bench, 3)
+
+
+def test_an_error_ends_the_rollout_and_leaves_no_task(make_bench: Make) -> None:
+    async def broken(request: GenerateRequest) -> GenerateOutput:
+        raise ValueError("boom")
+
+    bench = make_bench(engine=DecodingEngine(), make=stream(3), max_error_rate=0.05)
+    bench.engine.generate = broken
+    with pytest.raises(RolloutError, match=r"(?s)rollout 0.*failed.*boom"):
+        run(bench, 3)
+
+
+def test_an_interrupted_group_is_run_again(make_bench: Make) -> None:
+    engine = DecodingEngine()
+    whole, seeds = engine.generate, set[int]()
+
+    async def once(request: GenerateRequest) -> GenerateOutput:
+        if request.seed not in seeds and request.seed % 3 == 0:
+            seeds.add(request.seed)
+            return GenerateOutput([7], [-0.5], FinishReason.ABORT, engine.version)
+        return await whole(request)
+
+    engine.generate = once  # type: ignore[method-assign]
+    bench = make_bench(engine=engine, make=stream(3))
+    assert sorted(run(bench, 3).draws) == list(range(3 * BATCH))
+    assert seeds
+
+
+def test_nothing_handed_over_is_shorter_than_what_was_made(make_bench: Make) -> None:
+    bench = make_bench(engine=DecodingEngine(), make=stream(12), max_staleness=2, sampling=LONG)
+    assert run(bench, 12).metrics[-1]["rollout/length_bias"] == 0.0
+
+
+@pytest.mark.parametrize(("ticks", "age"), [(0, 1), (300, 1)])
+def test_one_ahead_generates_the_next_rollout_with_one_version_less(make_bench: Make, ticks: int, age: int) -> None:
+    seen = run(make_bench(engine=DecodingEngine(), make=OneAhead), 4, ticks)
+    assert seen.ages == [0] * BATCH + [age] * 3 * BATCH
+    assert seen.draws == list(range(4 * BATCH))
+
+
+def test_one_ahead_saves_the_rollout_that_waits(make_bench: Make) -> None:
+    async def first() -> str:
+        bench = make_bench(engine=DecodingEngine(), make=OneAhead)
+        await train(bench, 0, 2)
+        assert bench.scheduler.live() == (0, BATCH)
+        return json.dumps(bench.scheduler.state_dict())
+
+    async def second(state: str) -> Trained:
+        bench = make_bench(engine=DecodingEngine(), make=OneAhead)
+        bench.source.drawn = 3 * BATCH
+        bench.scheduler.load_state_dict(json.loads(state))
+        seen = await train(bench, 2, 1)
+        await bench.scheduler.close()
+        return seen
+
+    seen = asyncio.run(second(asyncio.run(first())))
+    assert seen.draws == list(range(2 * BATCH, 3 * BATCH))
+    assert seen.metrics[0]["rollout/raw_reward"] == 0.5
+
+
+@pytest.mark.parametrize("make", [Waves, OneAhead, stream(3)])
+def test_work_that_another_policy_left_is_refused(make_bench: Make, make: Callable[[Parts], Scheduler]) -> None:
+    with pytest.raises(CheckpointError, match="unfinished work of another rollout_policy"):
+        make_bench(make=make).scheduler.load_state_dict({"strange": 1})

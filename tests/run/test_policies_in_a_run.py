@@ -1,0 +1,92 @@
+"""When to generate, in real runs of the local backend: what is drawn is trained once, and no older than allowed."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.run import newest_checkpoint
+from slime_core.telemetry import MetricsLog
+
+Slime = Callable[..., Any]
+Project = Any
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "async": {"rollout_policy": "async"},
+    "continuous": {"rollout_policy": "continuous", "max_staleness": 2},
+    "interrupted": {"rollout_policy": "continuous", "partial_rollout": True},
+    "masked": {
+        "rollout_policy": "continuous",
+        "partial_rollout": True,
+        "mask_offpolicy_in_partial_rollout": True,
+    },
+    "partial": {"partial_rollout": True, "over_sampling_batch_size": 6},
+}
+
+
+def states_of(run: Path) -> Counter[str]:
+    """Groups by their last state."""
+    last = {}
+    for line in (run / "ledger.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        last[entry["id"]] = entry["state"]
+    return Counter(last.values())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_group_is_trained_once_and_in_time(project: Project, slime: Slime, name: str) -> None:
+    project.write_run(num_rollout=4, **POLICIES[name])
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    assert states_of(project.run) == {"trained": 4 * 4}, "nothing is generated beyond the last step"
+    rows = MetricsLog.read(project.run / "metrics.jsonl")
+    ages = [row.metrics["rollout/staleness/max"] for row in rows]
+    assert ages[0] == 0
+    assert max(ages) <= POLICIES[name].get("max_staleness", 1)
+    assert name == "partial" or max(ages) >= 1
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_stopped_run_goes_on_with_what_was_alive(project: Project, slime: Slime, name: str) -> None:
+    (project.root / "stops.py").write_text(
+        "from slime_core.errors import StopRun\nfrom slime_core.hookspecs import hookimpl\n\nSLIME_API = '1'\n\n\n"
+        "@hookimpl\ndef slime_rollout_start(event):\n    if event.rollout_id == 1:\n        raise StopRun('enough')\n"
+    )
+    project.write_run(num_rollout=4, save_interval=None, **POLICIES[name])
+    assert slime("train", "run.toml", "--plugin", "./stops.py").code == 0
+    checkpoint = newest_checkpoint(project.run / "checkpoints", print)
+    assert checkpoint
+    state: dict[str, Any] = checkpoint.state()
+    finished = [*state["scheduler"].get("kept", ()), *(each[2] for each in state["scheduler"].get("ready", ()))]
+    alive = [each["id"] for each in (*finished, *state["scheduler"].get("in_flight", ()))]
+    assert sorted(alive) == sorted(state["ledger"]["live"])
+    (project.root / "stops.py").write_text("SLIME_API = '1'\n")
+    ran = slime("resume", project.run)
+    assert ran.code == 0, ran.err
+    assert states_of(project.run) == {"trained": 4 * 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"max_staleness": 2}, "max_staleness has no effect here: set rollout_policy"),
+        ({"partial_rollout": True}, "give an over_sampling_batch_size above rollout_batch_size = 4"),
+        ({"partial_rollout": True, "rollout_policy": "async"}, "the weights wait for a whole rollout"),
+        ({"mask_offpolicy_in_partial_rollout": True}, "set partial_rollout = true"),
+        (
+            {"partial_rollout": True, "over_sampling_batch_size": 9},
+            "over_sampling_batch_size = 9 has no effect here: with max_staleness = 1 at most 8 groups",
+        ),
+        ({"rollout_policy": "continous"}, "continuous"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(
+    project: Project, slime: Slime, changes: dict[str, Any], expected: str
+) -> None:
+    project.write_run(**changes)
+    ran = slime("train", "run.toml")
+    assert ran.code != 0
+    assert expected in ran.err
