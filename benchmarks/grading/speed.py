@@ -5,6 +5,7 @@ Example:
     throughput({"ours": grade, "math-verify": verify}, cases, rounds=5, burst=1)
 """
 
+import os
 import random
 import statistics
 import subprocess
@@ -100,15 +101,21 @@ def large(grader: Grader) -> dict[str, float]:
 
 
 def imports() -> dict[str, float]:
-    """Milliseconds that importing the grader adds to starting Python."""
+    """CPU milliseconds that importing the grader adds to starting Python."""
 
-    def python(code: str) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+    def python(code: str) -> float:
+        times = []
+        for _ in range(5):
+            before = os.times()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            after = os.times()
+            times.append(after.children_user + after.children_system - before.children_user - before.children_system)
+        return statistics.median(times)
 
-    return {"import ms": 1e3 * (_median(python("import slime_reward_math")) - _median(python("pass")))}
+    return {"import CPU ms": 1e3 * (python("import slime_reward_math") - python("pass"))}
 
 
-def _median(work: Callable[[], object]) -> float:
+def _median(work: Callable[[], None]) -> float:
     times = []
     for _ in range(5):
         start = time.perf_counter()
