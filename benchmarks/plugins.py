@@ -216,7 +216,7 @@ async def run_rollout(hooks: RunHooks) -> tuple[float, float]:
         engine=AtOnce(),
         tokenizer=CharTokenizer(),
         choices=Choices(
-            GeneratorUse("benchmark", SingleTurn()),
+            GeneratorUse("single_turn", "benchmark", SingleTurn()),
             Scoring([RewardUse("always", "benchmark", 1.0, always)]),
             Nothing(),
         ),

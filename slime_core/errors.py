@@ -10,6 +10,7 @@
     ├── RunFolderError                  a run folder that cannot be used: locked, read-only, of another config
     │   └── CheckpointError             a checkpoint is damaged, missing or of another run
     ├── WorkerError                     a worker process died, hung or raised
+    ├── RequestError                    engines died over one request: it costs its sample, not the run
     ├── RolloutError                    the rollout cannot go on: nothing kept, too many failures
     ├── NonFiniteError                  NaN or infinity in a loss, a gradient or a log-prob
     └── StopRun                         raised by a run hook to end the run in good order
@@ -58,6 +59,10 @@ class CheckpointError(RunFolderError):
 
 class WorkerError(SlimeError):
     """A worker process died, hung or raised; carries the remote traceback in its text."""
+
+
+class RequestError(SlimeError):
+    """One request that several engines died or hung over; it costs its sample, not the run."""
 
 
 class RolloutError(SlimeError):

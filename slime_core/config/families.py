@@ -108,6 +108,12 @@ class RolloutArgs(Family):
     rollout_stop_token_ids: list[int] = Field([], description="Ids that end a response, besides the model's own.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
     sample_timeout_s: float = Field(600.0, gt=0.0, description="Seconds after which one sample's rollout is given up.")
+    rollout_num_engines: Positive = Field(1, description="Engines of the chosen kind that share the samples.")
+    rollout_engine_timeout_s: float | None = Field(
+        None,
+        gt=0.0,
+        description="Seconds without an answer after which an engine is replaced; default half of sample_timeout_s.",
+    )
     reward_on_error: Literal["drop", "mask", "raise"] = Field(
         "drop", description="What becomes of a sample that could not be generated or scored."
     )

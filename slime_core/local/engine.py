@@ -52,7 +52,7 @@ class LocalEngine:
             "eos_token_ids": self._setup.eos_token_ids,
             "abort_flag": self._abort_flag,
         }
-        spec = WorkerGroupSpec("engine", self._settings.workers, WORKER, arguments)
+        spec = WorkerGroupSpec(self._setup.name, self._settings.workers, WORKER, arguments)
         self._group = await self._setup.launcher.start(spec)
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:

@@ -127,9 +127,11 @@ class LocalWorker:
             self._process.join()
 
     def close(self) -> None:
-        """Close the pipe, after the process is gone: whoever still waited for an answer has seen its end."""
+        """Close all files, after the process is gone: whoever still waited for an answer has seen its end."""
         self._pipe.close()
         self._theirs.close()
+        if self._process.pid is not None:
+            self._process.close()
 
 
 class LocalWorkerGroup:
@@ -193,6 +195,7 @@ class LocalLauncher:
         """Remember where logs go."""
         self._logs = setup.scratch
         self._groups: list[LocalWorkerGroup] = []
+        self._launching = asyncio.Lock()
 
     async def start(self, spec: WorkerGroupSpec) -> LocalWorkerGroup:
         """Start a group and wait until its workers are built."""
@@ -200,9 +203,10 @@ class LocalLauncher:
         multiprocessing.get_context("forkserver").set_forkserver_preload(["slime_core.local._preload"])
         group = LocalWorkerGroup(workers)
         self._groups.append(group)
-        with _environment(ONE_THREAD):
-            for worker in workers:
-                await asyncio.to_thread(worker.launch)
+        async with self._launching:  # or the environment of one group would be restored to that of another
+            with _environment(ONE_THREAD):
+                for worker in workers:
+                    await asyncio.to_thread(worker.launch)
         await group.built()
         return group
 

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from slime_core.roles._spec import Setup, Spec, Stability
 from slime_core.roles.launcher import Launcher
 from slime_core.roles.weights import Transport, WeightChannel
+from slime_core.sample import GroupId
 
 
 class FinishReason(enum.Enum):
@@ -53,6 +54,8 @@ class GenerateRequest:
     """How to sample."""
     seed: int
     """Makes the draw a function of the sample's identity, not of its companions."""
+    group: GroupId | None = None
+    """Whose samples share a beginning with this prompt: several engines keep a group together. Changes no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,18 @@ class EngineSetup(Setup):
     launcher: Launcher
     """Starts the engine's worker processes."""
     scratch: Path
-    """A directory for the engine's own small files, inside the run folder."""
+    """A directory for the engine's own small files, inside the run folder; no other engine has the same."""
+    name: str = "engine"
+    """What its worker groups are called, in logs and errors: "engine", or "engine-3" among several."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Serves one policy. `generate` may be called concurrently without bound; the engine batches."""
+    """Serves one policy. `generate` may be called concurrently without bound; the engine batches.
+
+    A run may have several (`rollout_num_engines`), each built by the same factory. One that raises `WorkerError`, is
+    silent for too long or answers what no engine may is closed, and another is built and started in its place.
+    """
 
     async def start(self) -> None:
         """Start workers; returns when they can take requests."""

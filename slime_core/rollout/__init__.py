@@ -8,9 +8,11 @@ Example:
 
 from slime_core.rollout.checked_engine import CheckedEngine
 from slime_core.rollout.choices import RM_TYPE, Choices
+from slime_core.rollout.engines import EnginePool
 from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
 from slime_core.rollout.generate import SingleTurn
+from slime_core.rollout.long_waits import LongWaits
 from slime_core.rollout.one_ahead import OneAhead
 from slime_core.rollout.policy import (
     GeneratorUse,
@@ -29,10 +31,12 @@ __all__ = [
     "RM_TYPE",
     "CheckedEngine",
     "Choices",
+    "EnginePool",
     "EvalResult",
     "EvalSet",
     "GeneratorUse",
     "GroupRewardUse",
+    "LongWaits",
     "NamedChoices",
     "NonzeroStd",
     "NonzeroStdWithFallback",

@@ -83,4 +83,5 @@ def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateReq
     """The rest of a request; its draws are others than those that were made."""
     made = [token for part in parts for token in part.tokens]
     sampling = replace(request.sampling, max_new_tokens=request.sampling.max_new_tokens - len(made))
-    return GenerateRequest([*request.prompt, *made], sampling, derive_seed(request.seed, len(parts)))
+    seed = derive_seed(request.seed, len(parts))
+    return replace(request, prompt=[*request.prompt, *made], sampling=sampling, seed=seed)

@@ -23,6 +23,8 @@ class RewardOnError(enum.Enum):
 class GeneratorUse:
     """A generator in use."""
 
+    name: str
+    """As the run, or a row, selected it."""
     plugin: str
     """Who registered it, for error texts."""
     generator: Generator

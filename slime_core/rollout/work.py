@@ -29,7 +29,7 @@ from slime_core.rollout.choices import Choices
 from slime_core.rollout.pausable import Continued, PausableEngine
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
 from slime_core.rollout.score import Failure, Hearing, Scored, cancel, cancelled_from_outside, hear, hear_together
-from slime_core.rollout.waiting import Waiting, within
+from slime_core.rollout.waiting import A_SLOT, Waiting, runs_by, within
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
 
@@ -111,8 +111,13 @@ class SampleRunner:
         """
         scoring = purpose.scoring or self._choices.scoring
         running = [_Running(group, [[] for _ in group.samples], len(group.samples), scoring, freed) for group in groups]
-        await all_or_none([self._run(each, place, purpose) for each in running for place in range(each.missing)])
+        await all_or_none([self._follow(each, place, purpose) for each in running for place in range(each.missing)])
         return [RunGroup(each.group.id, each.group, _settled(each)) for each in running]
+
+    async def _follow(self, running: _Running, place: int, purpose: Purpose) -> None:
+        """Run one drawn sample so that it can be named while it is in flight."""
+        with self.waiting.following(running.group.id, running.group.samples[place].index):
+            await self._run(running, place, purpose)
 
     async def _run(self, running: _Running, place: int, purpose: Purpose) -> None:
         """Run one drawn sample; the last one of a group has the group scored."""
@@ -154,7 +159,8 @@ class SampleRunner:
     async def _generate(
         self, group_id: GroupId, sample: Sample, use: GeneratorUse, purpose: Purpose
     ) -> list[Sample] | Failure:
-        turns = _Turns(self.engine, (self._policy.seed, *group_id, sample.index or 0), self.waiting)
+        runs_by(use.name)
+        turns = _Turns(self.engine, self._policy.seed, group_id, sample.index or 0, self.waiting)
         context = GenerateContext(
             turns.generate, self._tokenizer, purpose.sampling, purpose.rollout_id, purpose.evaluation
         )
@@ -180,11 +186,11 @@ class SampleRunner:
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         """Wait for one of the run's slots."""
-        self.waiting.enter("a free slot")
+        self.waiting.enter(A_SLOT)
         try:
             await self._slots.acquire()
         finally:
-            self.waiting.leave("a free slot")
+            self.waiting.leave(A_SLOT)
         try:
             yield
         finally:
@@ -213,10 +219,11 @@ class _Turns:
 
     ATTEMPT = 0
 
-    __slots__ = ("_engine", "_identity", "_made", "_turn", "_waiting")
+    __slots__ = ("_engine", "_group", "_identity", "_made", "_turn", "_waiting")
 
-    def __init__(self, engine: PausableEngine, identity: tuple[int | str, ...], waiting: Waiting) -> None:
-        self._engine, self._identity, self._waiting = engine, identity, waiting
+    def __init__(self, engine: PausableEngine, seed: int, group: GroupId, index: int, waiting: Waiting) -> None:
+        self._engine, self._group, self._waiting = engine, group, waiting
+        self._identity = (seed, *group, index)
         self._turn = 0
         self._made: list[GenerateOutput] = []
 
@@ -227,7 +234,7 @@ class _Turns:
         self._waiting.leave("generator")
         self._waiting.enter("engine")
         try:
-            made = await self._engine.generate(GenerateRequest(prompt, sampling, seed))
+            made = await self._engine.generate(GenerateRequest(prompt, sampling, seed, self._group))
         finally:
             self._waiting.leave("engine")
             self._waiting.enter("generator")

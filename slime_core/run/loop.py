@@ -178,7 +178,7 @@ class Loop:
         await self._log(self.rollout_id, metrics)
 
     async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        metrics = {**metrics, **self._session.stats.take()}
+        metrics = {**metrics, **self._session.stats.take(), **self._session.engine.take()}
         metrics = {REDACTOR.redact(name): value for name, value in metrics.items()}  # plugins word reasons
         metrics = {**metrics, **self._session.trackers.metrics()}
         self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))

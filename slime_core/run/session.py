@@ -23,6 +23,7 @@ from slime_core.isolation import Watchdog, packages_of
 from slime_core.rollout import (
     Choices,
     EvalResult,
+    LongWaits,
     OneAhead,
     Parts,
     RewardOnError,
@@ -77,7 +78,7 @@ class Session:
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
             self.launcher = self.build.launcher(folder)
-            self.engine = self.build.engine(self.launcher, self.tokenizer, folder)
+            self.engine = self.build.engines(self.launcher, self.tokenizer, folder)
             self.trackers = Trackers()
             self.num_rollout = self._count_rollouts()
             self.scheduler = self._scheduler()
@@ -105,6 +106,7 @@ class Session:
             await self.engine.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
             self._watching.enter_context(settled_heap())
+            self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
         except BaseException:
             await self.close()
             raise

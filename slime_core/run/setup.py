@@ -22,6 +22,7 @@ from slime_core.roles import (
     DescribesData,
     Engine,
     EngineSetup,
+    GenerateRequest,
     Generator,
     GeneratorSpec,
     GroupFilter,
@@ -40,7 +41,7 @@ from slime_core.roles import (
     Tracker,
     TrackerSetup,
 )
-from slime_core.rollout import CheckedEngine, GeneratorUse, GroupRewardUse, RewardUse
+from slime_core.rollout import CheckedEngine, EnginePool, GeneratorUse, GroupRewardUse, RewardUse
 from slime_core.run.building import build, build_used
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
@@ -131,7 +132,7 @@ class Builder:
             max_concurrency=spec.max_concurrency,
             calls=self.stats.calls("generator", chosen.reference, plugin),
         )
-        return GeneratorUse(plugin, cast(Generator, generator))
+        return GeneratorUse(chosen.reference, plugin, cast(Generator, generator))
 
     def reward(self, chosen: Chosen) -> RewardUse:
         """A reward, with its weight."""
@@ -188,18 +189,29 @@ class Builder:
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs)
         return cast(Launcher, build(self.plan.one("launcher"), setup))
 
-    def engine(self, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> Engine:
-        """The run's engine, not started."""
-        run = self.plan.config.run
-        setup = EngineSetup(
-            self.make,
-            run.seed,
-            hf_checkpoint=run.hf_checkpoint,
-            eos_token_ids=tokenizer.eos_token_ids,
-            launcher=launcher,
-            scratch=folder.scratch,
-        )
-        return CheckedEngine(cast(Used[Engine], build_used(self.plan.one("engine"), setup)))
+    def engines(self, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> EnginePool:
+        """The run's engines as one, not started."""
+        run, rollout = self.plan.config.run, self.plan.config.rollout
+        count, eos = rollout.rollout_num_engines, tokenizer.eos_token_ids
+
+        def make_engine(number: int) -> Engine:
+            name = f"engine-{number}" if count > 1 else "engine"
+            scratch = folder.scratch / name
+            scratch.mkdir(parents=True, exist_ok=True)
+            setup = EngineSetup(
+                self.make,
+                run.seed,
+                hf_checkpoint=run.hf_checkpoint,
+                eos_token_ids=eos,
+                launcher=launcher,
+                scratch=scratch,
+                name=name,
+            )
+            return CheckedEngine(cast(Used[Engine], build_used(self.plan.one("engine"), setup)))
+
+        probe = GenerateRequest([min(eos, default=0)], SamplingParams(max_new_tokens=1), run.seed)
+        silence_s = rollout.rollout_engine_timeout_s or rollout.sample_timeout_s / 2
+        return EnginePool(make_engine, count, silence_s=silence_s, probe=probe)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""

@@ -135,7 +135,7 @@ class _Run:
             partial_rollout=scenario.partial_rollout,
         )
         choices = Choices(
-            GeneratorUse("simulation", _one_call),
+            GeneratorUse("one_call", "simulation", _one_call),
             Scoring([RewardUse("length", "simulation", 1.0, _length)]),
             _Nothing(),
         )

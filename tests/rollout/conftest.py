@@ -186,7 +186,7 @@ def generator_use(generator: Generator | GeneratorUse, timeout_s: float) -> Gene
     if isinstance(generator, GeneratorUse):
         return generator
     calls = CallStats("generator", "tests", "tests")
-    return GeneratorUse("tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+    return GeneratorUse("scripted", "tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ async def shouting(sample: Sample, ctx: GenerateContext) -> list[Sample]:
 
 
 GROUP_REWARD = GroupRewardUse("hundred", "tests", 1.0, hundred)
-LOUD = GeneratorUse("tests", shouting)
+LOUD = GeneratorUse("loud", "tests", shouting)
 
 
 def rows(*changes: dict[str, object]) -> list[Group]:

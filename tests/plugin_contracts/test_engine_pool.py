@@ -1,0 +1,79 @@
+"""Two of the core's own engines behind one keep the contract of one: `python test_engine_pool.py`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+from slime_core.catalog.used import Used
+from slime_core.local.engine import LocalEngine
+from slime_core.local.launcher import LocalLauncher
+from slime_core.local.model import load_model
+from slime_core.local.settings import LocalEngineSettings
+from slime_core.roles import (
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    GenerateRequest,
+    LauncherSetup,
+    SamplingParams,
+    Transport,
+    WeightChannel,
+    WeightSlot,
+)
+from slime_core.rollout import CheckedEngine, EnginePool
+from slime_core.testing import EngineContract
+from slime_core.train.shared_buffer import write_version
+
+NUM_GPUS = 0
+PROBE = GenerateRequest([2], SamplingParams(1), seed=0)
+
+
+def build(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
+    def make(number: int) -> Engine:
+        (scratch := setup.scratch / str(number)).mkdir(exist_ok=True)
+        own = replace(setup, scratch=scratch, name=f"engine-{number}")
+        return CheckedEngine(Used("local", "slime-core", LocalEngine(settings, own)))
+
+    return EnginePool(make, 2, silence_s=300.0, probe=PROBE)
+
+
+class TestEnginePool(EngineContract):
+    choice = EngineSpec("pool", build, LocalEngineSettings, transports=(Transport.SHARED_BUFFER,))
+    settings: ClassVar[Mapping[str, object]] = {"workers": 1}
+    too_long = 256
+    model: ClassVar[Path]
+
+    @pytest.fixture(autouse=True)
+    def _use_the_tiny_model(self, tiny_model: Path) -> None:
+        type(self).model = tiny_model
+
+    def make_setup(self, scratch: Path) -> EngineSetup:
+        launcher = LocalLauncher(LauncherSetup(self.make, 1, scratch=scratch))
+        return EngineSetup(
+            self.make, 1, hf_checkpoint=self.model, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
+        )
+
+    def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
+        """Version 0 is the model's own weights, every other one all zeros, which make every token equally likely."""
+        model = load_model(setup.hf_checkpoint)
+        slots = [WeightSlot(slot.name, slot.shape, slot.offset) for slot in model.layout]
+        channel = WeightChannel(Transport.SHARED_BUFFER, setup.scratch / "weights.bin", slots)
+        if version == 0:
+            channel.path.write_bytes(bytes(8 * channel.numel))
+
+        def buckets() -> Iterator[tuple[str, torch.Tensor]]:
+            for slot in model.layout:
+                yield slot.name, slot.view(model.flat) if version == 0 else torch.zeros(slot.shape)
+
+        write_version(channel, version, buckets())
+        return channel
+
+
+if __name__ == "__main__":
+    sys.exit(subprocess.call([sys.executable, "-m", "pytest", __file__]))

@@ -1,0 +1,166 @@
+"""Engines that fail as told, on a virtual clock."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from slime_core.catalog.used import Used
+from slime_core.errors import WorkerError
+from slime_core.roles import (
+    FinishReason,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+    Transport,
+    WeightChannel,
+)
+from slime_core.rollout import CheckedEngine, EnginePool
+from slime_core.sample import GroupId
+from slime_core.simulate.clock import VirtualLoop
+
+T = TypeVar("T")
+SECOND_A_TOKEN = 0.05
+NOWHERE = WeightChannel(Transport.SHARED_BUFFER, Path("nowhere"), ())
+Behaviour = Callable[["Scripted", GenerateRequest], Awaitable[GenerateOutput]]
+
+
+class Scripted:
+    """Makes tokens that are a function of the seed, in an orderly time, unless its fleet says otherwise."""
+
+    def __init__(self, fleet: "Fleet", number: int) -> None:
+        self.fleet, self.number = fleet, number
+        self.life = fleet.built[number]
+        self.version = -1
+        self.asked: list[GenerateRequest] = []
+        self.running = 0
+        self.closed = False
+        self.interrupted = asyncio.Event()
+
+    async def start(self) -> None:
+        if not self.life and self.number in self.fleet.fails_to_start:
+            raise WorkerError(f"engine {self.number} finds no port")
+        if self.life and self.number in self.fleet.never_again:
+            raise WorkerError(f"engine {self.number} has no machine any more")
+
+    async def load_weights(self, channel: WeightChannel, version: int) -> None:
+        if self.number in self.fleet.unloadable:
+            raise WorkerError(f"worker of engine {self.number} died")
+        self.version = version
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        self.asked.append(request)
+        self.running += 1
+        try:
+            bad = self.fleet.bad.get(self.number)
+            if bad is not None and (self.life == 0 or self.number in self.fleet.incurable):
+                return await bad(self, request)
+            if self.fleet.everywhere is not None:
+                return await self.fleet.everywhere(self, request)
+            return await self.answer(request)
+        finally:
+            self.running -= 1
+
+    async def answer(self, request: GenerateRequest, pace: float = SECOND_A_TOKEN) -> GenerateOutput:
+        tokens = tokens_of(request)
+        try:
+            async with asyncio.timeout(pace * len(tokens)):
+                await self.interrupted.wait()
+        except TimeoutError:
+            return GenerateOutput(tokens, [-0.5] * len(tokens), FinishReason.STOP, self.version)
+        return GenerateOutput((), (), FinishReason.ABORT, self.version)
+
+    async def abort(self) -> None:
+        self.interrupted.set()
+        await asyncio.sleep(0)
+        self.interrupted = asyncio.Event()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def tokens_of(request: GenerateRequest) -> list[int]:
+    """4 to 16 tokens, as far as the budget allows."""
+    count = min(4 + request.seed % 13, request.sampling.max_new_tokens)
+    return [3 + (request.seed * 31 + place) % 90 for place in range(count)]
+
+
+@dataclass
+class Fleet:
+    """All engines of a pool."""
+
+    count: int
+    bad: dict[int, Behaviour] = field(default_factory=dict)
+    """By number, until it is restarted."""
+    incurable: frozenset[int] = frozenset()
+    """Numbers that stay bad."""
+    fails_to_start: frozenset[int] = frozenset()
+    """Numbers that do not start the first time."""
+    never_again: frozenset[int] = frozenset()
+    """Numbers that cannot be restarted."""
+    unloadable: frozenset[int] = frozenset()
+    """Numbers that cannot load weights."""
+    everywhere: Behaviour | None = None
+    """What all that are not bad do."""
+    silence_s: float = 300.0
+    engines: list[Scripted] = field(default_factory=list)
+    """In the order in which they were built."""
+    built: Counter[int] = field(default_factory=Counter)
+    """How often each number was."""
+
+    def make(self, number: int) -> CheckedEngine:
+        engine = Scripted(self, number)
+        self.built[number] += 1
+        self.engines.append(engine)
+        return CheckedEngine(Used("scripted", "tests", engine))
+
+    def play(self, use: Callable[[EnginePool], Coroutine[object, object, T]]) -> T:
+        """Use a pool that serves version 0; what it leaves is an error."""
+
+        async def main() -> T:
+            probe = GenerateRequest([2], SamplingParams(1), seed=0)
+            pool = EnginePool(self.make, self.count, silence_s=self.silence_s, probe=probe)
+            try:
+                await pool.start()
+                await pool.load_weights(NOWHERE, 0)
+                return await use(pool)
+            finally:
+                await pool.close()
+                assert all(engine.closed for engine in self.engines)
+                await asyncio.sleep(0)
+                assert asyncio.all_tasks() == {asyncio.current_task()}
+                assert all(engine.running == 0 for engine in self.engines)
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(main())
+
+    def asked(self, number: int) -> int:
+        """Requests that the engine of this number was asked, in all its lives."""
+        return sum(len(engine.asked) for engine in self.engines if engine.number == number)
+
+
+def make_request(seed: int, group: int | None = None, budget: int = 16) -> GenerateRequest:
+    row = seed if group is None else group
+    return GenerateRequest([5, row], SamplingParams(budget), seed, None if group is None else GroupId("x", 0, row, row))
+
+
+@pytest.fixture
+def fleet() -> type[Fleet]:
+    """`fleet(count, bad={3: behaviour}, ...)`."""
+    return Fleet
+
+
+@pytest.fixture
+def request_of() -> Callable[..., GenerateRequest]:
+    """`request_of(seed, group=None, budget=16)`."""
+    return make_request
+
+
+@pytest.fixture
+def answer_of() -> Callable[[GenerateRequest], list[int]]:
+    """The tokens that any good engine answers a request with."""
+    return tokens_of

@@ -1,0 +1,475 @@
+"""What becomes of bad engines, and of what they were asked; the clock stands still while anything is to be done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slime_core.errors import ContractError, PluginError, RequestError, WorkerError
+from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, Transport, WeightChannel
+
+if TYPE_CHECKING:
+    from slime_core.rollout import EnginePool
+    from tests.rollout.engines.conftest import Fleet, Scripted
+
+    MakeFleet = Callable[..., Fleet]
+    MakeRequest = Callable[..., GenerateRequest]
+    Tokens = Callable[[GenerateRequest], list[int]]
+
+NOWHERE = WeightChannel(Transport.SHARED_BUFFER, Path("nowhere"), ())
+FOR_EVER_S = 1e9
+MANY = 160
+
+
+async def dies(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    """After some answers."""
+    if len(engine.asked) > 5:
+        await asyncio.sleep(0.3)
+        raise WorkerError(f"engine {engine.number} died (killed by SIGKILL); the end of its log:\n")
+    return await engine.answer(request)
+
+
+async def hangs(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    await asyncio.sleep(FOR_EVER_S)
+    raise AssertionError
+
+
+async def crawls(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    return await engine.answer(request, pace=5.0)
+
+
+async def nan(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    output = await engine.answer(request)
+    return replace(output, log_probs=[float("nan")] * len(output.tokens))
+
+
+async def garbage(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    return "</html>"  # type: ignore[return-value]
+
+
+async def stale(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    return replace(await engine.answer(request), weight_version=-1)
+
+
+async def from_the_future(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    return replace(await engine.answer(request), weight_version=7)
+
+
+async def raises(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+    await asyncio.sleep(0.1)
+    raise ConnectionError("503 Service Unavailable")
+
+
+async def ask(pool: EnginePool, requests: Sequence[GenerateRequest]) -> list[GenerateOutput]:
+    return await asyncio.gather(*(pool.generate(request) for request in requests))
+
+
+BAD: Mapping[str, tuple[Callable[..., object], str]] = {
+    "dies": (dies, "died"),
+    "hangs": (hangs, "slow"),  # as it is slower than its peers long before it has been silent for too long
+    "crawls": (crawls, "slow"),
+    "nan": (nan, "garbage"),
+    "garbage": (garbage, "garbage"),
+    "stale": (stale, "stale"),
+    "from the future": (from_the_future, "stale"),
+    "raises": (raises, "errors"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("bad", [[3], [0, 2, 4, 6]], ids=["one of 8", "half"])
+def test_a_bad_engine_is_taken_out_and_what_it_was_asked_is_answered_as_if_it_were_good(
+    fleet: MakeFleet,
+    request_of: MakeRequest,
+    answer_of: Tokens,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    bad: list[int],
+) -> None:
+    behaviour, cause = BAD[kind]
+    made = fleet(8, bad=dict.fromkeys(bad, behaviour))
+    requests = [request_of(seed, group=seed // 4) for seed in range(MANY)]
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], list[int], dict[str, float]]:
+        outputs = await ask(pool, requests)
+        before = [made.asked(number) for number in bad]
+        await asyncio.sleep(60.0)
+        again = await ask(pool, requests)
+        assert [list(each.tokens) for each in again] == [list(each.tokens) for each in outputs]
+        return outputs, [made.asked(number) - asked for number, asked in zip(bad, before, strict=True)], pool.take()
+
+    outputs, after, metrics = made.play(use)
+    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert {output.weight_version for output in outputs} == {0}
+    assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/returned"] == len(bad)
+    assert metrics["perf/engine/asked_again"] >= len(bad)
+    assert all(after), "an engine that was restarted takes requests"
+    assert sum(made.built.values()) == 8 + len(bad)
+    for number in bad:
+        assert f"engine {number} is taken out" in caplog.text
+        assert f"engine {number} is back" in caplog.text
+
+
+def test_requests_of_a_group_stay_together_and_engines_get_equal_work(
+    fleet: MakeFleet, request_of: MakeRequest
+) -> None:
+    made = fleet(4)
+    requests = [request_of(seed, group=seed // 8) for seed in range(32 * 8)]
+
+    async def use(pool: EnginePool) -> None:
+        await ask(pool, requests)
+
+    made.play(use)
+    homes = [{request.group for request in engine.asked} for engine in made.engines]
+    assert [len(engine.asked) for engine in made.engines] == [64] * 4
+    assert sum(map(len, homes)) == 32, "no group is on two engines"
+
+
+def test_a_large_group_is_spread_rather_than_waited_for(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(4)
+
+    async def use(pool: EnginePool) -> None:
+        await ask(pool, [request_of(seed, group=0) for seed in range(128)])
+
+    made.play(use)
+    assert max(len(engine.asked) for engine in made.engines) <= 128 // 4 + 16
+
+
+def test_requests_without_a_group_go_to_the_engine_with_the_least_work(
+    fleet: MakeFleet, request_of: MakeRequest
+) -> None:
+    made = fleet(3)
+
+    async def use(pool: EnginePool) -> None:
+        await ask(pool, [request_of(0, budget=100), *(request_of(seed, budget=10) for seed in range(1, 15))])
+
+    made.play(use)
+    assert [len(engine.asked) for engine in made.engines] == [1, 7, 7]
+
+
+@pytest.mark.parametrize("count", [17, 100, 1000])
+def test_many_engines_get_equal_work_too(fleet: MakeFleet, request_of: MakeRequest, count: int) -> None:
+    made = fleet(count)
+
+    async def use(pool: EnginePool) -> None:
+        await ask(pool, [request_of(seed) for seed in range(4 * count)])
+
+    made.play(use)
+    asked = [len(engine.asked) for engine in made.engines]
+    assert (min(asked), max(asked)) in {(4, 4), (3, 5)}
+
+
+def test_silent_engines_without_a_faster_peer_are_taken_out_at_the_limit(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
+) -> None:
+    made = fleet(2, bad={0: hangs, 1: hangs}, silence_s=30.0)
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float], float]:
+        return await ask(pool, [request_of(0), request_of(1)]), pool.take(), asyncio.get_running_loop().time()
+
+    outputs, metrics, seconds = made.play(use)
+    assert [list(output.tokens) for output in outputs] == [answer_of(request_of(seed)) for seed in range(2)]
+    assert metrics["perf/engine/quarantined/hung"] == 2
+    assert 30.0 < seconds < 40.0
+
+
+def test_one_request_that_is_lost_costs_its_engine_and_is_asked_again(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
+) -> None:
+    async def loses_one(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        return await hangs(engine, request) if len(engine.asked) == 1 else await engine.answer(request)
+
+    made = fleet(8, bad={1: loses_one}, silence_s=100.0)
+    requests = [request_of(seed) for seed in range(512)]
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float]]:
+        return await ask(pool, requests), pool.take()
+
+    outputs, metrics = made.play(use)
+    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+    assert (metrics["perf/engine/quarantined/hung"], metrics["perf/engine/asked_again"]) == (1, 1)
+
+
+def test_when_all_die_they_are_restarted_and_the_answers_are_the_same(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
+) -> None:
+    made = fleet(8, bad=dict.fromkeys(range(8), dies))
+    requests = [request_of(seed) for seed in range(MANY)]
+    outputs = made.play(lambda pool: ask(pool, requests))
+    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_when_none_can_be_restarted_the_run_ends_within_a_minute_and_each_is_named(
+    fleet: MakeFleet, request_of: MakeRequest, count: int
+) -> None:
+    every = range(count)
+    made = fleet(count, bad=dict.fromkeys(every, dies), never_again=frozenset(every))
+
+    async def use(pool: EnginePool) -> tuple[list[object], float, object]:
+        ends = await asyncio.gather(*(pool.generate(request_of(seed)) for seed in range(64)), return_exceptions=True)
+        seconds = asyncio.get_running_loop().time()
+        later = await asyncio.gather(pool.generate(request_of(0)), return_exceptions=True)
+        return ends, seconds, later[0]
+
+    ends, seconds, later = made.play(use)
+    assert seconds < 60.0
+    errors = [end for end in ends if isinstance(end, Exception)]
+    assert errors
+    for error in (*errors, later):
+        assert isinstance(error, WorkerError)
+        assert all(f"engine {number}: died: " in str(error) for number in every)
+        assert all(f"engine {number} has no machine any more" in str(error) for number in every)
+        assert "slime resume RUN" in str(error)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_prompt_that_kills_engines_costs_its_own_sample(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, count: int
+) -> None:
+    async def dies_of_7(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        if request.seed == 7:
+            await asyncio.sleep(0.1)
+            raise WorkerError(f"engine {engine.number} died (out of memory)")
+        return await engine.answer(request)
+
+    made = fleet(count, everywhere=dies_of_7)
+    requests = [request_of(seed) for seed in range(8 * count)]
+    others = [request for request in requests if request.seed != 7]
+
+    async def use(pool: EnginePool) -> tuple[list[object], list[GenerateOutput]]:
+        poison = asyncio.create_task(pool.generate(requests[7]))
+        ends = await asyncio.gather(poison, return_exceptions=True)
+        return list(ends), await ask(pool, others)
+
+    ends, outputs = made.play(use)
+    assert isinstance(ends[0], RequestError)
+    assert str(ends[0]).count("died: engine") == 3
+    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in others]
+
+
+def test_those_that_were_beside_a_killing_prompt_are_kept_apart_and_answered(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
+) -> None:
+    async def dies_of_7(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        if request.seed == 7:
+            await asyncio.sleep(0.1)
+            raise WorkerError("out of memory")
+        return await engine.answer(request)
+
+    made = fleet(8, everywhere=dies_of_7)
+    requests = [request_of(seed) for seed in range(64)]
+
+    async def use(pool: EnginePool) -> tuple[list[object], dict[str, float]]:
+        ends = await asyncio.gather(*(pool.generate(request) for request in requests), return_exceptions=True)
+        return ends, pool.take()
+
+    ends, metrics = made.play(use)
+    assert [seed for seed, end in enumerate(ends) if isinstance(end, Exception)] == [7]
+    assert metrics["perf/engine/quarantined/died"] == 3
+
+
+@pytest.mark.parametrize("error", [ValueError("the prompt is empty"), ContractError("bad")])
+def test_a_request_that_every_engine_refuses_costs_no_engine(
+    fleet: MakeFleet, request_of: MakeRequest, error: Exception
+) -> None:
+    async def refuses_odd(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        if request.seed % 2:
+            raise error
+        return await engine.answer(request)
+
+    for count in (1, 2, 8):
+        made = fleet(count, everywhere=refuses_odd)
+
+        async def use(pool: EnginePool) -> list[object]:
+            return await asyncio.gather(
+                *(pool.generate(request_of(seed)) for seed in range(40)), return_exceptions=True
+            )
+
+        ends = made.play(use)
+        assert [end is error for end in ends] == [bool(seed % 2) for seed in range(40)]
+        assert sum(made.built.values()) == count
+        assert sum(made.asked(number) for number in range(count)) == 20 + 20 * min(3, count)
+
+
+def test_a_passing_trouble_costs_no_engine(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    async def hiccups(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        if len(engine.asked) in (3, 9):
+            raise ConnectionError("reset by peer")
+        return await engine.answer(request)
+
+    made = fleet(4, bad={2: hiccups})
+    outputs = made.play(lambda pool: ask(pool, [request_of(seed) for seed in range(100)]))
+    assert len(outputs) == 100
+    assert made.built[2] == 1
+
+
+def test_a_short_slowness_or_one_of_all_engines_alike_costs_none(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(8, everywhere=crawls)
+    made.play(lambda pool: ask(pool, [request_of(seed) for seed in range(100)]))
+    assert sum(made.built.values()) == 8
+
+
+def test_an_engine_that_cannot_switch_returns_with_the_newest_weights(
+    fleet: MakeFleet, request_of: MakeRequest
+) -> None:
+    made = fleet(3)
+
+    async def use(pool: EnginePool) -> list[GenerateOutput]:
+        made.unloadable = frozenset({1})
+        await pool.load_weights(NOWHERE, 1)
+        first = await ask(pool, [request_of(seed) for seed in range(9)])
+        assert {output.weight_version for output in first} == {1}
+        await asyncio.sleep(20.0)
+        await pool.load_weights(NOWHERE, 2)
+        made.unloadable = frozenset()
+        await asyncio.sleep(60.0)
+        return await ask(pool, [request_of(seed) for seed in range(9)])
+
+    outputs = made.play(use)
+    assert {output.weight_version for output in outputs} == {2}
+    last = [engine for engine in made.engines if engine.number == 1][-1]
+    assert last.version == 2
+    assert last.asked
+
+
+def test_what_all_engines_refuse_to_load_is_the_publisher_s_affair(fleet: MakeFleet) -> None:
+    made = fleet(3)
+
+    async def refuse(channel: object, version: int) -> None:
+        raise ValueError("no such tensor")
+
+    async def use(pool: EnginePool) -> None:
+        for engine in made.engines:
+            engine.load_weights = refuse  # type: ignore[method-assign]
+        with pytest.raises(PluginError, match="no such tensor"):
+            await pool.load_weights(NOWHERE, 1)
+
+    made.play(use)
+    assert sum(made.built.values()) == 3
+
+
+def test_requests_under_way_at_a_switch_may_come_of_either_version(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(2)
+
+    async def use(pool: EnginePool) -> list[GenerateOutput]:
+        running = asyncio.create_task(ask(pool, [request_of(seed) for seed in range(20)]))
+        await asyncio.sleep(0.01)
+        await pool.load_weights(NOWHERE, 1)
+        return await running
+
+    assert {output.weight_version for output in made.play(use)} <= {0, 1}
+    assert sum(made.built.values()) == 2
+
+
+def test_abort_ends_what_runs_and_what_waits_for_an_engine(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(2, bad={0: dies, 1: dies})
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], GenerateOutput]:
+        running = asyncio.create_task(ask(pool, [request_of(seed) for seed in range(40)]))
+        await asyncio.sleep(0.9)  # both are dead, and neither is back
+        await pool.abort()
+        return await running, await pool.generate(request_of(0))
+
+    outputs, later = made.play(use)
+    assert sum(output.finish is FinishReason.ABORT for output in outputs) >= 20
+    assert later.finish is FinishReason.STOP
+
+
+def test_a_cancelled_request_is_cancelled_whatever_its_engine_does(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}), never_again=frozenset({0, 1}))
+
+    async def use(pool: EnginePool) -> None:
+        for wait_s in (0.0, 1.0, 7.0):  # at an engine, and waiting for one
+            asked = asyncio.create_task(pool.generate(request_of(0)))
+            await asyncio.sleep(wait_s)
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+
+    made.play(use)
+
+
+def test_a_time_limit_around_a_request_counts_its_second_asking_too(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(2, bad={0: hangs, 1: hangs}, silence_s=5.0, incurable=frozenset({0, 1}))
+
+    async def use(pool: EnginePool) -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(8.0):
+                await pool.generate(request_of(0))
+        return asyncio.get_running_loop().time()
+
+    assert made.play(use) == pytest.approx(8.0)
+
+
+def test_an_engine_that_cleans_up_for_ever_does_not_keep_its_requests(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
+) -> None:
+    async def clings(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        try:
+            return await hangs(engine, request)
+        finally:
+            await asyncio.sleep(FOR_EVER_S)  # tells a dead server that nobody waits any more
+
+    made = fleet(2, bad={0: clings}, silence_s=5.0)
+    requests = [request_of(seed) for seed in range(4)]
+    outputs = made.play(lambda pool: ask(pool, requests))
+    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+
+
+def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_ends_the_run(fleet: MakeFleet) -> None:
+    made = fleet(3, fails_to_start=frozenset({1}))
+
+    async def use(pool: EnginePool) -> dict[str, float]:
+        await asyncio.sleep(10.0)
+        return pool.take()
+
+    metrics = made.play(use)
+    assert metrics["perf/engine/quarantined/died"] == metrics["perf/engine/returned"] == 1
+    with pytest.raises(WorkerError, match="engine 0 finds no port"):
+        fleet(3, fails_to_start=frozenset(range(3))).play(use)
+
+
+def test_pauses_between_restarts_double_and_the_others_go_on(
+    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = fleet(2, bad={0: dies}, never_again=frozenset({0}))
+
+    async def use(pool: EnginePool) -> int:
+        await ask(pool, [request_of(seed) for seed in range(40)])
+        await asyncio.sleep(3600.0)
+        return len(await ask(pool, [request_of(seed) for seed in range(40)]))
+
+    caplog.set_level(logging.INFO)
+    assert made.play(use) == 40
+    assert 8 <= made.built[0] <= 24  # 1 + 2 + ... + 256 s, then every 300 s
+    assert "restart failed, next in 300 s: engine 0 has no machine any more" in caplog.text
+
+
+def test_metrics_tell_what_each_engine_did_since_the_last_time(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(2)
+
+    async def use(pool: EnginePool) -> tuple[list[GenerateOutput], dict[str, float], dict[str, float]]:
+        outputs = await ask(pool, [request_of(seed) for seed in range(10)])
+        return outputs, pool.take(), pool.take()
+
+    outputs, first, second = made.play(use)
+    assert {name: count for name, count in first.items() if name.endswith("requests")} == {
+        "perf/engine/0/requests": 5.0,
+        "perf/engine/1/requests": 5.0,
+    }
+    tokens = sum(count for name, count in first.items() if name.endswith("tokens"))
+    assert tokens == sum(len(output.tokens) for output in outputs)
+    assert set(second.values()) == {0.0}
+    assert fleet(1).play(lambda pool: _taken(pool, request_of)) == {}, "one engine that is well has nothing to tell"
+
+
+async def _taken(pool: EnginePool, request_of: MakeRequest) -> dict[str, float]:
+    await pool.generate(request_of(0))
+    return pool.take()

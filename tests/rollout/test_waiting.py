@@ -1,0 +1,123 @@
+"""Whatever a rollout waits for is said when it waits long, with the samples that hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
+from slime_core.rollout import LongWaits
+from slime_core.rollout.waiting import Waiting, waits_at
+from slime_core.sample import GroupId, Sample, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.rollout.conftest import MakeBench, ScriptedEngine
+
+
+def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
+    make_bench: MakeBench, make_engine: Callable[..., ScriptedEngine], output: Callable[..., GenerateOutput]
+) -> None:
+    async def answer(request: GenerateRequest) -> GenerateOutput:
+        if request.prompt[0] == 1005 and len(stuck) < 1:
+            stuck.append(request)
+            waits_at("engine 2")
+            await asyncio.Event().wait()
+        return output(request)
+
+    stuck: list[GenerateRequest] = []
+    said: list[str] = []
+    bench = make_bench(engine=make_engine(answer), n=8, sample_timeout_s=1.0)
+
+    async def main() -> int:
+        with LongWaits(bench.scheduler.runner.waiting, said.append, first_s=0.1):
+            return len((await bench.scheduler.collect(0, 64)).kept)
+
+    assert asyncio.run(main()) == 64
+    last = re.sub(r"\d+ s\b", "N s", said[-1])
+    assert last == (
+        "no sample ended for N s; waiting for engine: 1 sample: "
+        "sample 0 of group numbers:e0:r5:d5, N s in engine 2 (generator scripted)"
+    )
+    assert len(said) <= 4, "after 0.1, 0.2, 0.4 and 0.8 s"
+
+
+def test_a_sample_is_named_by_what_it_waits_for_now(make_bench: MakeBench) -> None:
+    async def waits(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        found.extend(bench.scheduler.runner.waiting.oldest(2))
+        await asyncio.gather(ctx.generate([1005], ctx.sampling), ctx.generate([1005], ctx.sampling))  # tasks of its own
+        await asyncio.sleep(0.05)
+        found.extend(bench.scheduler.runner.waiting.oldest(2))
+        sample.tokens, sample.status, sample.reward = [1005], Status.COMPLETED, 1.0
+        return [sample]
+
+    found: list[str] = []
+    bench = make_bench(generator=waits, n=1, max_concurrency=1)
+    asyncio.run(bench.scheduler.collect(0, 1))
+    assert found == [
+        "sample 0 of group numbers:e0:r0:d0, 0 s in generator (generator scripted)",
+        "sample 0 of group numbers:e0:r0:d0, 0 s in generator (generator scripted)",
+    ]
+
+
+def test_what_has_no_slot_yet_is_not_blamed_and_the_oldest_come_first() -> None:
+    waiting = Waiting()
+
+    async def sample(index: int, what: str) -> None:
+        with waiting.following(GroupId("x", 0, 1, 1), index):
+            waiting.enter(what)
+            await asyncio.sleep(0.2)
+            waiting.leave(what)
+
+    async def main() -> tuple[int, list[str]]:
+        tasks = []
+        for index, what in enumerate(["a free slot", "reward math", "engine"]):
+            tasks.append(asyncio.create_task(sample(index, what)))
+            await asyncio.sleep(0.01)
+        seen = waiting.in_flight, list(waiting.oldest(5))
+        await asyncio.gather(*tasks)
+        return seen
+
+    count, named = asyncio.run(main())
+    assert count == 2
+    assert named == ["sample 1 of group x:e0:r1:d1, 0 s in reward math", "sample 2 of group x:e0:r1:d1, 0 s in engine"]
+    assert (waiting.in_flight, waiting.ended, waiting.text) == (0, 3, "nothing")
+
+
+def test_nothing_is_said_while_samples_end_or_none_is_in_flight() -> None:
+    waiting, said = Waiting(), list[str]()
+
+    async def sample() -> None:
+        with waiting.following(GroupId("x", 0, 1, 1), 0):
+            await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        with LongWaits(waiting, said.append, first_s=0.2):
+            for _ in range(8):
+                await sample()
+            await asyncio.sleep(0.4)
+
+    asyncio.run(main())
+    assert said == []
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_sample_that_ended_is_followed_no_more(raises: bool) -> None:
+    waiting = Waiting()
+
+    async def main() -> None:
+        with waiting.following(GroupId("x", 0, 1, 1), 0):
+            waits_at("engine 1")
+            if raises:
+                raise KeyError
+
+    if raises:
+        with pytest.raises(KeyError):
+            asyncio.run(main())
+    else:
+        asyncio.run(main())
+    assert (waiting.in_flight, waiting.ended) == (0, 1)
