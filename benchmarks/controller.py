@@ -57,8 +57,8 @@ from slime_core.rollout import (
     SingleTurn,
     Stream,
     Waves,
-    rare_collections,
 )
+from slime_core.run.heap import settled_heap
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
 from slime_core.stats import PluginStats
@@ -80,7 +80,7 @@ def main() -> None:
     options = _options()
     if options.child:
         kind, size = options.child
-        with rare_collections() if kind in OURS else nullcontext():  # as a run does
+        with settled_heap() if kind in OURS else nullcontext():  # as a run does
             measured = measure_memory() if kind == "memory" else asyncio.run(measure(kind, int(size), options.slime))
         print(json.dumps(measured))
         return

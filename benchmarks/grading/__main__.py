@@ -2,17 +2,16 @@
 
     python benchmarks/grading --cases pairs.jsonl --slime ../slime
 
-Throughput is interleaved: every case goes to every grader in turn, in a random order, in one process; memos are emptied
-before each round, and the median of the rounds counts.
+All graders run in one process; see `throughput` for what is cold and what is interleaved. Prints one JSON object at the
+end, with every figure by grader.
 """
 
 import argparse
 import functools
 import json
 import os
-import random
 import resource
-import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,9 +19,11 @@ from pathlib import Path
 
 from cases import Case, read_cases
 from classes import misses
-from graders import Checkouts, Grader, available, forget
+from graders import Checkouts, Grader, available
+from speed import GROUP, graded, imports, large, memo, responses, throughput
 
 from slime_reward_math.cases import PAIRS
+from slime_reward_math.cases import hostile as attacks
 
 
 def main() -> int:
@@ -34,20 +35,32 @@ def main() -> int:
     print(f"{len(cases)} undisputed pairs of {asked.cases}")
     found = {name: accuracy(name, grader, cases) for name, grader in wanted.items()}
     if asked.rounds:
-        responses = [case for case in cases if case.kind == "boxed"] or cases
-        for name, figures in throughput(wanted, responses, asked.rounds).items():
-            found[name] |= figures
+        real = responses(cases)
+        print(f"{len(real)} whole responses, the median of {asked.rounds} rounds")
+        alone, together = throughput(wanted, real, asked.rounds, 1), throughput(wanted, real, asked.rounds, GROUP)
+        for name in wanted:
+            found[name] |= alone[name] | {f"grades/s, {GROUP} together": together[name]["grades/s"]}
     if "ours" in wanted:
         found["ours"]["undecided"] = undecided(cases)
-        found["ours"] |= memo(wanted["ours"], cases) | large(wanted["ours"]) | hostile(wanted["ours"])
-        found["ours"] |= memory(wanted["ours"], asked.grades)
+        found["ours"] |= _against(found) | memo(wanted["ours"], cases) | large(wanted["ours"]) | imports()
+        found["ours"] |= hostile(wanted["ours"]) | stall() | memory(wanted["ours"], asked.grades)
     _print(found)
     for name in wanted if asked.classes else ():
-        _print_classes(name, misses(cases, functools.partial(_graded, wanted[name])))
+        _print_classes(name, misses(cases, functools.partial(_paid, wanted[name])))
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found))
     return 0
+
+
+def _against(found: dict[str, dict[str, float]]) -> dict[str, float]:
+    """How many times as fast as each other grader ours is, one by one and a group together."""
+    return {
+        f"{rate} / {name}": found["ours"][rate] / figures[rate]
+        for rate in ("grades/s", f"grades/s, {GROUP} together")
+        for name, figures in found.items()
+        if name != "ours" and rate in figures
+    }
 
 
 def _arguments() -> argparse.Namespace:
@@ -68,19 +81,15 @@ def accuracy(name: str, grader: Grader, cases: Sequence[Case]) -> dict[str, floa
     """Percent of right verdicts, and how many wrong ones of either kind; a crash is a wrong verdict."""
     paid, missed = 0, 0
     for case in cases:
-        verdict = _graded(grader, case)
+        verdict = _paid(grader, case)
         paid += verdict and not case.expected
         missed += not verdict and case.expected
     right = len(cases) - paid - missed
     return {"accuracy %": 100 * right / len(cases), "false positives": paid, "false negatives": missed}
 
 
-def _graded(grader: Grader, case: Case) -> bool:
-    try:
-        return grader(case.gold, case.wrapped)
-    except Exception as error:
-        print(f"{type(error).__name__} on gold {case.gold[:60]!r}", file=sys.stderr)
-        return False
+def _paid(grader: Grader, case: Case) -> bool:
+    return graded(grader, case.gold, case.wrapped)
 
 
 def undecided(cases: Sequence[Case]) -> int:
@@ -90,69 +99,26 @@ def undecided(cases: Sequence[Case]) -> int:
     return sum(grade(case.gold, case.wrapped).score is None for case in cases)
 
 
-def throughput(graders: dict[str, Grader], cases: Sequence[Case], rounds: int) -> dict[str, dict[str, float]]:
-    """Grades a second, and the median and slowest percent of latencies in ms; cold, interleaved, in CPU time."""
-    rates: dict[str, list[float]] = {name: [] for name in graders}
-    latencies: dict[str, list[float]] = {name: [] for name in graders}
-    order = random.Random(1)
-    for _ in range(rounds):
-        forget()
-        spent = dict.fromkeys(graders, 0.0)
-        for case in cases:
-            for name in order.sample(list(graders), len(graders)):
-                start = time.process_time()
-                _graded(graders[name], case)
-                taken = time.process_time() - start
-                spent[name] += taken
-                latencies[name].append(1e3 * taken)
-        for name, seconds in spent.items():
-            rates[name].append(len(cases) / seconds)
-    return {
-        name: {
-            "grades/s": statistics.median(rates[name]),
-            "p50 ms": statistics.median(latencies[name]),
-            "p99 ms": sorted(latencies[name])[int(0.99 * len(latencies[name]))],
-        }
-        for name in graders
-    }
-
-
-def memo(grader: Grader, cases: Sequence[Case]) -> dict[str, float]:
-    """Grades a second of pairs that were graded before."""
-    for case in cases:
-        _graded(grader, case)
-    rates = []
-    for _ in range(5):
-        start = time.perf_counter()
-        for case in cases:
-            grader(case.gold, case.wrapped)
-        rates.append(len(cases) / (time.perf_counter() - start))
-    return {"memo grades/s": statistics.median(rates)}
-
-
-def large(grader: Grader) -> dict[str, float]:
-    """Milliseconds for a response of a megabyte."""
-    response = "We compute further. " * 52_000 + "\\boxed{\\frac{1}{2}}"
-    times = []
-    for round_number in range(5):
-        forget()
-        start = time.perf_counter()
-        grader(f"0.{round_number}", response)
-        times.append(1e3 * (time.perf_counter() - start))
-    return {"1 MB ms": statistics.median(times)}
-
-
 def hostile(grader: Grader) -> dict[str, float]:
     """CPU milliseconds of the plugin's hostile answers, and how many were paid."""
-    from slime_reward_math.cases import hostile as attacks
-
     times, paid = [], 0
     for attack in attacks():
         start = time.process_time()
         paid += grader(attack.gold, attack.response)
         times.append(1e3 * (time.process_time() - start))
     times.sort()
-    return {"hostile": len(times), "hostile paid": paid, "hostile p99 ms": times[int(0.99 * len(times))]}
+    slow = {"hostile p99 ms": times[int(0.99 * len(times))], "hostile worst ms": times[-1]}
+    return {"hostile": len(times), "hostile paid": paid, **slow}
+
+
+def stall() -> dict[str, float]:
+    """Milliseconds for which a thousand hostile answers stop an event loop, measured in a process of its own."""
+    script = Path(__file__).with_name("stall.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    if done.returncode:
+        print(f"stall: not measured ({done.stderr.strip().splitlines()[-1]})", file=sys.stderr)
+        return {}
+    return dict(json.loads(done.stdout))
 
 
 def memory(grader: Grader, grades: int) -> dict[str, float]:

@@ -12,7 +12,6 @@ from slime_core.cli.plugin_options import plugin_options, with_plugin_options
 from slime_core.cli.run_options import RunCommand, collect_values, refuse_unused
 from slime_core.config import Plan, RunConfig, missing_plugins, parse_config, resolve
 from slime_core.errors import UnknownName
-from slime_core.rollout import rare_collections
 from slime_core.run import Checkpoint, Outcome, RunFolder, list_checkpoints, run
 from slime_core.sample import Json
 from slime_core.telemetry import make_display, write_report
@@ -75,7 +74,6 @@ def execute(plan: Plan, no_progress: bool) -> int:
     with (
         RunFolder.open(root, plan.config.to_dict(), accept_changed=accept_changed) as folder,
         make_display(progress=not no_progress) as display,
-        rare_collections(),
     ):
         outcome = asyncio.run(run(plan, folder, display))
     paths = write_report(root)

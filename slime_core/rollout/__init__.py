@@ -8,7 +8,6 @@ Example:
 
 from slime_core.rollout.checked_engine import CheckedEngine, CheckpointEngine
 from slime_core.rollout.choices import RM_TYPE, Choices
-from slime_core.rollout.collector import rare_collections
 from slime_core.rollout.engines import EnginePool
 from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
@@ -55,5 +54,4 @@ __all__ = [
     "Stream",
     "Waves",
     "evaluate",
-    "rare_collections",
 ]

@@ -39,6 +39,7 @@ from slime_core.rollout import (
 from slime_core.run.accounts import GroupState
 from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
+from slime_core.run.heap import settled_heap
 from slime_core.run.ledger import Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.row_choices import RowChoices
@@ -107,6 +108,7 @@ class Session:
             self._phase("engine: loading the model")
             await self.engine.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
+            self._watching.enter_context(settled_heap())
             self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
         except BaseException:
             await self.close()

@@ -66,7 +66,7 @@ def room(request: pytest.FixtureRequest) -> Iterator[Room]:
         _checked([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
         made = Room(folder)
         plugins = [wheel for wheel in sorted(wheels.glob("*.whl")) if not wheel.name.startswith("slime_core-")]
-        made.install(request.param(wheels), *plugins, *TOOLS)
+        made.install(request.param(wheels), *(f"{plugin}[dev]" for plugin in plugins), *TOOLS)
         yield made
 
 

@@ -35,7 +35,6 @@ MEMO = 4_096
 """Pairs that are remembered."""
 MAX_REMEMBERED = 2_000
 """Characters of a text that is remembered."""
-_READINGS = (Grouping.OUTSIDE, Grouping.NOWHERE, Grouping.EVERYWHERE)
 
 
 class Side(NamedTuple):
@@ -60,19 +59,25 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
         phrases: whether `the final answer is ...` will do where there is no box.
         deadline_s: seconds after which the verdict is `timeout`.
     """
-    side = _gold(gold)
-    if side is None:
+    text = _gold_of_text(gold) if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED else gold_text(gold)
+    if not text:
         return Grade(Outcome.UNDECIDED, "no gold answer")
     found = extract(response, phrases)
-    if found.text is None:
-        return Grade(Outcome.WRONG, found.reason, None, side.text)
     answer = found.text
-    if side.number is not None and answer.isdecimal() and len(answer) <= plain.MAX_NUMBER and answer.isascii():
-        # Half of all answers are integers: they are compared without another word.
-        decided = _by_number(side.number == int(answer), side, answer)
-        if decided is not None:
-            return _grade(*decided, side.text, answer)
-    return compare(side.text, answer, deadline_s=deadline_s)
+    if answer is None:
+        return Grade(Outcome.WRONG, found.reason, None, text)
+    if answer == text and (answer[-1].isalnum() or answer[-1] == "}"):
+        # What ends like this is not nothing: other ends may be all there is, and nobody would see them.
+        return Grade(Outcome.CORRECT, "the same text", answer, text)
+    if _is_integer(answer) and _is_integer(text):
+        # Half of all pairs are integers: they are compared without another word.
+        same = int(answer) == int(text)
+        return _grade(same, "the same number" if same else "another number", text, answer)
+    return compare(text, answer, deadline_s=deadline_s)
+
+
+def _is_integer(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= plain.MAX_NUMBER
 
 
 def grade_many(pairs: Iterable[tuple[object, str]], *, deadline_s: float = DEADLINE_S) -> list[Grade]:
@@ -87,18 +92,9 @@ def compare(gold: str, answer: str, *, deadline_s: float = DEADLINE_S) -> Grade:
     return _compare(gold, answer, deadline_s)
 
 
-def _gold(gold: object) -> Side | None:
-    """The gold answer's side; None if there is no gold answer."""
-    if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED:
-        return _gold_of_text(gold)
-    text = gold_text(gold)
-    return _prepare(text) if text else None
-
-
 @lru_cache(MEMO)
-def _gold_of_text(gold: str) -> Side | None:
-    text = gold_text(gold)
-    return _side(text) if text else None
+def _gold_of_text(gold: str) -> str:
+    return gold_text(gold)
 
 
 @lru_cache(MEMO)
@@ -112,7 +108,7 @@ def _side(text: str) -> Side:
 
 
 def _prepare(text: str) -> Side:
-    if text.isdecimal() and text.isascii() and len(text) <= plain.MAX_NUMBER:
+    if _is_integer(text):
         return Side(text, text, text, int(text))
     cleaned = clean(text)
     # Not the number of the squeezed text: `32, 349` is a list, and `32,349` may be a number.
@@ -160,14 +156,18 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     if one is not None and "." in left.squeezed and right.squeezed.replace(",", ".") == left.squeezed:
         return True, "the same number with a decimal comma"
     if "." not in left.squeezed and "." not in right.squeezed:
-        squares = plain.square(left.squeezed, one), plain.square(right.squeezed, two)
-        if None not in squares:
-            return squares[0] == squares[1], "the same number" if squares[0] == squares[1] else "another number"
-    listed = plain.numbers(left.clean)
-    if listed is not None and "," in right.clean:
-        others = plain.numbers(right.clean)
-        if others is not None and listed != others:
-            return False, "other numbers"
+        square = plain.square(left.squeezed, one)
+        other = plain.square(right.squeezed, two) if square is not None else None
+        if other is not None:
+            return square == other, "the same number" if square == other else "another number"
+    if left.clean.endswith("%") or right.clean.endswith("%"):
+        percentage = plain.same_percentage(left.clean, right.clean)
+        if percentage is not None:
+            return percentage, "the same percentage" if percentage else "another percentage"
+    if "," in left.clean or "," in right.clean or "\\" in right.clean:
+        listed = plain.same_list(left.clean, right.clean)
+        if listed is not None:
+            return listed, "the same numbers" if listed else "other numbers"
     if left.number is not None or not plain.may_be_language(left.clean):
         return None
     picked = plain.chosen(right.clean)
@@ -237,9 +237,15 @@ def _priced(side: Side, other: Side) -> str:
 
 def _readings(text: str) -> list[tuple[str, Grouping]]:
     """The ways to read a text's commas; one, if no comma can group digits."""
-    ways = [(text, each) for each in (_READINGS if plain.may_group(text) else _READINGS[:1])]
-    others = (plain.decimal_comma(text), plain.after_choice(text))
-    return ways + [(other, Grouping.OUTSIDE) for other in others if other is not None]
+    ways = [(text, Grouping.OUTSIDE)]
+    if "," in text:
+        if plain.may_group(text):
+            ways = [(text, each) for each in Grouping]
+        if (number := plain.decimal_comma(text)) is not None:
+            ways.append((number, Grouping.OUTSIDE))
+    if (rest := plain.after_choice(text)) is not None:
+        ways.append((rest, Grouping.OUTSIDE))
+    return ways
 
 
 def _unread_or_wrong(

@@ -7,6 +7,7 @@ Example:
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 _STYLE = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|limits|[bB]igg?[lrm]?)(?![a-zA-Z])|\\[!,;:> ]|\\q?quad(?![a-zA-Z])|~"
@@ -18,8 +19,11 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|[+-]?\.\d+", re
 _LANGUAGE = re.compile(r"(?<![\\A-Za-z])(?:[A-J](?![A-Za-z_^])|[A-Za-z]{2,})|\\text|\\m(?:box|athrm)|[^\x00-\x7f]")
 _RATIO = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))", re.ASCII)
 _SURD = re.compile(r"(-?)(?:(\d*)\\sqrt\{(\d+)\}|\\[dt]?frac\{(\d*)\\sqrt\{(\d+)\}\}\{(\d+)\})", re.ASCII)
-_NUMBERS = re.compile(r"[\d(\[](?:[-\d()\[\]., ]|\\[ ,;])*[\d)\]]", re.ASCII)
-_NUMBER_IN_LIST = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+_PERCENTAGE = re.compile(r"(\d{1,50}(?:\.\d{1,50})?) ?(\\?%)?", re.ASCII)
+_ITEM = r"[(\[ ]*-?(?:\\[dt]?frac\{\d+\}\{\d+\}|\d+/\d+|\d+(?:\.\d+)?)[)\] ]*"
+_LIST = re.compile(rf"{_ITEM}(?:,{_ITEM})*", re.ASCII)
+_JOIN = re.compile(r"(?:, *)?\\(?:text|mathrm)\{ *(?:and|or) *\}")
+_NO_BRACKETS = str.maketrans("", "", "()[]")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-][^\W\d_]+)*[.!]?")
 _CHOICE = re.compile(r"[\(\[]?([A-J])[\)\]]?", re.ASCII)
 _CHOSEN = re.compile(r"[\(\[]?([A-J])(?:[\)\]]|[.:)](?=\s|$|\\)|$)[.:]?(?:\s|\\|$)", re.ASCII)
@@ -31,6 +35,8 @@ _SAID = {"dne": "doe not exist", "no real solution": "no solution"}
 """Words that say the same, as they are after their endings are gone."""
 MAX_SURD = 80
 """Characters of a root that is read here."""
+MAX_PARTS = 40
+"""Numbers of a list without brackets that is read here; longer ones are compared in order."""
 MAX_NUMBER = 1_000
 """Characters of a number that is read here; longer ones go through the reader and its bounds."""
 
@@ -83,16 +89,69 @@ def square(text: str, value: Fraction | int | None) -> Fraction | None:
     return -found if match[1] else found
 
 
-def numbers(text: str) -> set[Fraction] | None:
-    """The numbers of an answer that is nothing but plain numbers, commas and brackets; None for anything else.
+def same_percentage(gold: str, answer: str) -> bool | None:
+    """Whether two plain numbers agree of which one or both have a percent sign; None for anything else.
 
-    Where the sets differ the answers differ, however they are ordered and bracketed.
+    A gold with the sign takes the number without it, or the hundredth; one without takes a percentage's hundredth, and,
+    from 1 on, the percentage itself: 0.25 is not 0.25 %.
     """
-    if len(text) > MAX_NUMBER or _NUMBERS.fullmatch(text) is None:
+    left, right = _PERCENTAGE.fullmatch(gold), _PERCENTAGE.fullmatch(answer)
+    if left is None or right is None or not (left[2] or right[2]):
         return None
-    if may_group(text) or decimal_comma(text) is not None:
+    one, two = Fraction(left[1]), Fraction(right[1])
+    if left[2]:
+        return one == two or (not right[2] and one == 100 * two)
+    return 100 * one == two or (one == two and one >= 1)
+
+
+def same_list(gold: str, answer: str) -> bool | None:
+    """Whether two answers list the same numbers; None where one holds anything else, or where brackets decide.
+
+    What lists plain numbers, without brackets, is the same in any order. Within brackets order may count; but where
+    other numbers stand the answers differ, however they are ordered and bracketed.
+    """
+    left, right = _listed(gold), _listed(answer)
+    if left is None or right is None or len(left.values) == len(right.values) == 1:
         return None
-    return {Fraction(each) for each in _NUMBER_IN_LIST.findall(text)}
+    if set(left.values) != set(right.values):
+        # 0.33 may be 1/3, rounded: the rule for that looks at trees.
+        rounded = (left.decimals and right.ratios) or (left.ratios and right.decimals)
+        return None if rounded else False
+    if left.bracketed or right.bracketed:
+        return None
+    one, two = sorted(left.values), sorted(right.values)
+    if 1 in (len(one), len(two)):
+        # `3/4 or 0.75` says one thing twice, and nothing else.
+        return True
+    return one == two or (len(two) > len(one) and one == sorted(set(two)))
+
+
+class _List(NamedTuple):
+    values: list[Fraction]
+    bracketed: bool
+    decimals: bool
+    ratios: bool
+
+
+def _listed(text: str) -> _List | None:
+    if len(text) > MAX_NUMBER:
+        return None
+    if "\\" in text:
+        text = _JOIN.sub(",", _STYLE.sub(" ", text))
+    if _LIST.fullmatch(text) is None or may_group(text) or decimal_comma(text) is not None:
+        return None
+    bare = text.translate(_NO_BRACKETS)
+    opened = text.count("(") + text.count("[")
+    parts = bare.split(",")
+    if (len(parts) > MAX_PARTS and not opened) or len(bare) != len(text) - 2 * opened:
+        return None
+    values = []
+    for part in parts:
+        value = number(part.strip())
+        if value is None:
+            return None
+        values.append(Fraction(value))
+    return _List(values, opened > 0, "." in text, "/" in text or "\\" in text)
 
 
 def may_be_language(text: str) -> bool:

@@ -62,12 +62,13 @@ def test_verdicts_are_the_same_in_a_thread_and_in_a_task() -> None:
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_verdicts_are_the_same_in_another_process(method: str) -> None:
-    expected = [grade(gold, response).outcome for gold, response in QUICK]
+    pairs = [*RIGHT, *((case.gold, case.response) for case in CASES)]
+    expected = [grade(gold, response).outcome for gold, response in pairs]
     with multiprocessing.get_context(method).Pool(1) as pool:
-        assert pool.map(graded, QUICK) == expected
+        assert pool.map(graded, pairs) == expected
 
 
-QUICK = [("1/2", box("0.5")), ("\\sqrt{2}", box("2^{1/2}")), ("42", box("9^{9^{9^9}}")), ("x", box("y"))]
+RIGHT = [("1/2", box("0.5")), ("\\sqrt{2}", box("2^{1/2}"))]
 
 
 def graded(pair: tuple[str, str]) -> Outcome:

@@ -67,7 +67,7 @@ def test_a_helper_that_always_agrees_breaks_the_policy(name: str, monkeypatch: p
     forget()
 
 
-@pytest.mark.parametrize("place", range(len(again._RULES)), ids=[rule.__name__ for rule in again._RULES])
+@pytest.mark.parametrize("place", range(len(again._RULES)), ids=[rule.__name__ for rule, _ in again._RULES])
 def test_a_second_look_that_is_not_taken_breaks_the_policy(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(verdicts())
     rules = tuple(rule for at, rule in enumerate(again._RULES) if at != place)

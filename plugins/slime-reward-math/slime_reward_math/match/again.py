@@ -8,7 +8,7 @@ Each rule writes a side in a plainer way: dots written out, declared names liste
 it is compared as if it had been written so, by the rules that compare everything.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from slime_reward_math.match.builders import enumerated, excluded
 from slime_reward_math.match.determinants import expanded
@@ -16,24 +16,37 @@ from slime_reward_math.match.dots import written_out
 from slime_reward_math.match.forms import LISTS, is_label, is_node, items
 from slime_reward_math.match.measures import added_up, clock, with_unit
 from slime_reward_math.match.parameters import renamed
+from slime_reward_math.match.parts import SHAPE
 from slime_reward_math.match.vectors import components, without_arrows
-from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, has_head, rebuild, symbols, walk
+from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, has_head, names_and_heads, rebuild, symbols, walk
 
 _ANGULAR = frozenset({"sin", "cos", "tan"})
 _CHOICES = frozenset("ABCDEFGHIJ")
 
 
-def again(gold: Tree, answer: Tree) -> Iterator[tuple[Tree, Tree]]:
-    """Pairs that say what the two said; none where nothing can be written otherwise."""
-    one, two = _plainer(gold, answer), _plainer(answer, gold)
-    if one != gold or two != answer:
+def again(gold: Tree, answer: Tree, heads: set[str]) -> Iterator[tuple[Tree, Tree]]:
+    """Pairs that say what the two said; none where nothing can be written otherwise.
+
+    Args:
+        gold: the gold's tree.
+        answer: the answer's tree.
+        heads: `heads_of` the two.
+    """
+    names: dict[str, None] = {}
+    names_and_heads(gold, names, set())
+    names_and_heads(answer, names, set())
+    present = heads.union(names)
+    rules = [rule for rule, wanted in _RULES if not present.isdisjoint(wanted)]
+    one, two = _plainer(gold, answer, rules), _plainer(answer, gold, rules)
+    if rules and (one != gold or two != answer):
         yield one, two
-    for each in renamed(one, two):
-        yield one, each
+    if names:
+        for each in renamed(one, two):
+            yield one, each
 
 
-def _plainer(tree: Tree, other: Tree) -> Tree:
-    for rule in _RULES:
+def _plainer(tree: Tree, other: Tree, rules: Sequence[Callable[[Tree, Tree], Tree]]) -> Tree:
+    for rule in rules:
         tree = rule(tree, other)
     return tree
 
@@ -121,21 +134,23 @@ def _told(tree: Tree) -> Tree:
 
 
 _ORDER = frozenset({"<", "<=", ">", ">=", "!="})
-_RULES: tuple[Callable[[Tree, Tree], Tree], ...] = (
-    _mapped,
-    _gone_on,
-    _whole_parts,
-    written_out,
-    _names_listed,
-    _letters,
-    _without_conditions,
-    enumerated,
-    excluded,
-    with_unit,
-    added_up,
-    clock,
-    without_arrows,
-    components,
-    expanded,
+_SHAPED = frozenset({SHAPE})
+_RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
+    (_mapped, _SHAPED),
+    (_gone_on, _ANGULAR),
+    (_whole_parts, frozenset({"whole"})),
+    (written_out, frozenset({"ldots"})),
+    (_names_listed, _SHAPED),
+    (_letters, _SHAPED),
+    (_without_conditions, _SHAPED),
+    (enumerated, _SHAPED),
+    (excluded, _SHAPED),
+    (with_unit, frozenset({"unit", "Omega", "mu"})),
+    (added_up, _SHAPED),
+    (clock, frozenset({"unit"})),
+    (without_arrows, frozenset({"call:vec", "call:hat"})),
+    (components, frozenset({"()", "matrix"})),
+    (expanded, frozenset({"call:det", "matrix"})),
 )
-"""Each writes its first tree in a plainer way, if there is one that the second suggests."""
+"""Each writes its first tree in a plainer way, if there is one that the second suggests; with heads and names of which
+one side has to hold one, so that most pairs are not asked about most rules."""

@@ -83,7 +83,7 @@ class Matcher:
         if self.match(gold, answer):
             return True
         unknown = self._unknown
-        for one, two in again(gold, answer):
+        for one, two in again(gold, answer, self._heads):
             self._heads = heads_of(one) | heads_of(two)
             if self.match(one, two):
                 return True

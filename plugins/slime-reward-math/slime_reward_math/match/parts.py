@@ -7,7 +7,7 @@ Example:
 
 from slime_reward_math.match import equations
 from slime_reward_math.match.forms import LISTS, SHAPES, is_aside, is_node, spread
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, walk
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words
 
 DECIMAL, SHAPE = ".", "#"
 """Among the heads: a number is written with a decimal point; something has no value."""
@@ -102,16 +102,24 @@ def sums_degrees(tree: Tree) -> bool:
 def heads_of(tree: Tree) -> set[str]:
     """Every head in a tree, and those that its units may turn into."""
     found: set[str] = set()
-    for each in walk(tree):
-        if isinstance(each, Node):
-            found.add(each.head)
-        elif isinstance(each, Num):
-            if each.places:
-                found.add(DECIMAL)
-        elif not isinstance(each, Sym):
-            found.add(SHAPE)
+    _heads(tree, found)
     if "unit" in found:
         found |= {"deg", "percent", DECIMAL}
     if not found.isdisjoint(SHAPES):
         found.add(SHAPE)
     return found
+
+
+def _heads(tree: Tree, found: set[str]) -> None:
+    if isinstance(tree, Node):
+        found.add(tree.head)
+        for each in tree.args:
+            _heads(each, found)
+    elif isinstance(tree, Num):
+        if tree.places:
+            found.add(DECIMAL)
+    elif not isinstance(tree, Sym):
+        found.add(SHAPE)
+        if isinstance(tree, Rel):
+            for each in tree.terms:
+                _heads(each, found)

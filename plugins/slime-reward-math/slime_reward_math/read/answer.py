@@ -56,7 +56,7 @@ class Answers(Expressions):
                 head = self._separators(head, cuts, len(found))
             if self.now.kind == "end" or (not top and self._closes()):
                 break
-            found.append(self.clause())
+            found.append(self.plain() or self.clause())
             if len(found) > MAX_ITEMS:
                 raise Unread("a list with too many items")
             if not self._separated(top):

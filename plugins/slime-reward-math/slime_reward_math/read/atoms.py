@@ -102,8 +102,9 @@ class Atoms(Numerals):
 
     def _is_inverse(self, token: Token) -> bool:
         """Whether `^{-1}(` follows a letter that means a function."""
-        texts = [self.ahead(count).text for count in range(6)]
-        return token.text in _ALWAYS_CALLED and texts[:1] + texts[1:] == ["^", "{", "-", "1", "}", "("]
+        if self.now.text != "^" or token.text not in _ALWAYS_CALLED:
+            return False
+        return [self.ahead(count).text for count in range(1, 6)] == ["{", "-", "1", "}", "("]
 
     def _calls(self, token: Token, name: str) -> bool:
         """Whether the bracket after a letter holds arguments and is no factor."""
@@ -253,8 +254,13 @@ class Atoms(Numerals):
         if self.at("-"):
             self.take()
             return Node("neg", (self.argument(),))
-        if self.at("{") and self.ahead().text == "}":
-            raise Unread("an empty group")
+        if self.at("{"):
+            if self.ahead().text == "}":
+                raise Unread("an empty group")
+            if self.ahead(2).text == "}" and self.ahead(2).kind == "sym":
+                found = self.grouped()
+                if found is not None:
+                    return found
         if self.is_function():
             return self.factor()
         with self.inside:
@@ -262,16 +268,17 @@ class Atoms(Numerals):
 
     def fraction(self) -> Tree:
         self.take()
-        operator = self._operator()
-        if operator:
-            return Node("call:derivative", (self.term(), Sym(operator)))
-        operator = self._derivative()
-        if operator:
-            above = self.argument()
-            self.go(self.closing("{", "}") + 1)
-            # `dy/dx` names the slope of a curve; what has a rule has a derivative that can be computed.
-            head = "call:slope" if isinstance(above, Sym) else "call:derivative"
-            return Node(head, (above, Sym(operator)))
+        if self.ahead().text in ("d", "\\partial"):
+            operator = self._operator()
+            if operator:
+                return Node("call:derivative", (self.term(), Sym(operator)))
+            operator = self._derivative()
+            if operator:
+                above = self.argument()
+                self.go(self.closing("{", "}") + 1)
+                # `dy/dx` names the slope of a curve; what has a rule has a derivative that can be computed.
+                head = "call:slope" if isinstance(above, Sym) else "call:derivative"
+                return Node(head, (above, Sym(operator)))
         above = self.argument()
         return Node("/", (above, self.argument()))
 

@@ -17,7 +17,7 @@ class Cursor:
     """Walks over tokens; style commands are not seen. `now` is an attribute, because it is read at every turn."""
 
     def __init__(self, found: list[Token]) -> None:
-        self.tokens = [each for each in found if each.text not in SILENT or each.kind != "cmd"]
+        self.tokens = [each for each in found if each.kind != "cmd" or each.text not in SILENT]
         self.last = len(self.tokens) - 1
         """Where the end is; more ends stand behind it, so that looking ahead needs no bounds."""
         self.tokens += [self.tokens[-1]] * _AHEAD
@@ -55,7 +55,10 @@ class Cursor:
     def take(self) -> Token:
         """The token at hand, passed over."""
         token = self.now
-        self.go(self.place + 1)
+        place = self.place
+        if place < self.last:
+            self.place = place = place + 1
+            self.now = self.tokens[place]
         return token
 
     def at(self, *texts: str) -> bool:
@@ -67,7 +70,7 @@ class Cursor:
         """Pass over the sign at hand if it is one of these."""
         token = self.now
         if token.text in texts and (token.kind == "sym" or token.kind == "cmd"):
-            self.go(self.place + 1)
+            self.take()
             return True
         return False
 

@@ -200,6 +200,9 @@ class Expressions(Atoms):
 
     def _power(self, base: Tree) -> Tree:
         self.take()
+        if self.now.kind == "num":
+            with self.inside:
+                return self._raised(base)
         if self.accept("\\circ", "\\degree"):
             return self._degrees(base)
         if self.at("{") and self.ahead().text in ("\\circ", "\\degree") and self.ahead(2).text == "}":
@@ -227,7 +230,11 @@ class Expressions(Atoms):
             self.take()
             return Node("call:complement", (base,))
         with self.inside:
-            exponent = self._exponent()
+            return self._raised(base)
+
+    def _raised(self, base: Tree) -> Tree:
+        """A base with the exponent at hand."""
+        exponent = self._exponent()
         return combination(base, exponent) or Node("^", (base, exponent))
 
     def _degrees(self, base: Tree) -> Tree:

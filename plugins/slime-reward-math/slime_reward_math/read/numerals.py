@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from slime_reward_math.read.operators import Operators
 from slime_reward_math.read.tokens import Unread
-from slime_reward_math.tree import Node, Num, Rel, Tree, Words, number
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number
 
 MAX_EXPONENT = 400
 """Of ten, in scientific notation."""
@@ -35,6 +35,11 @@ WORDS = {
     **{word: value for value, word in enumerate(_PLACES) if word != "second"},
 }
 """Numbers below a hundred and the first ordinals, in words; `second` is a unit too, and stays a word."""
+
+_NUMBERS = {str(value): Fraction(value) for value in range(101)}
+"""Most numbers that are read, made once."""
+_PLAIN_ENDS = frozenset({"", ",", ";", ")", "]", "}", "\\}"})
+"""What a plain item ends at; the empty text is the end's."""
 
 
 def lettered(text: str) -> Tree | None:
@@ -90,15 +95,49 @@ class Numerals(Operators):
     def plain_number(self) -> Num:
         """The number at hand and nothing else, but for the bar or the dots over its last digits."""
         text = self.take().text
+        if text in _NUMBERS:
+            return Num(_NUMBERS[text], 0, len(text))
+        if text.isdecimal():
+            return Num(Fraction(int(text)), 0, len(text))
         if "e" in text or "E" in text:
             exponent = int(text.lower().partition("e")[2][:8])
             if abs(exponent) > MAX_EXPONENT:
                 raise Unread("a number that is too large")
         places = len(text.partition(".")[2]) if "e" not in text.lower() else 0
-        if text.isdecimal():
-            return Num(Fraction(int(text)), 0, len(text))
         found = Num(Fraction(text), places, len(text.replace(".", "").lstrip("0")))
         return self._repeating(text, found) if "." in text else found
+
+    def plain(self) -> Tree | None:
+        """A number or a letter that is all there is up to a comma or a closing bracket; None for anything else.
+
+        Most items of lists, tuples and groups are, and need none of the questions that other things raise.
+        """
+        token, following = self.now, self.tokens[self.place + 1]
+        if token.text == "-" and following.kind == "num" and self.tokens[self.place + 2].text in _PLAIN_ENDS:
+            self.take()
+            found = self.plain_number()
+            return Num(-found.value, found.places, found.digits)
+        if following.text not in _PLAIN_ENDS or following.kind == "text":
+            return None
+        if token.kind == "num":
+            return self.plain_number()
+        if token.kind == "let" and not token.spaced:
+            self.take()
+            return Sym(token.text)
+        return None
+
+    def grouped(self) -> Tree | None:
+        """A number or a letter alone in the braces at hand; None for anything else."""
+        token = self.ahead()
+        if token.kind == "let":
+            self.skip(3)
+            return Sym(token.text)
+        if token.kind != "num":
+            return None
+        self.take()
+        found = self.plain_number()
+        self.take()
+        return found
 
     def _repeating(self, text: str, start: Num) -> Num:
         r"""`0.\overline{3}` and `0.1\dot{6}`."""

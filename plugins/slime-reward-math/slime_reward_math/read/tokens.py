@@ -7,7 +7,8 @@ Example:
 
 import enum
 import re
-from typing import NamedTuple
+import string
+from dataclasses import dataclass
 
 from slime_reward_math.read.names import CONDITIONS, CONSTANTS, FUNCTIONS, JOINS, ORDINALS, SPACES, TEXT, UPRIGHT
 from slime_reward_math.value.units import is_unit, is_unit_text
@@ -22,8 +23,12 @@ class Unread(Exception):
     """The text cannot be read as an answer; the message says why, in a few countable words."""
 
 
-class Token(NamedTuple):
-    """One token."""
+@dataclass(slots=True)
+class Token:
+    """One token; nobody changes one, so that those of common signs are shared.
+
+    Slots, because a token is read some thirty times and made once: a tuple's fields take twice as long to read.
+    """
 
     kind: str
     """`num`, `cmd`, `let`, `up` (an upright letter), `text`, `sym` or `end`."""
@@ -31,10 +36,6 @@ class Token(NamedTuple):
     """What it says: a command with its backslash, a text without its `\\text{}`."""
     spaced: bool = False
     """Whether a visible gap stood before it."""
-
-
-_new = tuple.__new__
-"""Makes a token without the call that a NamedTuple's own constructor is."""
 
 
 class Grouping(enum.Enum):
@@ -55,7 +56,6 @@ _TOKEN = re.compile(
 )
 _OPENING = frozenset({"(", "[", "\\{", "\\langle"})
 _CLOSING = frozenset({")", "]", "\\}", "\\rangle"})
-_BRACKETS = _OPENING | _CLOSING
 _OTHER_NAMES = {"\\lbrace": "\\{", "\\rbrace": "\\}", "\\lbrack": "[", "\\rbrack": "]"}
 _UNSEEN = frozenset({"\\color", "\\textcolor", "\\colorbox", "\\hspace", "\\vspace", "\\tag", "\\label", "\\phantom"})
 """Commands whose argument is not part of the answer."""
@@ -68,6 +68,31 @@ _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
 _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
 _ENGLISH |= {"am", "pm", "all"}
+_COMMON = (
+    "frac",
+    "dfrac",
+    "tfrac",
+    "sqrt",
+    "pi",
+    "cdot",
+    "times",
+    "infty",
+    "cup",
+    "sin",
+    "cos",
+    "ln",
+    "log",
+    "pm",
+    "le",
+)
+_SHARED = {
+    **{letter: Token("let", letter) for letter in string.ascii_letters},
+    **{sign: Token("sym", sign) for sign in (*string.punctuation.replace("~", ""), "<=", ">=")},
+    **{digit: Token("num", digit) for digit in string.digits},
+    **{f"\\{name}": Token("cmd", f"\\{name}") for name in (*_COMMON, "{", "}")},
+}
+"""What most texts consist of: found by one look-up, and not made anew."""
+_END = Token("end", "")
 _SPLIT = re.compile(r"(?:^|(?<=\s))\s*(and|or)\s*(?:$|(?=\s))|(,)(?=\s\S)")
 _VOWELS = frozenset("aeiouyAEIOUY")
 
@@ -87,46 +112,49 @@ class _Cutter:
     def __init__(self, text: str, grouping: Grouping) -> None:
         self._text, self._grouping = text, grouping
         self._found: list[Token] = []
-        self._place, self._depth, self._gap, self._space = 0, 0, False, False
+        self._place, self._gap = 0, False
+        self._depth, self._counted = 0, 0
 
     def cut(self) -> list[Token]:
-        text, length = self._text, len(self._text)
-        while self._place < length:
-            match = _TOKEN.match(text, self._place)
-            if match is None:
-                raise Unread("a character that is no mathematics")
-            self._place = match.end()
-            kind, found = match.lastgroup or "", match[0]
-            # What most tokens are is taken here, without another call.
-            if kind == "sym":
-                if found in _BRACKETS:
-                    self._depth += (found in _OPENING) - (found in _CLOSING)
-                self._found.append(_new(Token, ("sym", found, self._gap)))
-                self._gap = False
-            elif kind == "word" and len(found) == 1:
-                self._found.append(_new(Token, ("let", found, self._gap)))
-                self._gap = False
-            else:
-                self._take(kind, found)
-            if len(self._found) > MAX_TOKENS:
-                raise Unread("too many tokens")
-        self._found.append(Token("end", ""))
+        while self._run():
+            pass
+        self._found.append(_END)
         return self._found
 
+    def _run(self) -> bool:
+        """Cut up to the end, or up to the first piece that took more or less than itself; whether something is left."""
+        found = self._found
+        for match in _TOKEN.finditer(self._text, self._place):
+            piece = match[0]
+            token = _SHARED.get(piece)
+            if token is not None and not self._gap:
+                found.append(token)
+            elif piece != " ":
+                self._place = end = match.end()
+                self._take(match.lastgroup or "", piece)
+                if len(found) > MAX_TOKENS:
+                    break
+                if self._place != end:
+                    return True
+        if len(found) > MAX_TOKENS:
+            raise Unread("too many tokens")
+        return False
+
     def _take(self, kind: str, text: str) -> None:
-        if kind == "gap":
-            self._gap, self._space = self._gap or text == "~", True
-            return
         if kind == "num":
             self._number(text)
         elif kind == "cmd":
             self._command(text)
-        elif kind == "word":
+        elif kind == "gap":
+            self._gap = self._gap or text == "~"
+        elif kind == "word" and len(text) > 1:
             self._word(text)
+        else:
+            self._add("sym" if kind == "sym" else "let", text)
 
     def _add(self, kind: str, text: str) -> None:
-        self._found.append(_new(Token, (kind, text, self._gap)))
-        self._gap = self._space = False
+        self._found.append(Token(kind, text, self._gap))
+        self._gap = False
 
     def _number(self, text: str) -> None:
         if len(text) > MAX_DIGITS:
@@ -144,6 +172,10 @@ class _Cutter:
 
     def _groups(self) -> bool:
         if self._grouping is Grouping.OUTSIDE:
+            for token in self._found[self._counted :]:
+                if token.kind == "sym" or token.kind == "cmd":
+                    self._depth += (token.text in _OPENING) - (token.text in _CLOSING)
+            self._counted = len(self._found)
             return self._depth <= 0
         return self._grouping is Grouping.EVERYWHERE
 
@@ -162,7 +194,6 @@ class _Cutter:
             self._language(self._argument(), upright=True)
         else:
             text = _OTHER_NAMES.get(text, text)
-            self._depth += (text in _OPENING) - (text in _CLOSING)
             self._add("cmd" if text[0] == "\\" else "sym", text)
 
     def _argument(self) -> str:
@@ -240,7 +271,7 @@ class _Cutter:
                 self._add("let", letter)
 
     def _is_unit(self, word: str) -> bool:
-        last = self._found[-1] if self._found else Token("end", "")
+        last = self._found[-1] if self._found else _END
         behind = last.kind in ("num", "text") or last.text in (")", "}", "]", "|", "!", "\\pi", "/")
         return behind and is_unit(word)
 

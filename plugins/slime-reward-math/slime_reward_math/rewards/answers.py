@@ -18,6 +18,7 @@ from slime_reward_math import slime
 from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends
 from slime_reward_math.gold import gold_text
 from slime_reward_math.grader import DEADLINE_S, compare
+from slime_reward_math.rewards.turns import Turns
 from slime_reward_math.rewards.verdicts import NO_GOLD, golds, verdict_of
 from slime_reward_math.value.fields import warm_up
 from slime_reward_math.verdict import Grade, Outcome
@@ -63,16 +64,18 @@ class Answers:
         self._settings, self._find, self._strict, self._wrong = settings, find, strict, wrong
         # Here, before anything runs: on the event loop everybody would wait for the import.
         warm_up()
+        self._turns = Turns()
         self._settle = _settler(settings) if settings.symbolic else None
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Grade a sample; on the event loop, because a verdict takes 0.1 ms and never more than its bounds allow."""
         if sample.label is None:
             return NO_GOLD
-        if self._settings.strict_slime:
-            right = self._strict(sample.response, sample.label)
-            return Score(1.0 if right else self._wrong, {"correct": float(right)})
-        grade = self._graded(sample.response, sample.label)
+        async with self._turns:
+            if self._settings.strict_slime:
+                right = self._strict(sample.response, sample.label)
+                return Score(1.0 if right else self._wrong, {"correct": float(right)})
+            grade = self._graded(sample.response, sample.label)
         if grade is None:
             return NO_GOLD
         if grade.outcome is Outcome.UNDECIDED and self._settle is not None:

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterator
 from fractions import Fraction
 
-from slime_reward_math.tree import CONSTANTS, Node, Num, Sym, Tree, walk
+from slime_reward_math.tree import CONSTANTS, Num, Tree, names_and_heads
 from slime_reward_math.value.evaluate import Evaluation
 from slime_reward_math.value.field import Ball, Beyond, Field, Imprecise, Order, TooBig, Undefined, Value
 from slime_reward_math.value.fields import EXACT, NeedsBalls, field
@@ -29,10 +29,12 @@ _JUMPS = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "max", "min", "sgn", "
 _WHOLE_ONLY = frozenset({"mod", "gcd", "lcm", "sum", "prod"})
 """Where every variable takes integers."""
 _BRANCHES = frozenset({"root", "^", "abs", "log"})
+_IRRATIONAL = frozenset({"pi", "e", "i"})
+"""Where these are, fractions do not suffice, and are not tried first."""
 _UNCOMPUTED = frozenset({"call:int", "call:iint", "call:oint", "call:lim", "call:derivative", "call:sum", "call:prod"})
 _ENDLESS = frozenset({"sum", "prod"})
 """Where these are taken to infinity they are not computed either."""
-_WHOLE = (7, 12, 29, 5, 102, 3, 18, 64, 11, 40, 9)
+_WHOLE = tuple(map(Fraction, (7, 12, 29, 5, 102, 3, 18, 64, 11, 40, 9)))
 _PARTS = tuple(
     Fraction(above, below)
     for above, below in (
@@ -68,18 +70,14 @@ def same(left: Tree, right: Tree) -> bool:
     if isinstance(left, Num) and isinstance(right, Num):
         return left.value == right.value
     heads: set[str] = set()
-    found: set[str] = set()
-    for tree in (left, right):
-        for each in walk(tree):
-            if isinstance(each, Node):
-                heads.add(each.head)
-            elif isinstance(each, Sym):
-                found.add(each.name)
-    names = sorted(name for name in found - CONSTANTS if name[0] != "#") if found else []
+    found: dict[str, None] = {}
+    names_and_heads(left, found, heads)
+    names_and_heads(right, found, heads)
+    names = sorted(name for name in found if name not in CONSTANTS and name[0] != "#") if found else []
     if len(names) > MAX_VARIABLES:
         raise Unknown("too many variables")
     for common_log in (False, True) if "log" in heads else (False,):
-        pair = _Pair(left, right, common_log, "i" in found)
+        pair = _Pair(left, right, common_log, "i" in found, EXACT if found.keys().isdisjoint(_IRRATIONAL) else LOW)
         if pair.everywhere(names, heads) if names else pair.at({}) is At.SAME:
             return True
     if heads & _UNCOMPUTED or (heads & _ENDLESS and "inf" in found):
@@ -90,9 +88,9 @@ def same(left: Tree, right: Tree) -> bool:
 class _Pair:
     """Two expressions to be compared at points."""
 
-    def __init__(self, left: Tree, right: Tree, common_log: bool, is_complex: bool) -> None:
+    def __init__(self, left: Tree, right: Tree, common_log: bool, is_complex: bool, first: int) -> None:
         self._left, self._right, self._common_log = left, right, common_log
-        self._precisions: tuple[int, ...] = (EXACT,)
+        self._precisions: tuple[int, ...] = (EXACT,) if first == EXACT else (LOW, HIGH)
         self._defined = [False, False]
         self._complex = is_complex
 
@@ -184,9 +182,7 @@ _SHOWN = {Order.SAME: At.SAME, Order.DIFFERENT: At.DIFFERENT, None: At.OUTSIDE}
 def _positive(names: list[str], whole: bool = False) -> Iterator[dict[str, Fraction]]:
     for index in range(11):
         yield {
-            name: Fraction(_WHOLE[(index + 3 * place) % 11])
-            if whole or name in COUNTS
-            else _PARTS[(index + 5 * place) % 13]
+            name: _WHOLE[(index + 3 * place) % 11] if whole or name in COUNTS else _PARTS[(index + 5 * place) % 13]
             for place, name in enumerate(names)
         }
 

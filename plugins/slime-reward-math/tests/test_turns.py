@@ -1,0 +1,71 @@
+"""Grading on the event loop leaves it to others in between."""
+
+import asyncio
+
+import pytest
+
+from slime_core import RewardContext, Sample, Score, Verdict
+from slime_reward_math.cases import box
+from slime_reward_math.grader import forget
+from slime_reward_math.rewards import answers
+
+CONTEXT = RewardContext(0, False, 1)
+SAMPLES = [Sample(label=str(number % 7), response=box(f"{number}-{number}+3")) for number in range(50)]
+EXPECTED = [1.0 if sample.label == "3" else 0.0 for sample in SAMPLES]
+
+
+@pytest.fixture
+def reward(monkeypatch: pytest.MonkeyPatch) -> answers.Answers:
+    """The reward `math`, whose every verdict is its turn's last."""
+    monkeypatch.setattr("slime_reward_math.rewards.turns.LIMIT_S", 1e-9)
+    forget()
+    return answers.math(answers.MathSettings())
+
+
+def values(found: list[Verdict]) -> list[float]:
+    return [each.value for each in found if isinstance(each, Score)]
+
+
+def test_others_have_turns_between_answers_that_come_in_together(reward: answers.Answers) -> None:
+    async def graded() -> tuple[list[Verdict], int]:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        found = await asyncio.gather(*(reward(sample, CONTEXT) for sample in SAMPLES))
+        beside.cancel()
+        return found, turns
+
+    found, turns = asyncio.run(graded())
+    assert values(found) == EXPECTED
+    assert turns > len(SAMPLES)
+
+
+def test_a_cancelled_call_keeps_nobody_waiting(reward: answers.Answers) -> None:
+    async def graded() -> list[Verdict]:
+        tasks = [asyncio.create_task(reward(sample, CONTEXT)) for sample in SAMPLES]
+        await asyncio.sleep(0)
+        for task in tasks[1:-1]:
+            task.cancel()
+        return [await tasks[0], await tasks[-1]]
+
+    assert values(asyncio.run(graded())) == [EXPECTED[0], EXPECTED[-1]]
+
+
+def test_a_loop_that_was_left_in_the_middle_does_not_hold_up_the_next(reward: answers.Answers) -> None:
+    async def left() -> None:
+        tasks = [asyncio.create_task(reward(sample, CONTEXT)) for sample in SAMPLES]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+
+    async def graded() -> list[Verdict]:
+        return await asyncio.gather(*(reward(sample, CONTEXT) for sample in SAMPLES))
+
+    asyncio.run(left())
+    assert values(asyncio.run(graded())) == EXPECTED

@@ -1,0 +1,56 @@
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from slime_core.run.heap import settled_heap
+
+
+@pytest.fixture(autouse=True)
+def keep_threshold() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+class Thing:
+    """What a weak reference can refer to."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_there_is_is_set_aside_and_given_back() -> None:
+    before = gc.get_freeze_count()
+    with settled_heap():
+        assert gc.get_freeze_count() > before
+    assert gc.get_freeze_count() == 0
+
+
+def test_garbage_is_not_kept() -> None:
+    garbage = weakref.ref(Thing())
+    assert garbage() is not None
+    with settled_heap():
+        assert garbage() is None
+
+
+def test_what_is_made_since_is_still_collected() -> None:
+    with settled_heap():
+        garbage = weakref.ref(Thing())
+        gc.collect()
+        assert garbage() is None
+
+
+def test_collections_are_rare_within_and_as_before_afterwards() -> None:
+    gc.set_threshold(700, 10, 10)
+    with settled_heap():
+        assert gc.get_threshold()[0] > 700
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.parametrize("asked_for", [0, 10**6])
+def test_a_process_that_asked_for_fewer_keeps_that(asked_for: int) -> None:
+    gc.set_threshold(asked_for, 10, 10)
+    with settled_heap():
+        assert gc.get_threshold() == (asked_for, 10, 10)
