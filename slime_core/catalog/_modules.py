@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -37,11 +38,15 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
 
 @contextmanager
 def outlived() -> Iterator[None]:
-    """What is imported in this block cannot end the process, nor go on in a copy of it: `os._exit` is SystemExit."""
+    """What is imported in this block cannot end the process, nor go on in a copy of it: `os._exit` is SystemExit.
+
+    Not for threads that were there before: a worker's own, that ends it with its driver, left it running for ever.
+    """
     own, leave = os.getpid(), os._exit
+    bystanders = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 
     def refuse(status: int) -> NoReturn:
-        if os.getpid() != own:
+        if os.getpid() != own or threading.get_ident() in bystanders:
             leave(status)
         raise SystemExit(f"os._exit({status})")
 
