@@ -189,9 +189,8 @@ def make_display(progress: bool = True, console: Console | None = None) -> Displ
 
 
 def is_evaluation(metrics: Mapping[str, float]) -> bool:
-    """Whether a row holds an evaluation, and what its plugins took, and no rollout."""
-    kinds = {name.partition("/")[0] for name in metrics}
-    return kinds <= {"eval", "plugin"}
+    """Whether a row holds an evaluation, and what its plugins and engines did, and no step."""
+    return names.STEP_TIME not in metrics and any(name.startswith(names.EVAL_PREFIX) for name in metrics)
 
 
 def one_line(text: str) -> str:

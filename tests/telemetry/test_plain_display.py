@@ -35,7 +35,8 @@ def test_one_line_a_rollout_and_one_an_evaluation() -> None:
     stream = io.StringIO()
     with PlainDisplay(stream) as display:
         display.start(10, "demo")
-        display.row(0, {"eval/heldout": 0.125, "eval/heldout-truncated_ratio": 0.5, "plugin/reward/math/p50": 0.1})
+        beside = {"plugin/reward/math/p50": 0.1, "perf/engine/0/requests": 8.0}
+        display.row(0, {"eval/heldout": 0.125, "eval/heldout-truncated_ratio": 0.5, **beside})
         display.row(0, ROW)
         display.row(9, ROW)
     first, evaluation, rollout, last = stream.getvalue().splitlines()
