@@ -46,6 +46,7 @@ class Crew:
     def serve(self, member: Member) -> None:
         """An engine takes requests from now on."""
         self.dispatch.add(member)
+        self.revival.urgent.clear()
         if deadline := self._timers.pop("deadline", None):
             deadline.cancel()
         self.tell()
@@ -75,10 +76,11 @@ class Crew:
         self.counts[f"quarantined/{cause.value}"] += 1
         seat, loop = self.seats[member.number], asyncio.get_running_loop()
         seat.fall(f"{cause.value}: {detail}", loop.time())
-        left = len(self.dispatch.members)
+        if not (left := len(self.dispatch.members)):
+            self.revival.urgent.set()
         log.warning(
             "engine %d is taken out, its %d requests are asked again; %d of %d engines serve; restart in %g s. It %s",
-            *(member.number, len(member.attempts), left, len(self.seats), seat.pause_s(), seat.trouble),
+            *(member.number, len(member.attempts), left, len(self.seats), self.revival.pause_s(seat), seat.trouble),
         )
         if not left:
             log.warning("no engine serves; the run ends in %g s unless one comes back", GIVE_UP_S)

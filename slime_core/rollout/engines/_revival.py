@@ -1,11 +1,13 @@
 """Revival: a quarantined engine is closed and another started in its place, until one answers a probe.
 
-The pauses between attempts double, up to `LONGEST_PAUSE_S`; an engine that served for long begins with a short one.
+The pauses between attempts double, up to `LONGEST_PAUSE_S`; an engine that served ten times as long as it last paused
+begins with a short one, and while none serves, none pauses for long.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from slime_core.errors import WorkerError
@@ -18,8 +20,10 @@ FIRST_PAUSE_S = 1.0
 """Pause before the first attempt."""
 LONGEST_PAUSE_S = 300.0
 """And before any."""
-SERVED_S = 600.0
-"""Seconds of service after which earlier falls are forgotten."""
+URGENT_PAUSE_S = 4.0
+"""Longest pause while no engine serves."""
+SERVED_PAUSES = 10.0
+"""Earlier falls are forgotten after service of so many times the last pause."""
 CLOSE_S = 15.0
 """Seconds that a quarantined engine has to close."""
 AGAIN_S = 1.0
@@ -66,12 +70,12 @@ class Seat:
     """The revival under way."""
 
     def pause_s(self) -> float:
-        """Seconds until the next attempt."""
+        """Seconds until the next attempt, while other engines serve."""
         return min(FIRST_PAUSE_S * 2.0 ** min(self.falls - 1, 30), LONGEST_PAUSE_S)
 
     def fall(self, trouble: str, now: float) -> None:
         """It serves no more."""
-        self.falls = 1 if now - self.since >= SERVED_S else self.falls + 1
+        self.falls = 1 if now - self.since >= SERVED_PAUSES * self.pause_s() else self.falls + 1
         self.trouble, self.restart = trouble, ""
 
     def rise(self, member: Member, now: float) -> None:
@@ -92,23 +96,35 @@ class Revival:
         """Take the factory of engines, and a request that any of them can answer."""
         self.published: Published | None = None
         """What engines are to serve."""
+        self.urgent = asyncio.Event()
+        """Set while no engine serves."""
         self._make, self._probe = make, probe
 
     async def revive(self, seat: Seat, join: Callable[[Member], None]) -> None:
         """Close the fallen engine, then try until another serves; `join` is told in the very tick it is found fit."""
         await _put_down(seat.member)
         while True:
-            await asyncio.sleep(seat.pause_s())
+            await self._pause(seat)
             try:
                 member = await self._bring_up(seat.number)
             except Exception as error:
                 seat.falls += 1
                 seat.restart = told(error)
-                log.warning("engine %d: restart failed, next in %g s: %s", seat.number, seat.pause_s(), seat.restart)
+                log.warning("engine %d: restart failed, next in %g s: %s", seat.number, self.pause_s(seat), seat.restart)
                 continue
             seat.rise(member, asyncio.get_running_loop().time())
             join(member)
             return
+
+    def pause_s(self, seat: Seat) -> float:
+        """Seconds until a seat's next attempt."""
+        return min(seat.pause_s(), URGENT_PAUSE_S) if self.urgent.is_set() else seat.pause_s()
+
+    async def _pause(self, seat: Seat) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seat.pause_s()):
+                await self.urgent.wait()
+                await asyncio.sleep(URGENT_PAUSE_S)
 
     async def _bring_up(self, number: int) -> Member:
         member = Member(number, self._make(number))

@@ -452,6 +452,31 @@ def test_pauses_between_restarts_double_and_the_others_go_on(
     assert "restart failed, next in 300 s: engine 0 has no machine any more" in caplog.text
 
 
+def test_while_none_serves_none_pauses_for_long(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    made = fleet(1, bad={0: dies}, incurable=frozenset({0}))
+
+    async def use(pool: EnginePool) -> int:
+        return sum([len(await ask(pool, [request_of(seed)])) for seed in range(80)])
+
+    assert made.play(use) == 80
+    assert made.built[0] > 10, "it fell so often that its pauses would be longer than the run waits"
+
+
+def test_falls_are_forgotten_after_ten_times_the_last_pause(
+    fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = fleet(2, bad={0: dies}, incurable=frozenset({0}))
+
+    async def use(pool: EnginePool) -> None:
+        for seed in range(200):
+            await ask(pool, [request_of(2 * seed), request_of(2 * seed + 1)])
+            await asyncio.sleep(10.0)
+
+    made.play(use)
+    assert made.built[0] > 10
+    assert caplog.text.count("is taken out") == caplog.text.count("restart in 1 s") == made.built[0] - 1
+
+
 def test_metrics_tell_what_each_engine_did_since_the_last_time(fleet: MakeFleet, request_of: MakeRequest) -> None:
     made = fleet(2)
 
