@@ -110,7 +110,8 @@ class Revival:
             except Exception as error:
                 seat.falls += 1
                 seat.restart = told(error)
-                log.warning("engine %d: restart failed, next in %g s: %s", seat.number, self.pause_s(seat), seat.restart)
+                next_s = self.pause_s(seat)
+                log.warning("engine %d: restart failed, next in %g s: %s", seat.number, next_s, seat.restart)
                 continue
             seat.rise(member, asyncio.get_running_loop().time())
             join(member)
