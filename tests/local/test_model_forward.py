@@ -54,7 +54,7 @@ def hf_log_probs(hf: PreTrainedModel, groups: list[GroupTokens], temperature: fl
             lp = torch.log_softmax(logits[len(group.prompt) - 1 : -1], -1)
             log_probs.append(lp.gather(1, torch.tensor(response)[:, None])[:, 0])
             entropies.append(-(lp.exp() * lp).sum(-1))
-    return torch.cat(log_probs), torch.cat(entropies).detach()
+    return torch.cat(log_probs), torch.cat(entropies)
 
 
 def loss_of(log_probs: Tensor) -> Tensor:
@@ -80,6 +80,33 @@ def test_log_probs_and_gradients_are_those_of_hugging_face(
     loss_of(expected).backward()
     assert (out.log_probs_T - expected).abs().max() <= 1e-4
     assert (out.entropy_T - entropy).abs().max() <= 1e-4
+    for slot in model.layout:
+        reference = hf.get_parameter(slot.name).grad
+        assert reference is not None
+        assert (slot.view(grad) - reference).norm() <= 1e-4 * reference.norm(), slot.name
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("kept", [1 << 26, 100])
+@pytest.mark.parametrize(("family", "changes"), [FAST[5], PLAIN[0]], ids=str)
+def test_the_gradient_of_the_entropy_is_that_of_hugging_face(
+    tiny_hf: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    changes: dict[str, object],
+    kept: int,
+    share: float,
+) -> None:
+    monkeypatch.setattr(head, "RECOMPUTE_OVER", kept)
+    directory = tiny_hf(family, **changes)
+    model = load_model(directory)
+    grad = torch.zeros(model.numel)
+    out = model.log_probs(some_groups(2), temperature=0.6, grad=grad)
+    loss = loss_of(out.entropy_T)
+    (loss + share * loss_of(out.log_probs_T) if share else loss).backward()
+    hf = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).train(False)
+    log_probs, entropy = hf_log_probs(hf, some_groups(2), 0.6)
+    (loss_of(entropy) + share * loss_of(log_probs)).backward()
     for slot in model.layout:
         reference = hf.get_parameter(slot.name).grad
         assert reference is not None

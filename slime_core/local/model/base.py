@@ -100,7 +100,7 @@ class LocalModel(ABC):
         Args:
             groups: prompts with their responses; on the fast path, what texts share from the start is computed once.
             temperature: logits are divided by it, over 0.
-            grad: a flat vector [numel] that `backward()` through `log_probs_T` adds the weights' gradient to;
+            grad: a flat vector [numel] that `backward()` through what is returned adds the weights' gradient to;
                 None computes without a graph. Zero it before the first micro-batch.
 
         Raises:

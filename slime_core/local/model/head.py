@@ -64,14 +64,15 @@ class _TokenLogProbs(Function):
             entropy[s : s + m] = torch.linalg.vecdot(lp, p).neg_()
         ctx.save_for_backward(x, norm, head, probs)
         ctx.pairs, ctx.temperature, ctx.eps = pairs, temperature, eps
-        ctx.mark_non_differentiable(entropy)
+        ctx.set_materialize_grads(False)
         return log_probs, entropy
 
     @staticmethod
-    def backward(ctx: _HeadContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _HeadContext, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, norm, head, probs = ctx.saved_tensors
         pairs, vocab = ctx.pairs, head.shape[0]
-        d_pairs = (grads[0] / ctx.temperature)[pairs.order]
+        d_log_probs, d_entropy = grads
+        d_pairs = x.new_zeros(len(pairs.order)) if d_log_probs is None else d_log_probs[pairs.order] / ctx.temperature
         d_rows = x.new_zeros(x.shape[0]).index_add_(0, pairs.rows, d_pairs)
         dx, d_norm, d_head = torch.empty_like(x), torch.zeros_like(norm), torch.zeros_like(head)
         for index, s in enumerate(range(0, x.shape[0], CHUNK)):
@@ -83,6 +84,11 @@ class _TokenLogProbs(Function):
             d_logits = torch.mul(p, -d_rows[s : s + m, None])
             part, places = pairs.chunk(index, vocab)
             d_logits.view(-1).index_add_(0, places, d_pairs[part])
+            if d_entropy is not None:
+                # dH/dlogits = p (-log p - H): a product more over [rows, V], so only for losses that use the entropy.
+                surprise = torch.special.entr(p)
+                surprise.addcmul_(p, surprise.sum(-1, keepdim=True), value=-1.0)
+                d_logits.addcmul_(surprise, d_entropy[s : s + m, None], value=1.0 / ctx.temperature)
             d_head.addmm_(d_logits.t(), x_hat)
             dx[s : s + m], extra = norm_backward(d_logits.mm(head), x_hat, norm, scale)
             d_norm.add_(extra)
@@ -111,8 +117,7 @@ def token_log_probs(
         eps: of the norm.
 
     Returns:
-        Log-probs [T] in the pairs' original order and, without a gradient, the entropy of each row's tempered
-        distribution [M].
+        Log-probs [T] in the pairs' original order, and the entropy of each row's tempered distribution [M].
     """
     out: tuple[Tensor, Tensor] = _TokenLogProbs.apply(x, norm, head, pairs, temperature, eps)  # type: ignore[no-untyped-call]
     return out

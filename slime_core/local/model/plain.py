@@ -6,14 +6,30 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from transformers import DynamicCache, PreTrainedModel
 
 from slime_core.errors import ModelError
 from slime_core.local.model.base import LocalModel, check_log_probs_call
+from slime_core.local.model.function import Context, call
 from slime_core.local.model.layout import Slot
 from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
 
 _ENDLESS = 1 << 30  # for models whose configuration names no longest text
+
+
+class _Entropy(Function):
+    """Keeps the log-probs only, which the log-softmax keeps anyway, and no probabilities beside them."""
+
+    @staticmethod
+    def forward(ctx: Context, log_probs: Tensor) -> Tensor:
+        ctx.save_for_backward(log_probs)
+        return torch.linalg.vecdot(log_probs.exp(), log_probs).neg_()
+
+    @staticmethod
+    def backward(ctx: Context, d_entropy: Tensor) -> Tensor:
+        (log_probs,) = ctx.saved_tensors
+        return (log_probs + 1).mul_(log_probs.exp()).mul_(-d_entropy[:, None])
 
 
 class PlainModel(LocalModel):
@@ -64,9 +80,7 @@ class PlainModel(LocalModel):
             logits: Tensor = self.hf(input_ids=ids, attention_mask=mask, use_cache=False).logits
             log_probs = torch.log_softmax(logits[:, :-1][predicted[:, 1:]].float() / temperature, -1)
             chosen = log_probs.gather(1, ids[predicted][:, None])[:, 0]
-        with torch.no_grad():
-            entropy = torch.linalg.vecdot(log_probs.exp(), log_probs).neg_()
-        return TokenLogProbs(chosen, entropy)
+            return TokenLogProbs(chosen, call(_Entropy, log_probs))
 
     def start_decode(
         self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int

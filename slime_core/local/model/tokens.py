@@ -39,4 +39,4 @@ class TokenLogProbs:
     log_probs_T: "torch.Tensor"
     """[T] natural log of the probability of each token under the tempered distribution; differentiable if asked."""
     entropy_T: "torch.Tensor"
-    """[T] entropy in nats of the tempered distribution each token was drawn from; no gradient."""
+    """[T] entropy in nats of the tempered distribution each token was drawn from; differentiable if asked."""
