@@ -53,7 +53,14 @@ from slime_core.roles import (
     TrainerSpec,
     Transport,
 )
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings, TisSettings
+from slime_core.train.settings import (
+    CispoSettings,
+    GrpoSettings,
+    GspoSettings,
+    PolicyGradientSettings,
+    PolicyLossSettings,
+    TisSettings,
+)
 
 SLIME_API = "1"
 
@@ -191,21 +198,51 @@ def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
 
 @hookimpl
 def slime_losses() -> Iterable[LossSpec]:
-    """Clipped surrogate, and plain likelihood."""
+    """Policy gradients, and plain likelihood."""
     yield LossSpec(
         "policy_loss",
         _policy_loss,
         PolicyLossSettings,
         "Clipped policy gradient, asymmetric and dual clip",
-        zero_without_advantage=True,
+        zero_without_advantage=_adds_no_entropy,
+    )
+    yield LossSpec(
+        "gspo",
+        _gspo_loss,
+        GspoSettings,
+        "The same with one ratio a sample (GSPO)",
+        zero_without_advantage=_adds_no_entropy,
+    )
+    yield LossSpec(
+        "cispo",
+        _cispo_loss,
+        CispoSettings,
+        "Log-likelihood weighed by advantage and clipped ratio (CISPO)",
+        zero_without_advantage=_adds_no_entropy,
     )
     yield LossSpec("sft_loss", _sft_loss, summary="Negative log-likelihood of the response")
+
+
+def _adds_no_entropy(settings: Settings) -> bool:
+    return cast(PolicyGradientSettings, settings).entropy_coef == 0.0
 
 
 def _policy_loss(settings: PolicyLossSettings, setup: Setup) -> Loss:
     from slime_core.train.losses import PolicyLoss
 
     return PolicyLoss(settings)
+
+
+def _gspo_loss(settings: GspoSettings, setup: Setup) -> Loss:
+    from slime_core.train.losses import GspoLoss
+
+    return GspoLoss(settings)
+
+
+def _cispo_loss(settings: CispoSettings, setup: Setup) -> Loss:
+    from slime_core.train.losses import CispoLoss
+
+    return CispoLoss(settings)
 
 
 def _sft_loss(settings: Settings, setup: Setup) -> Loss:

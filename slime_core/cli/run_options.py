@@ -19,11 +19,14 @@ from slime_core.roles import SELECTABLE, SPECS
 from slime_core.sample import Json
 
 _ALIAS_HELP = {
-    "advantage_estimator": ("NAME", "The same as --advantage."),
+    "advantage_estimator": ("NAME", "The same as --advantage; gspo and cispo are --advantage grpo with that loss."),
     "loss_type": ("NAME", "The same as --loss."),
     "eps_clip": ("FLOAT", "How far the ratio may fall below 1."),
     "eps_clip_high": ("FLOAT", "How far it may rise above 1."),
     "eps_clip_c": ("FLOAT", "Dual clip constant."),
+    "entropy_coef": ("FLOAT", "Weight of the entropy bonus."),
+    "use_opsm": ("true|false", "Mask samples of negative advantage that drifted from their sampler."),
+    "opsm_delta": ("FLOAT", "How far they may drift, nats a token."),
     "grpo_std_normalization": ("true|false", "Divide advantages by the group's standard deviation."),
     "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
     "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis)."),
@@ -84,11 +87,12 @@ def collect_values(run_file: Path | None, flags: Mapping[str, object], settings:
         else:
             over[key] = _plain(key, value)
     over = merge(over, settings)
-    for alias, path in ALIASES.items():
-        if alias in over:
-            base = _without(base, path)
-        elif _has(over, path):
-            base.pop(alias, None)
+    for name, alias in ALIASES.items():
+        if name in over:
+            for path in alias.paths:
+                base = _without(base, path)
+        elif any(_has(over, path) for path in alias.paths):
+            base.pop(name, None)
     return merge(base, over)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
+    from slime_core.config.aliases import ALIASES, Alias
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
     from slime_core.config.families import (
         FAMILIES,
@@ -19,16 +20,9 @@ if TYPE_CHECKING:
     from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
-    from slime_core.config.run_config import (
-        ALIASES,
-        DEFAULT_USE,
-        WEIGHTED,
-        RunConfig,
-        Selection,
-        parse_config,
-        parse_use,
-    )
+    from slime_core.config.run_config import RunConfig, parse_config
     from slime_core.config.run_file import merge, read_run_file, write_toml
+    from slime_core.config.selection import DEFAULT_USE, WEIGHTED, Selection, parse_use
     from slime_core.config.settings import read_settings, settings_schema, show_settings
 
 __getattr__ = exports(__name__, __file__)
@@ -38,6 +32,7 @@ __all__ = [
     "DEFAULT_USE",
     "FAMILIES",
     "WEIGHTED",
+    "Alias",
     "ChoiceRow",
     "Chosen",
     "DataArgs",

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import Catalog, Registered
-from slime_core.config.run_config import OPTIONAL, RunConfig, Selection
+from slime_core.config.run_config import RunConfig
+from slime_core.config.selection import OPTIONAL, Selection
 from slime_core.config.settings import read_settings
 from slime_core.errors import ConfigError, ModelError, UnknownName
 from slime_core.roles import (

@@ -63,7 +63,7 @@ class LocalRank:
             correction=cast(Used[Correction], _build(catalog, setup.correction, setup.seed))
             if setup.correction
             else None,
-            skip_zero_advantage=loss_spec.zero_without_advantage,
+            skip_zero_advantage=loss_spec.zero_without_advantage(setup.loss.settings),
             temperature=setup.rollout_temperature,
             per_token=setup.calculate_per_token_loss,
             max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,

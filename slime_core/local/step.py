@@ -146,6 +146,7 @@ class LocalStep:
             LossInput(
                 log_probs_T=forward.log_probs_T,
                 old_log_probs_T=rollout if corrected is None else log_probs,
+                rollout_log_probs_T=rollout,
                 advantages_T=columns.advantage_T[tokens],
                 loss_mask_T=mask,
                 entropy_T=forward.entropy_T,
@@ -158,6 +159,8 @@ class LocalStep:
         loss_T = output.loss_T
         if corrected is not None:
             loss_T = loss_T * corrected.weights_T.detach() * corrected.loss_mask_T.detach()
+        if output.regularizer_T is not None:
+            loss_T = loss_T + output.regularizer_T
         loss = (loss_T * columns.weight_T[tokens]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")

@@ -7,11 +7,11 @@ Example:
             return LossOutput(-batch.advantages_T * batch.log_probs_T)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Spec, Stability
+from slime_core.roles._spec import Settings, Spec, Stability
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +26,14 @@ class LossInput:
     old_log_probs_T: "torch.Tensor"
     """What the ratio is taken against: the sampler's log-probs; with a correction, which answers for the sampler, the
     trainer's own."""
+    rollout_log_probs_T: "torch.Tensor"
+    """The sampler's log-probs, with a correction or without."""
     advantages_T: "torch.Tensor"
     """From the advantage estimator."""
     loss_mask_T: "torch.Tensor"
     """1 where trained on."""
     entropy_T: "torch.Tensor"
-    """Entropy of each predicting distribution in nats; carries no gradient."""
+    """Entropy of each predicting distribution in nats; carries a gradient, which costs nothing where it is not used."""
     sample_index_T: "torch.Tensor"
     """Sample of each token, int64 [T], from 0 within the micro-batch."""
     columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
@@ -48,6 +50,8 @@ class LossOutput:
     """Loss of each token [T]; masked and reduced by the trainer."""
     metrics_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Per-token values [T] to average over trained tokens, reported as `train/<name>`."""
+    regularizer_T: "torch.Tensor | None" = None
+    """Loss of each token [T] that an off-policy correction leaves alone, added after it: an entropy bonus."""
 
 
 @runtime_checkable
@@ -65,5 +69,6 @@ class LossSpec(Spec[Loss]):
 
     role: ClassVar[str] = "loss"
     stability: ClassVar[Stability] = Stability.PROVISIONAL
-    zero_without_advantage: bool = False
-    """Whether tokens of zero advantage add nothing to loss and gradient, so that their groups need no forward."""
+    zero_without_advantage: Callable[[Settings], bool] = lambda settings: False
+    """Whether, with these settings, tokens of zero advantage add nothing to loss and gradient, so that their groups
+    need no forward."""

@@ -26,12 +26,14 @@ def check_loss(returned: object, *, plugin: str, tokens: int) -> LossOutput:
     """A loss's answer for a micro-batch of T tokens; whether it is finite is seen after the reduction.
 
     Raises:
-        ContractError: no `LossOutput`, or a loss or a metric that is no float tensor of [T].
+        ContractError: no `LossOutput`, or a loss, a regularizer or a metric that is no float tensor of [T].
     """
     where = f"loss of plugin {plugin}"
     if not isinstance(returned, LossOutput):
         _refuse(where, "a LossOutput", returned)
     _column(f"{where}, loss_T", returned.loss_T, tokens)
+    if returned.regularizer_T is not None:
+        _column(f"{where}, regularizer_T", returned.regularizer_T, tokens)
     _check_metrics(where, returned.metrics_T, tokens)
     return returned
 

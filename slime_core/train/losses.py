@@ -1,9 +1,15 @@
-"""Losses per token; masking and reduction are the trainer's."""
+"""Losses per token; masking and reduction are the trainer's.
+
+Example:
+
+    GspoLoss(GspoSettings(eps_clip=3e-4))(batch).loss_T       # [T], batch a LossInput
+"""
 
 import torch
 
 from slime_core.roles import LossInput, LossOutput
-from slime_core.train.settings import PolicyLossSettings
+from slime_core.train.sequences import masked_mean
+from slime_core.train.settings import CispoSettings, ClippedSettings, GspoSettings, PolicyGradientSettings
 
 
 class PolicyLoss:
@@ -14,29 +20,52 @@ class PolicyLoss:
     loss at negative advantages by -c A (dual clip, Ye et al. 2020, arXiv:1912.09729, equation 5).
     """
 
-    def __init__(self, settings: PolicyLossSettings) -> None:
+    def __init__(self, settings: ClippedSettings) -> None:
         """Take the settings."""
-        self._low = settings.eps_clip
-        self._high = settings.eps_clip if settings.eps_clip_high is None else settings.eps_clip_high
-        self._dual = settings.eps_clip_c
+        self._settings = settings
 
     def __call__(self, batch: LossInput) -> LossOutput:
         """Loss [T] and its metrics: pg_loss, pg_clipfrac, ppo_kl, entropy_loss."""
+        return _clipped(batch, batch.log_probs_T - batch.old_log_probs_T, self._settings)
+
+
+class GspoLoss:
+    """GSPO, the clipped surrogate of sequences (Zheng et al. 2025, arXiv:2507.18071, equations 5 and 7).
+
+    s = exp(mean over the sample's trained tokens of logp - logp_old), one ratio a sample, in place of `PolicyLoss`'s
+    ratio of each token. Its gradient reaches every trained token of the sample, so that the mean over a sample's
+    tokens, the default reduction, is the paper's objective. Ratios of sequences move far less than those of tokens:
+    the defaults of the clips are the paper's 3e-4 and 4e-4 (section 5.1).
+    """
+
+    def __init__(self, settings: GspoSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: LossInput) -> LossOutput:
+        """Loss [T] and its metrics: pg_loss, pg_clipfrac, ppo_kl (of the sequence), entropy_loss."""
         difference_T = batch.log_probs_T - batch.old_log_probs_T
+        mean_S = masked_mean(difference_T, batch.loss_mask_T, batch.sample_index_T)
+        return _clipped(batch, mean_S[batch.sample_index_T], self._settings)
+
+
+class CispoLoss:
+    """CISPO (MiniMax 2025, arXiv:2506.13585, equations 4 and 5): the clipped ratio is a constant weight.
+
+    loss = -sg(clip(r, 1 - eps_clip, 1 + eps_clip_high)) A logp, sg stopping the gradient: a clipped token still learns.
+    """
+
+    def __init__(self, settings: CispoSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: LossInput) -> LossOutput:
+        """Loss [T] and its metrics: pg_loss, pg_clipfrac, ppo_kl, entropy_loss."""
+        difference_T = (batch.log_probs_T - batch.old_log_probs_T).detach()
         ratio_T = difference_T.exp()
-        plain_T = -ratio_T * batch.advantages_T
-        clipped_T = -ratio_T.clamp(1 - self._low, 1 + self._high) * batch.advantages_T
-        loss_T = torch.maximum(plain_T, clipped_T)
-        if self._dual is not None:
-            bounded_T = torch.minimum(loss_T, -self._dual * batch.advantages_T)
-            loss_T = torch.where(batch.advantages_T < 0, bounded_T, loss_T)
-        metrics = {
-            "pg_loss": loss_T,
-            "pg_clipfrac": (clipped_T > plain_T).float(),
-            "ppo_kl": -difference_T,
-            "entropy_loss": batch.entropy_T,
-        }
-        return LossOutput(loss_T, metrics)
+        weight_T = ratio_T.clamp(1 - self._settings.eps_clip, 1 + self._settings.high)
+        loss_T = -weight_T * batch.advantages_T * batch.log_probs_T
+        return _finished(batch, loss_T, difference_T, (weight_T != ratio_T).to(loss_T.dtype), self._settings)
 
 
 class SftLoss:
@@ -45,3 +74,42 @@ class SftLoss:
     def __call__(self, batch: LossInput) -> LossOutput:
         """Loss [T]."""
         return LossOutput(-batch.log_probs_T, {"entropy_loss": batch.entropy_T})
+
+
+def off_policy_sequences(batch: LossInput, delta: float) -> torch.Tensor:
+    """1 [T] where a sample of negative advantage has drifted from its sampler, else 0 (no gradient).
+
+    DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556, equation 9: such a sample has
+    mean over its trained tokens of (logp_rollout - logp) > delta, in nats.
+    """
+    drift_T = (batch.rollout_log_probs_T - batch.log_probs_T).detach()
+    drift_S = masked_mean(drift_T, batch.loss_mask_T, batch.sample_index_T)
+    return ((batch.advantages_T < 0) & (drift_S > delta)[batch.sample_index_T]).to(drift_T.dtype)
+
+
+def _clipped(batch: LossInput, difference_T: torch.Tensor, settings: ClippedSettings) -> LossOutput:
+    """The clipped surrogate of ratios exp(difference_T)."""
+    ratio_T = difference_T.exp()
+    plain_T = -ratio_T * batch.advantages_T
+    clipped_T = -ratio_T.clamp(1 - settings.eps_clip, 1 + settings.high) * batch.advantages_T
+    loss_T = torch.maximum(plain_T, clipped_T)
+    if settings.eps_clip_c is not None:
+        bounded_T = torch.minimum(loss_T, -settings.eps_clip_c * batch.advantages_T)
+        loss_T = torch.where(batch.advantages_T < 0, bounded_T, loss_T)
+    return _finished(batch, loss_T, difference_T, (clipped_T > plain_T).to(loss_T.dtype), settings)
+
+
+def _finished(
+    batch: LossInput,
+    loss_T: torch.Tensor,
+    difference_T: torch.Tensor,
+    clipped_T: torch.Tensor,
+    settings: PolicyGradientSettings,
+) -> LossOutput:
+    """A policy gradient's loss with what all of them have: off-policy sequence masking, entropy bonus, metrics."""
+    metrics = {"pg_clipfrac": clipped_T, "ppo_kl": -difference_T, "entropy_loss": batch.entropy_T}
+    if settings.use_opsm:
+        metrics["opsm_clipfrac"] = off_policy_sequences(batch, settings.opsm_delta)
+        loss_T = loss_T * (1 - metrics["opsm_clipfrac"])
+    bonus_T = -settings.entropy_coef * batch.entropy_T if settings.entropy_coef else None
+    return LossOutput(loss_T, {"pg_loss": loss_T, **metrics}, bonus_T)

@@ -1,5 +1,7 @@
 """Settings of the core's estimators, losses and corrections, without torch, for the catalog."""
 
+from typing import Self
+
 from pydantic import Field, model_validator
 
 from slime_core.roles import Settings
@@ -12,18 +14,64 @@ class GrpoSettings(Settings):
     grpo_std_normalization: bool = Field(True, description="Divide by the group's standard deviation (off: Dr.GRPO).")
 
 
-class PolicyLossSettings(Settings):
-    """`[loss.policy_loss]`, slime's flags."""
+class PolicyGradientSettings(Settings):
+    """What the policy gradients have in common, slime's flags."""
+
+    entropy_coef: float = Field(0.0, ge=0.0, description="Weight of the entropy bonus, in units of loss a nat.")
+    use_opsm: bool = Field(
+        False, description="Mask samples of negative advantage that have drifted from their sampler (DeepSeek-V3.2)."
+    )
+    opsm_delta: float = Field(
+        1e-4, ge=0.0, description="How far: mean fall of their tokens' log-probs, nats a token, with use_opsm."
+    )
+
+    @model_validator(mode="after")
+    def _delta_has_an_effect(self) -> Self:
+        if not self.use_opsm and self.opsm_delta != type(self).model_fields["opsm_delta"].default:
+            raise ValueError(f"opsm_delta = {self.opsm_delta} has no effect here: set use_opsm = true")
+        return self
+
+
+class ClippedSettings(PolicyGradientSettings):
+    """Bounds of a ratio, slime's flags."""
 
     eps_clip: float = Field(0.2, gt=0.0, lt=1.0, description="How far the ratio may fall below 1.")
     eps_clip_high: float | None = Field(None, gt=0.0, description="How far it may rise above 1; default eps_clip.")
     eps_clip_c: float | None = Field(None, gt=1.0, description="Dual clip: bound of the loss at negative advantages.")
 
+    @property
+    def high(self) -> float:
+        """How far the ratio may rise above 1."""
+        return self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
+
     @model_validator(mode="after")
-    def _high_covers_low(self) -> "PolicyLossSettings":
-        if self.eps_clip_high is not None and self.eps_clip_high < self.eps_clip:
+    def _high_covers_low(self) -> Self:
+        if self.high < self.eps_clip:
             raise ValueError(f"eps_clip_high = {self.eps_clip_high} is below eps_clip = {self.eps_clip}")
         return self
+
+
+class PolicyLossSettings(ClippedSettings):
+    """`[loss.policy_loss]`."""
+
+
+class GspoSettings(ClippedSettings):
+    """`[loss.gspo]`: the defaults are the paper's, of sequences, which move less than tokens."""
+
+    eps_clip: float = Field(3e-4, gt=0.0, lt=1.0, description="How far the sequence's ratio may fall below 1.")
+    eps_clip_high: float | None = Field(4e-4, gt=0.0, description="How far it may rise above 1.")
+
+
+class CispoSettings(PolicyGradientSettings):
+    """`[loss.cispo]`, slime's flags."""
+
+    eps_clip: float = Field(0.2, gt=0.0, le=1.0, description="How far a token's weight may fall below 1; 1: any.")
+    eps_clip_high: float | None = Field(None, gt=0.0, description="How far it may rise above 1; default eps_clip.")
+
+    @property
+    def high(self) -> float:
+        """How far the weight may rise above 1."""
+        return self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
 
 
 class TisSettings(Settings):

@@ -134,6 +134,18 @@ def test_settings_of_plugins_are_told_from_flags(
             {"loss": {"policy_loss": {"eps_clip": 0.3}}},
             {"loss": {"policy_loss": {"eps_clip": 0.3}}},
         ),
+        (
+            "[loss.gspo]\neps_clip = 0.2",
+            {"eps_clip": "0.3", "loss_type": "gspo"},
+            {},
+            {"eps_clip": 0.3, "loss_type": "gspo", "loss": {"gspo": {}}},
+        ),
+        (
+            'loss_type = "gspo"\neps_clip = 0.2',
+            {},
+            {"loss": {"gspo": {"eps_clip": 0.3}}},
+            {"loss_type": "gspo", "loss": {"gspo": {"eps_clip": 0.3}}},
+        ),
         ('[loss]\nuse = "sft_loss"', {"loss_type": "policy_loss"}, {}, {"loss_type": "policy_loss", "loss": {}}),
         ('loss_type = "sft_loss"', {"loss": ("policy_loss",)}, {}, {"loss": {"use": {"policy_loss": 1.0}}}),
         ("rollout_shuffle = true", {"rollout_shuffle": False}, {}, {"rollout_shuffle": False}),

@@ -108,7 +108,7 @@ def test_all_problems_come_in_one_message() -> None:
         ({"num_steps_per_rollout": 64}, "num_steps_per_rollout = 64 is more than rollout_batch_size = 32 groups"),
         (
             {"eps_clip": 0.1, "loss": {"use": "sft_loss"}},
-            "eps_clip has no effect here: it is a setting of loss 'policy_loss', and loss.use is 'sft_loss'",
+            "is a setting of loss 'policy_loss' or 'gspo' or 'cispo', and loss.use is 'sft_loss'",
         ),
     ],
 )
@@ -137,6 +137,25 @@ def test_slimes_flat_names_land_in_their_sections() -> None:
     assert config.roles["advantage"].use == {"grpo": 1.0}
     assert config.roles["advantage"].sections == {"grpo": {"grpo_std_normalization": False}}
     assert config.roles["loss"].sections == {"policy_loss": {"eps_clip_high": 0.28}}
+
+
+@pytest.mark.parametrize("named", [{"loss_type": "gspo"}, {"loss": {"use": "gspo"}}, {"advantage_estimator": "gspo"}])
+def test_a_flat_name_lands_in_the_section_of_the_choice_that_has_it(named: Mapping[str, Json]) -> None:
+    config = parse_config({**LEAST, **named, "eps_clip": 1e-4, "entropy_coef": 0.01})
+    assert config.roles["advantage"].use == {"grpo": 1.0}
+    assert config.roles["loss"].use == {"gspo": 1.0}
+    assert config.roles["loss"].sections == {"gspo": {"eps_clip": 1e-4, "entropy_coef": 0.01}}
+
+
+def test_slimes_estimators_that_are_a_loss_choose_it() -> None:
+    config = parse_config({**LEAST, "advantage_estimator": "cispo", "loss_type": "cispo", "advantage": {"use": "grpo"}})
+    assert config.roles["advantage"].use == {"grpo": 1.0}
+    assert config.roles["loss"].use == {"cispo": 1.0}
+    said = refused({"advantage_estimator": "gspo", "loss": {"use": "policy_loss"}})
+    assert said == "advantage_estimator = 'gspo' contradicts loss.use = 'policy_loss': give one of them"
+    said = refused({"advantage_estimator": "gspo", "advantage": {"use": "mine"}})
+    assert said == "advantage_estimator = 'gspo' contradicts advantage.use = 'mine': give one of them"
+    assert "eps_clip_c has no effect here" in refused({"advantage_estimator": "cispo", "eps_clip_c": 3.0})
 
 
 def test_a_flat_name_and_its_section_must_agree() -> None:

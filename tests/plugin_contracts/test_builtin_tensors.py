@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import ClassVar
 
 from slime_core.testing import AdvantageContract, CorrectionContract, LossContract
 
@@ -14,6 +16,19 @@ class TestGrpo(AdvantageContract):
 
 class TestPolicyLoss(LossContract):
     choice = "slime-core/policy_loss"
+
+
+class TestPolicyLossWithEverything(LossContract):
+    choice = "slime-core/policy_loss"
+    settings: ClassVar[Mapping[str, object]] = {"entropy_coef": 0.01, "use_opsm": True, "eps_clip_c": 3.0}
+
+
+class TestGspo(LossContract):
+    choice = "slime-core/gspo"
+
+
+class TestCispo(LossContract):
+    choice = "slime-core/cispo"
 
 
 class TestSftLoss(LossContract):

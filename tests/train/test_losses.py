@@ -32,6 +32,7 @@ def loss_input(tokens: list[tuple[float, float, float]], log_probs: torch.Tensor
     return LossInput(
         log_probs_T=new if log_probs is None else log_probs,
         old_log_probs_T=old,
+        rollout_log_probs_T=old,
         advantages_T=advantage,
         loss_mask_T=torch.ones(len(tokens), dtype=torch.float64),
         entropy_T=torch.full((len(tokens),), 0.7, dtype=torch.float64),

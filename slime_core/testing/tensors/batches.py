@@ -66,9 +66,10 @@ def loss_input(
     return LossInput(
         log_probs_T=moved_T[tokens].clone().requires_grad_(),
         old_log_probs_T=old_T[tokens],
+        rollout_log_probs_T=old_T[tokens],
         advantages_T=signed_T[tokens],
         loss_mask_T=mask_T[tokens],
-        entropy_T=torch.full((len(tokens),), 0.7),
+        entropy_T=torch.full((len(tokens),), 0.7, requires_grad=True),
         sample_index_T=torch.arange(len(samples)).repeat_interleave(lengths),
     )
 

@@ -61,8 +61,8 @@ class LossContract(RoleContract[LossSpec]):
     @check("LOS-005", needs=("LOS-002",))
     def test_zero_without_advantage_is_true(self) -> None:
         """Where the spec says so, the trainer does not compute such samples at all: loss and gradient must be 0."""
-        if not self.spec.zero_without_advantage:
-            raise SkipTest("the spec says zero_without_advantage = False")
+        if not self.spec.zero_without_advantage(self.validated()):
+            raise SkipTest("the spec's zero_without_advantage is False with these settings")
         batch = loss_input(advantage=0.0)
         loss = self._loss(batch)
         require(not loss.detach().abs().sum(), f"at advantage 0 the loss is {loss.tolist()}")
@@ -120,6 +120,12 @@ class LossContract(RoleContract[LossSpec]):
         count = len(batch.log_probs_T)
         loss = output.loss_T
         require(is_column(loss, count), f"expected loss_T as a float tensor [{count}], got {describe(loss)}")
+        if output.regularizer_T is not None:
+            require(
+                is_column(output.regularizer_T, count),
+                f"expected regularizer_T as a float tensor [{count}], got {describe(output.regularizer_T)}",
+            )
+            loss = loss + output.regularizer_T
         require(finite(loss), f"losses are not finite: {loss.tolist()}")
         return loss
 

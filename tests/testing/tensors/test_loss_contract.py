@@ -79,7 +79,7 @@ def contract_of(function: Callable[..., object], *, zero: bool = True) -> type[L
         return function  # type: ignore[return-value]
 
     class Subject(LossContract):
-        choice = LossSpec("subject", factory, zero_without_advantage=zero)
+        choice = LossSpec("subject", factory, zero_without_advantage=lambda settings: zero)
 
     return Subject
 
@@ -104,4 +104,4 @@ def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
 def test_a_loss_that_does_not_promise_zero_is_not_held_to_it() -> None:
     results = {result.identity: result for result in contract_of(with_entropy, zero=False).report()}
     assert results["LOS-005"].status is CheckStatus.SKIPPED
-    assert "zero_without_advantage = False" in results["LOS-005"].detail
+    assert "zero_without_advantage is False" in results["LOS-005"].detail
