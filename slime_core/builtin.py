@@ -55,10 +55,13 @@ from slime_core.roles import (
 )
 from slime_core.train.settings import (
     CispoSettings,
+    EstimatorSettings,
     GrpoSettings,
     GspoSettings,
     PolicyGradientSettings,
     PolicyLossSettings,
+    ReinforcePlusPlusBaselineSettings,
+    ReinforcePlusPlusSettings,
     TisSettings,
 )
 
@@ -186,14 +189,45 @@ def _oldest_first(settings: Settings, setup: Setup) -> BufferFilter:
 
 @hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
-    """Group-relative advantages."""
-    yield AdvantageSpec("grpo", _grpo, GrpoSettings, "Rewards relative to their group (GRPO)")
+    """From rewards to advantages."""
+    yield AdvantageSpec("grpo", _grpo, GrpoSettings, "Rewards relative to their group (GRPO, Dr.GRPO)")
+    yield AdvantageSpec("rloo", _rloo, EstimatorSettings, "Rewards relative to the others of their group (RLOO)")
+    yield AdvantageSpec(
+        "reinforce_plus_plus",
+        _reinforce_plus_plus,
+        ReinforcePlusPlusSettings,
+        "Discounted rewards, whitened over the step (REINFORCE++)",
+    )
+    yield AdvantageSpec(
+        "reinforce_plus_plus_baseline",
+        _reinforce_plus_plus_baseline,
+        ReinforcePlusPlusBaselineSettings,
+        "Rewards minus their group's mean, whitened over the step (REINFORCE++-baseline)",
+    )
 
 
 def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
     from slime_core.train.advantages import Grpo
 
     return Grpo(settings)
+
+
+def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:
+    from slime_core.train.advantages import Rloo
+
+    return Rloo(settings)
+
+
+def _reinforce_plus_plus(settings: ReinforcePlusPlusSettings, setup: Setup) -> Advantage:
+    from slime_core.train.advantages import ReinforcePlusPlus
+
+    return ReinforcePlusPlus(settings)
+
+
+def _reinforce_plus_plus_baseline(settings: ReinforcePlusPlusBaselineSettings, setup: Setup) -> Advantage:
+    from slime_core.train.advantages import ReinforcePlusPlusBaseline
+
+    return ReinforcePlusPlusBaseline(settings)
 
 
 @hookimpl

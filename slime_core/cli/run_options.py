@@ -29,6 +29,8 @@ _ALIAS_HELP = {
     "opsm_delta": ("FLOAT", "How far they may drift, nats a token."),
     "grpo_std_normalization": ("true|false", "Divide advantages by the group's standard deviation."),
     "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
+    "normalize_advantages": ("true|false", "Whiten advantages over all trained tokens of the step."),
+    "gamma": ("FLOAT", "Discount of the reward (--advantage reinforce_plus_plus)."),
     "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis)."),
     "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis)."),
 }

@@ -50,6 +50,12 @@ ALIASES: dict[str, Alias] = {
     "opsm_delta": Alias("loss", "opsm_delta", _CLIPPED),
     "grpo_std_normalization": Alias("advantage", "grpo_std_normalization", ("grpo",)),
     "rewards_normalization": Alias("advantage", "rewards_normalization", ("grpo",)),
+    "normalize_advantages": Alias(
+        "advantage",
+        "normalize_advantages",
+        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+    ),
+    "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus",)),
     "tis_clip": Alias("correction", "tis_clip", ("tis",)),
     "tis_clip_low": Alias("correction", "tis_clip_low", ("tis",)),
 }

@@ -187,6 +187,9 @@ class OptimArgs(Family):
     calculate_per_token_loss: bool = Field(
         False, description="Average the loss over all tokens of a step instead of over samples."
     )
+    constant_loss_length: Positive | None = Field(
+        None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
+    )
 
 
 class DebugArgs(Family):

@@ -69,6 +69,8 @@ def refuse_inert(config: "RunConfig") -> None:
     needs("min_lr", decays, 'set lr_decay_style = "linear" or "cosine"')
     if decays and config.optim.min_lr > config.optim.lr:
         problems.append(f"min_lr = {config.optim.min_lr} is above lr = {config.optim.lr}, where the decay begins")
+    if config.optim.constant_loss_length is not None and config.optim.calculate_per_token_loss:
+        problems.append("calculate_per_token_loss and constant_loss_length both say what divides the loss: give one")
     if rollout.num_rollout is not None and rollout.num_epoch is not None:
         problems.append("num_rollout and num_epoch both say how long the run is: give one")
     if rollout.num_rollout is None and rollout.num_epoch is None:

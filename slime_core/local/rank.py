@@ -66,6 +66,8 @@ class LocalRank:
             skip_zero_advantage=loss_spec.zero_without_advantage(setup.loss.settings),
             temperature=setup.rollout_temperature,
             per_token=setup.calculate_per_token_loss,
+            constant_length=setup.constant_loss_length,
+            sum_over_ranks=_sum_over_ranks if world_size > 1 else _alone,
             max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
         )
         self._hooks.fire(TrainInit(rank, world_size, setup, self._model, self._optimizer))
@@ -162,6 +164,16 @@ class FlatAdamW:
         self._m.copy_(tensors["m"])
         self._v.copy_(tensors["v"])
         self.steps = int(tensors["steps"])
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
+    total = tensor.clone()
+    dist.all_reduce(total)
+    return total
 
 
 def _build(catalog: Catalog, choice: Choice, seed: int) -> Used[object]:

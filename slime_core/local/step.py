@@ -1,7 +1,7 @@
 """One rank's gradient of one step: advantages, micro-batches, forward, loss, correction, backward into one vector."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,12 +65,15 @@ class LocalStep:
         skip_zero_advantage: bool,
         temperature: float,
         per_token: bool,
+        constant_length: int | None,
         max_tokens: int,
+        sum_over_ranks: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         """Take the parts."""
         self._model, self._advantage, self._loss, self._correction = model, advantage, loss, correction
         self._skip, self._temperature = skip_zero_advantage, temperature
-        self._per_token, self._max_tokens = per_token, max_tokens
+        self._per_token, self._constant_length, self._max_tokens = per_token, constant_length, max_tokens
+        self._sum_over_ranks = sum_over_ranks
         self._gradient = torch.zeros(model.numel)
 
     def run(self, batch: TrainBatch) -> tuple[torch.Tensor, StepSums]:
@@ -82,8 +85,6 @@ class LocalStep:
         """
         self._gradient.zero_()
         sums: defaultdict[str, float] = defaultdict(float)
-        if not len(batch.rewards_S):
-            return self._gradient, StepSums({}, 0, {})
         columns = self._columns(batch)
         for samples in self._micro_batches(batch, columns):
             self._backward(batch, columns, samples, sums)
@@ -97,7 +98,10 @@ class LocalStep:
         rewards = torch.tensor(batch.rewards_S, dtype=torch.float32)
         groups = torch.tensor(batch.group_index_S, dtype=torch.int64)
         extra_S, extra_T = _tensors(batch.columns_S), _tensors(batch.columns_T)
-        answer = self._advantage.part(AdvantageInput(rewards, groups, sample_T, mask, extra_S, extra_T))
+        rollouts = torch.tensor(batch.rollout_index_S, dtype=torch.int64)
+        answer = self._advantage.part(
+            AdvantageInput(rewards, groups, rollouts, sample_T, mask, extra_S, extra_T, self._sum_over_ranks)
+        )
         advantage = check_advantages(answer, plugin=self._advantage.plugin, tokens=len(mask))
         weights = torch.tensor(batch.weights_S, dtype=torch.float32)
         starts = [0, *lengths.cumsum(0).tolist()]
@@ -106,9 +110,11 @@ class LocalStep:
             mask,
             sample_T,
             weights,
+            rollouts,
             step_tokens=batch.step_tokens,
             step_samples=batch.step_samples,
             per_token=self._per_token,
+            constant_length=self._constant_length,
         )
         return _Columns(lengths, starts, sample_T, mask, old, advantage, weight_T, extra_S, extra_T)
 

@@ -8,7 +8,7 @@ Example:
             return (batch.rewards_S - mean_G[batch.group_index_S])[batch.sample_index_T]
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
@@ -18,22 +18,31 @@ if TYPE_CHECKING:
     import torch
 
 
+def _alone(tensor: "torch.Tensor") -> "torch.Tensor":
+    """The sum over one rank."""
+    return tensor
+
+
 @dataclass(frozen=True, slots=True)
 class AdvantageInput:
-    """Shape legend: S samples, T response tokens. Whole groups only."""
+    """Shape legend: S samples, T response tokens. Whole groups only; a rank may have none."""
 
     rewards_S: "torch.Tensor"
     """Rewards, float32 [S]."""
     group_index_S: "torch.Tensor"
     """Group of each sample, int64 [S]."""
+    rollout_index_S: "torch.Tensor"
+    """Rollout of each sample, int64 [S]: those that one execution fanned out into share a number."""
     sample_index_T: "torch.Tensor"
-    """Sample of each token, int64 [T]."""
+    """Sample of each token, int64 [T]; a sample's tokens are neighbours, in their order."""
     loss_mask_T: "torch.Tensor"
     """1 where trained on, float32 [T]."""
     columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Columns of batch transforms with one number a sample, float32 [S]."""
     columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
     """Columns of batch transforms with one number a token, float32 [T]."""
+    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = _alone
+    """Adds up a tensor over all ranks, for what is of the whole step; every rank calls it equally often."""
 
 
 @runtime_checkable

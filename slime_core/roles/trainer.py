@@ -78,11 +78,13 @@ class RankSetup:
     rollout_temperature: float
     """Log-probs are of the distribution tempered by it, as sampled."""
     calculate_per_token_loss: bool
-    """Mean over all tokens of the step, instead of the mean of per-sample means."""
+    """Mean over all tokens of the step, instead of the mean of per-rollout means."""
     seed: int
     """The run's seed."""
     rendezvous: Path
     """A file that does not exist yet, where the ranks of the group meet."""
+    constant_loss_length: int | None = None
+    """Tokens that a rollout's losses are divided by, instead of its own number of trained ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class TrainBatch:
     """Which prompt each sample answers."""
     group_index_S: "array[int]"
     """Which group each sample is normalised with; numbers run from 0 over the whole step."""
+    rollout_index_S: "array[int]"
+    """Which rollout each sample is of: samples that one execution fanned out into share a number, all others have
+    their own; numbers run from 0 over the whole step."""
     response_lengths_S: "array[int]"
     """Response tokens of each sample."""
     rewards_S: "array[float]"
@@ -114,7 +119,7 @@ class TrainBatch:
     step_tokens: int
     """Trained tokens of the whole step, over all ranks."""
     step_samples: int
-    """Samples with trained tokens of the whole step, over all ranks."""
+    """Rollouts with trained tokens of the whole step, over all ranks: samples, where none fanned out."""
     rollout_id: int = 0
     """Number of the rollout that the step trains on."""
     columns_S: "Mapping[str, array[float]]" = field(default_factory=dict)

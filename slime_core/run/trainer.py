@@ -157,6 +157,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         settings=plan.one("trainer").settings,
         rollout_temperature=config.rollout.rollout_temperature,
         calculate_per_token_loss=optim.calculate_per_token_loss,
+        constant_loss_length=optim.constant_loss_length,
         seed=config.run.seed,
         rendezvous=scratch / "rendezvous",
     )

@@ -2,13 +2,19 @@
 
 Example:
 
-    Grpo(GrpoSettings())(AdvantageInput(rewards_S, group_index_S, sample_index_T, loss_mask_T))      # [T]
+    Grpo(GrpoSettings())(batch)      # [T], batch an AdvantageInput
 """
 
 import torch
 
 from slime_core.roles import AdvantageInput
-from slime_core.train.settings import GrpoSettings
+from slime_core.train.groups import Groups
+from slime_core.train.settings import (
+    EstimatorSettings,
+    GrpoSettings,
+    ReinforcePlusPlusSettings,
+)
+from slime_core.train.whiten import whiten
 
 EPSILON = 1e-6
 """Added to the standard deviation, as slime has it."""
@@ -18,7 +24,7 @@ class Grpo:
     """GRPO (Shao et al. 2024, arXiv:2402.03300, section 4.1.2): rewards relative to their group.
 
     A_i = (r_i - mean(r)) / (std(r) + 1e-6), with the unbiased standard deviation, as slime has it. Without the
-    division it is Dr.GRPO's (Liu et al. 2025, arXiv:2503.20783). A group of one has advantage 0, never NaN.
+    division it is Dr.GRPO's (Liu et al. 2025, arXiv:2503.20783, section 3.2). A group of one has advantage 0.
     """
 
     def __init__(self, settings: GrpoSettings) -> None:
@@ -26,24 +32,74 @@ class Grpo:
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> torch.Tensor:
-        """Advantages [T]: every token of a sample has its sample's."""
-        return self.of_samples(batch.rewards_S, batch.group_index_S)[batch.sample_index_T]
-
-    def of_samples(self, rewards_S: torch.Tensor, group_index_S: torch.Tensor) -> torch.Tensor:
-        """Advantages [S] of samples.
-
-        Computed in float64, in which the mean of equal float32 rewards is exact: their advantage is exactly 0, and no
-        rounding noise is blown up by the division.
-        """
+        """Advantages [T], in units of reward or of its standard deviation: every token of a sample has its sample's."""
         if not self._settings.rewards_normalization:
-            return rewards_S
-        _, group_S = torch.unique(group_index_S, return_inverse=True)
-        count_G = torch.bincount(group_S).double()
-        reward_S = rewards_S.double()
-        mean_G = torch.zeros_like(count_G).index_add_(0, group_S, reward_S) / count_G
-        advantage_S = reward_S - mean_G[group_S]
+            return _of_tokens(batch, batch.rewards_S, self._settings)
+        groups = Groups.of(batch)
+        advantage_S = groups.centred_S
         if self._settings.grpo_std_normalization:
-            square_G = torch.zeros_like(count_G).index_add_(0, group_S, advantage_S.square())
-            std_G = (square_G / (count_G - 1).clamp_min(1)).sqrt()
-            advantage_S = advantage_S / (std_G[group_S] + EPSILON)
-        return advantage_S.to(rewards_S.dtype)
+            advantage_S = advantage_S / (groups.deviation() + EPSILON)
+        return _of_tokens(batch, advantage_S, self._settings)
+
+
+class Rloo:
+    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740, section 2.2): rewards relative to those of the others in the group.
+
+    A_i = r_i - mean of r_j over the group's other rollouts j. A group of one has advantage 0.
+    """
+
+    def __init__(self, settings: EstimatorSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> torch.Tensor:
+        """Advantages [T], in units of reward: every token of a sample has its sample's."""
+        return _of_tokens(batch, Groups.of(batch).left_out(), self._settings)
+
+
+class ReinforcePlusPlus:
+    """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262, section 3): discounted returns, whitened over the step.
+
+    The reward stands at the sample's last trained token l, and A_t = gamma^(l - t) r up to it, 0 after it; then
+    `whiten`. There is no group in it. Tokens between, of tools too, count as steps of the discount, as slime has it.
+    """
+
+    def __init__(self, settings: ReinforcePlusPlusSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> torch.Tensor:
+        """Advantages [T], in standard deviations of the step's returns."""
+        sample_T, place_T = batch.sample_index_T, torch.arange(len(batch.sample_index_T))
+        trained_T = torch.where(batch.loss_mask_T > 0, place_T, -1)
+        last_S = torch.full((len(batch.rewards_S),), -1).scatter_reduce(0, sample_T, trained_T, "amax")
+        ahead_T = last_S[sample_T] - place_T
+        discount_T = torch.where(ahead_T >= 0, self._settings.gamma ** ahead_T.clamp_min(0).double(), 0.0)
+        return_T = (discount_T * batch.rewards_S.double()[sample_T]).to(batch.rewards_S.dtype)
+        return _normalized(batch, return_T, self._settings)
+
+
+class ReinforcePlusPlusBaseline:
+    """REINFORCE++-baseline (Hu et al. 2025, arXiv:2501.03262, section 3): rewards centred in groups, then whitened.
+
+    A = r - mean(r) of the group for every token, then `whiten` over the step in place of each group's own deviation.
+    """
+
+    def __init__(self, settings: EstimatorSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> torch.Tensor:
+        """Advantages [T], in standard deviations over the step's tokens."""
+        return _of_tokens(batch, Groups.of(batch).centred_S, self._settings)
+
+
+def _of_tokens(batch: AdvantageInput, advantage_S: torch.Tensor, settings: EstimatorSettings) -> torch.Tensor:
+    """Every token its sample's advantage, whitened if asked."""
+    return _normalized(batch, advantage_S.to(batch.rewards_S.dtype)[batch.sample_index_T], settings)
+
+
+def _normalized(batch: AdvantageInput, advantage_T: torch.Tensor, settings: EstimatorSettings) -> torch.Tensor:
+    if not settings.normalize_advantages:
+        return advantage_T
+    return whiten(advantage_T, batch.loss_mask_T, batch.sum_over_ranks)

@@ -7,7 +7,25 @@ from pydantic import Field, model_validator
 from slime_core.roles import Settings
 
 
-class GrpoSettings(Settings):
+class EstimatorSettings(Settings):
+    """`[advantage.rloo]`, and what the estimators have in common."""
+
+    normalize_advantages: bool = Field(False, description="Whiten them over all trained tokens of the step.")
+
+
+class ReinforcePlusPlusBaselineSettings(EstimatorSettings):
+    """`[advantage.reinforce_plus_plus_baseline]`, slime's flags."""
+
+    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the step.")
+
+
+class ReinforcePlusPlusSettings(ReinforcePlusPlusBaselineSettings):
+    """`[advantage.reinforce_plus_plus]`, slime's flags."""
+
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the reward, per token before the last.")
+
+
+class GrpoSettings(EstimatorSettings):
     """`[advantage.grpo]`, slime's flags."""
 
     rewards_normalization: bool = Field(True, description="Subtract the group's mean reward.")

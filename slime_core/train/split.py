@@ -7,7 +7,7 @@ Example:
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from slime_core.roles import TrainBatch
 from slime_core.train.prepare import TrainGroup, TrainSample
@@ -25,7 +25,8 @@ def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int) -> lis
 
     Longest first, each to the rank with the fewest tokens so far. Groups of equal rewards, which most trainers need not
     compute, are dealt after the others and balanced among themselves. Denominators (`step_tokens`, `step_samples`)
-    count the whole step by the masks as they are trained with. A sample with `remove_sample` keeps its reward for the
+    count the whole step by the masks as they are trained with, and samples of one execution (`rollout_id`) as one. A
+    sample with `remove_sample` keeps its reward for the
     normalisation and has a mask of zeros; one without a reward is left out, and so is a group without a single
     response token.
     """
@@ -38,9 +39,26 @@ def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int) -> lis
             least = load.index(min(load))
             shares[least].append(number)
             load[least] += sizes[number]
-    trained = [sum(each.loss_mask) for group in groups for each in group.samples if each.reward is not None]
+    rollouts = _rollouts(groups)
+    trained = [0] * len(rollouts)
+    for group in groups:
+        for each in group.samples:
+            if each.reward is not None:
+                trained[rollouts[id(each)]] += sum(each.loss_mask)
     totals = (sum(trained), sum(count > 0 for count in trained))
-    return [_columns(groups, sorted(share), totals, rollout_id) for share in shares]
+    return [_columns(groups, sorted(share), rollouts, totals, rollout_id) for share in shares]
+
+
+def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
+    """Number of each sample's rollout, by the identity of the object."""
+    numbers: dict[tuple[int, int | None, int], int] = {}
+    found: dict[int, int] = {}
+    for group_number, group in enumerate(groups):
+        for index, each in enumerate(group.samples):
+            shared = each.sample.rollout_id
+            key = (group_number, shared, -1 if shared is not None else index)
+            found[id(each)] = numbers.setdefault(key, len(numbers))
+    return found
 
 
 def _by_prompt(group: TrainGroup) -> dict[tuple[int, ...], list[TrainSample]]:
@@ -69,10 +87,14 @@ def _differs(group: TrainGroup) -> bool:
 
 
 def _columns(
-    groups: Sequence[TrainGroup], share: Sequence[int], totals: tuple[int, int], rollout_id: int
+    groups: Sequence[TrainGroup],
+    share: Sequence[int],
+    rollouts: Mapping[int, int],
+    totals: tuple[int, int],
+    rollout_id: int,
 ) -> TrainBatch:
     prompts: list[tuple[int, ...]] = []
-    prompt_index, group_index, lengths = array("i"), array("i"), array("i")
+    prompt_index, group_index, rollout_index, lengths = array("i"), array("i"), array("i"), array("i")
     rewards, importance = array("d"), array("d")
     tokens, mask, log_probs = array("i"), array("b"), array("f")
     # Every rank has every column, also one without a group.
@@ -85,6 +107,7 @@ def _columns(
                 sample = each.sample
                 prompt_index.append(len(prompts))
                 group_index.append(number)
+                rollout_index.append(rollouts[id(each)])
                 lengths.append(sample.response_length)
                 rewards.append(each.reward or 0.0)
                 importance.append(groups[number].weight)
@@ -100,6 +123,7 @@ def _columns(
         prompts_P=tuple(prompts),
         prompt_index_S=prompt_index,
         group_index_S=group_index,
+        rollout_index_S=rollout_index,
         response_lengths_S=lengths,
         rewards_S=rewards,
         weights_S=importance,

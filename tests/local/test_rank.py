@@ -5,6 +5,7 @@ import dataclasses
 import math
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,12 @@ from slime_core.roles import (
 )
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.train.prepare import Preparation
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+from slime_core.train.settings import (
+    GrpoSettings,
+    GspoSettings,
+    PolicyLossSettings,
+    ReinforcePlusPlusBaselineSettings,
+)
 from slime_core.train.shared_buffer import open_half
 from slime_core.train.split import split_step
 
@@ -57,17 +63,34 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def rank_setup(model_dir: Path, tmp_path: Path, *, ranks: int = 1, per_token: bool = True, **trainer: int) -> RankSetup:
+GRPO = Choice("advantage", "grpo", "slime-core", GrpoSettings())
+WHITENED = Choice("advantage", "reinforce_plus_plus_baseline", "slime-core", ReinforcePlusPlusBaselineSettings())
+POLICY_LOSS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings())
+GSPO = Choice("loss", "gspo", "slime-core", GspoSettings(eps_clip=0.2, eps_clip_high=0.3, entropy_coef=0.1))
+
+
+def rank_setup(
+    model_dir: Path,
+    tmp_path: Path,
+    *,
+    advantage: Choice = GRPO,
+    loss: Choice = POLICY_LOSS,
+    ranks: int = 1,
+    per_token: bool = True,
+    constant_loss_length: int | None = None,
+    **trainer: int,
+) -> RankSetup:
     return RankSetup(
         hf_checkpoint=model_dir,
         optim=OPTIM,
-        advantage=Choice("advantage", "grpo", "slime-core", GrpoSettings()),
-        loss=Choice("loss", "policy_loss", "slime-core", PolicyLossSettings()),
+        advantage=advantage,
+        loss=loss,
         correction=None,
         plugins=PluginSet(),
         settings=LocalTrainerSettings(ranks=ranks, **trainer),
         rollout_temperature=1.0,
         calculate_per_token_loss=per_token,
+        constant_loss_length=constant_loss_length,
         seed=0,
         rendezvous=tmp_path / "rendezvous",
     )
@@ -114,10 +137,18 @@ def flat(rank: LocalRank) -> torch.Tensor:
     return torch.cat([tensor.reshape(-1) for _, tensor in rank.weights()]).clone()
 
 
-@pytest.mark.parametrize("per_token", [True, False])
-def test_micro_batches_do_not_change_the_step(model_dir: Path, tmp_path: Path, per_token: bool) -> None:
-    whole = LocalRank(0, 1, rank_setup(model_dir, tmp_path, per_token=per_token))
-    split = LocalRank(0, 1, rank_setup(model_dir, tmp_path, per_token=per_token, max_tokens_per_micro_batch=1))
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"per_token": True},
+        {"per_token": False},
+        {"per_token": False, "constant_loss_length": 5, "loss": GSPO},
+        {"per_token": False, "advantage": WHITENED, "loss": GSPO},
+    ],
+)
+def test_micro_batches_do_not_change_the_step(model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
+    whole = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **keys))
+    split = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **keys, max_tokens_per_micro_batch=1))
     one, other = whole.train_step(batches(1)[0]), split.train_step(batches(1)[0])
     assert one.tokens == other.tokens
     assert one.scalars["grad_norm"] == pytest.approx(other.scalars["grad_norm"], rel=1e-4)
@@ -197,12 +228,13 @@ def test_a_checkpoint_of_another_model_is_refused(model_dir: Path, tmp_path: Pat
 
 @pytest.mark.timeout(120)
 def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(model_dir: Path, tmp_path: Path) -> None:
-    alone = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    """With an estimator that needs the moments of the whole step."""
+    alone = LocalRank(0, 1, rank_setup(model_dir, tmp_path, advantage=WHITENED))
     expected = [alone.train_step(batches(1)[0]) for _ in range(3)]
 
     async def together() -> tuple[list[list[StepResult]], torch.Tensor]:
         launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=tmp_path))
-        setup = rank_setup(model_dir, tmp_path, ranks=2)
+        setup = rank_setup(model_dir, tmp_path, advantage=WHITENED, ranks=2)
         registered = Catalog.discover().find("trainer", "local")
         trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())
         spec = WorkerGroupSpec("trainer", 2, HOST, {"trainer": trainer, "setup": setup})

@@ -97,7 +97,9 @@ def gradient(
         skip_zero_advantage=skip,
         temperature=1.0,
         per_token=False,
+        constant_length=None,
         max_tokens=max_tokens,
+        sum_over_ranks=lambda tensor: tensor,
     )
     return step.run(batch)
 
@@ -116,6 +118,34 @@ def test_importance_sampling_weighs_the_gradient_as_the_unclipped_ratio_does(mod
     assert sums.metrics["tis_abs"] > 0
     assert sums.metrics["ppo_kl"] == 0.0
     assert sums.metrics["train_rollout_logprob_abs_diff"] > 0
+
+
+def test_a_correction_leaves_the_entropy_bonus_alone(model_dir: Path) -> None:
+    def nothing(batch: CorrectionInput) -> CorrectionOutput:
+        return CorrectionOutput(torch.zeros_like(batch.loss_mask_T), batch.loss_mask_T)
+
+    with_bonus = PolicyLoss(PolicyLossSettings(entropy_coef=0.5))
+    plain, _ = gradient(model_dir, batch_of(), loss=with_bonus, skip=False)
+    zeroed, _ = gradient(model_dir, batch_of(), correction=nothing, skip=False)
+    bonus, sums = gradient(model_dir, batch_of(), loss=with_bonus, correction=nothing, skip=False)
+    assert not zeroed.any()
+    assert bonus.norm() > 0
+    assert sums.metrics["loss"] == pytest.approx(-0.5 * sums.metrics["entropy_loss"], rel=1e-5)
+    assert not torch.allclose(plain, bonus)
+
+
+def test_of_an_empty_share_the_estimator_makes_nothing_but_is_asked(model_dir: Path) -> None:
+    """Its sums over ranks are collective: a rank that left them out would have the others wait for ever."""
+    asked = []
+
+    def estimate(batch: AdvantageInput) -> torch.Tensor:
+        asked.append(batch.sum_over_ranks(torch.zeros(1)))
+        return torch.zeros_like(batch.loss_mask_T)
+
+    empty, sums = gradient(model_dir, split_step([], 1, rollout_id=0)[0], advantage=estimate)
+    assert len(asked) == 1
+    assert not empty.any()
+    assert (sums.metrics, sums.tokens, sums.scores) == ({}, 0, {})
 
 
 def test_truncation_takes_from_the_gradient(model_dir: Path) -> None:
@@ -226,7 +256,9 @@ def test_weights_that_are_not_finite_are_no_fault_of_the_correction(model_dir: P
         skip_zero_advantage=True,
         temperature=1.0,
         per_token=True,
+        constant_length=None,
         max_tokens=16384,
+        sum_over_ranks=lambda tensor: tensor,
     )
     with pytest.raises(NonFiniteError, match="a log-prob under the trained weights is not finite"):
         step.run(batch_of())

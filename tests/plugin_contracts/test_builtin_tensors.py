@@ -14,6 +14,26 @@ class TestGrpo(AdvantageContract):
     choice = "slime-core/grpo"
 
 
+class TestGrpoWhitened(AdvantageContract):
+    choice = "slime-core/grpo"
+    settings: ClassVar[Mapping[str, object]] = {"normalize_advantages": True}
+    independent_groups = False
+
+
+class TestRloo(AdvantageContract):
+    choice = "slime-core/rloo"
+
+
+class TestReinforcePlusPlus(AdvantageContract):
+    choice = "slime-core/reinforce_plus_plus"
+    independent_groups = False
+
+
+class TestReinforcePlusPlusBaseline(AdvantageContract):
+    choice = "slime-core/reinforce_plus_plus_baseline"
+    independent_groups = False
+
+
 class TestPolicyLoss(LossContract):
     choice = "slime-core/policy_loss"
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import assume, given
+from hypothesis import settings as profile
 from pydantic import ValidationError
 
 from slime_core.roles import Loss, LossOutput
@@ -119,6 +120,7 @@ def masked_sum(responses: Responses, losses: list[tuple[float, bool]]) -> float:
 
 
 @pytest.mark.parametrize("settings", GSPO, ids=str)
+@profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_gspos_gradient_reaches_every_trained_token_of_the_sample(settings: GspoSettings, responses: Responses) -> None:
     assert settings.eps_clip_high is not None
@@ -129,6 +131,7 @@ def test_gspos_gradient_reaches_every_trained_token_of_the_sample(settings: Gspo
 
 
 @pytest.mark.parametrize("settings", CISPO, ids=str)
+@profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_cispos_weight_is_constant_and_a_clipped_token_still_learns(
     settings: CispoSettings, responses: Responses
@@ -152,6 +155,7 @@ LOSSES: list[tuple[str, Callable[..., Loss]]] = [
 
 
 @pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@profile(max_examples=40)
 @given(responses=RESPONSES)
 def test_opsm_masks_what_has_a_negative_advantage_and_drifted(
     name: str, make: Callable[..., Loss], responses: Responses
@@ -179,6 +183,7 @@ def test_a_drift_of_exactly_delta_is_kept_and_no_gradient_flows_through_the_mask
 
 
 @pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@profile(max_examples=20)
 @given(responses=RESPONSES)
 def test_the_entropy_bonus_is_apart_from_what_a_correction_weighs(
     name: str, make: Callable[..., Loss], responses: Responses
@@ -196,6 +201,7 @@ def test_the_entropy_bonus_is_apart_from_what_a_correction_weighs(
 
 
 @pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+@profile(max_examples=30)
 @given(responses=RESPONSES)
 def test_samples_in_one_micro_batch_do_not_know_each_other(
     name: str, make: Callable[..., Loss], responses: Responses

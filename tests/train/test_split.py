@@ -129,6 +129,36 @@ def test_denominators_count_the_whole_step(groups: list[Group], ranks: int) -> N
         assert batch.rollout_id == 7
 
 
+@given(groups=groups_of(), ranks=st.integers(1, 4), data=st.data())
+def test_samples_of_one_execution_share_a_number_and_count_once(
+    groups: list[Group], ranks: int, data: st.DataObject
+) -> None:
+    """Also where another group has the same `rollout_id`, as numbers of different data sets may agree."""
+    for group in groups:
+        for sample in group.samples:
+            sample.rollout_id = data.draw(st.sampled_from([None, 5, 6]))
+    batches = split(groups, ranks)
+    found = {
+        tuple(response): rollout
+        for batch in batches
+        for (_, _, response, *_), rollout in zip(unpack(batch), batch.rollout_index_S, strict=True)
+        if response  # its tokens tell a sample from all others
+    }
+    trained = set()
+    told: dict[int, object] = {}
+    for number, group in enumerate(groups):
+        for index, sample in enumerate(group.samples):
+            rollout = found.get(tuple(sample.tokens[sample.prompt_length :]))
+            if rollout is None or not sample.response_length:
+                continue
+            identity = (number, sample.rollout_id) if sample.rollout_id is not None else (number, None, index)
+            assert told.setdefault(rollout, identity) == identity
+            if not sample.remove_sample and any(sample.loss_mask or ()):
+                trained.add(identity)
+    assert len(set(told.values())) == len(told)
+    assert {batch.step_samples for batch in batches} == {len(trained)}
+
+
 @given(groups=groups_of(), ranks=st.integers(1, 4))
 def test_the_split_is_a_function_of_the_step(groups: list[Group], ranks: int) -> None:
     again = [Group.from_dict(group.to_dict()) for group in groups]

@@ -24,11 +24,12 @@ class _Entropy(Function):
     @staticmethod
     def forward(ctx: Context, log_probs: Tensor) -> Tensor:
         ctx.save_for_backward(log_probs)
-        return torch.linalg.vecdot(log_probs.exp(), log_probs).neg_()
+        entropy: Tensor = torch.linalg.vecdot(log_probs.exp(), log_probs)
+        return entropy.neg_()
 
     @staticmethod
     def backward(ctx: Context, d_entropy: Tensor) -> Tensor:
-        (log_probs,) = ctx.saved_tensors
+        log_probs: Tensor = ctx.saved_tensors[0]
         return (log_probs + 1).mul_(log_probs.exp()).mul_(-d_entropy[:, None])
 
 

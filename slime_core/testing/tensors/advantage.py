@@ -1,4 +1,4 @@
-"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-008.
+"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-010.
 
 Example:
 
@@ -8,6 +8,7 @@ Example:
 
 import copy
 from dataclasses import fields
+from threading import BrokenBarrierError
 from typing import TYPE_CHECKING, ClassVar
 from unittest import SkipTest
 
@@ -25,9 +26,12 @@ from slime_core.testing.tensors.batches import (
     is_column,
     need_torch,
 )
+from slime_core.testing.tensors.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
+
+    from slime_core.testing.tensors.ranks import Work
 
 
 class AdvantageContract(RoleContract[AdvantageSpec]):
@@ -96,8 +100,10 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
         self._build()(batch)
         for field in fields(AdvantageInput):
             one, other = getattr(before, field.name), getattr(batch, field.name)
-            same = one.keys() == other.keys() if isinstance(one, dict) else equal(one, other)
-            require(same, f"it changed {field.name}")
+            if isinstance(one, dict):
+                require(one.keys() == other.keys(), f"it changed {field.name}")
+            elif not callable(one):
+                require(equal(one, other), f"it changed {field.name}")
 
     @check("ADV-007", needs=("ADV-002",))
     def test_the_same_batch_gets_the_same_advantages(self) -> None:
@@ -120,6 +126,31 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
                 if group == same and reward > less:
                     told = f"reward {reward} got advantage {firsts[one]:g}, reward {less} got {firsts[other]:g}"
                     require(firsts[one] >= firsts[other], told)
+
+    @check("ADV-009", needs=("ADV-001",))
+    def test_a_rank_without_samples_takes_part(self) -> None:
+        """A step may have fewer groups than ranks: of no samples it makes no advantages, without an error."""
+        given = self._build()(advantage_input((), (), ()))
+        require(is_column(given, 0), f"expected a float tensor [0] of an empty batch, got {describe(given)}")
+
+    @check("ADV-010", needs=("ADV-002", "ADV-009"))
+    def test_what_is_of_the_whole_step_is_the_same_on_any_ranks(self) -> None:
+        """Which rank has which groups is chance: moments over the step go through `sum_over_ranks`, on every rank."""
+        import torch
+
+        first = sum(group == 0 for group in GROUPS)
+        parts = (slice(0, first), slice(first, None), slice(0, 0))
+
+        def share(part: slice) -> "Work":
+            return lambda sum_over_ranks: self._build()(
+                advantage_input(REWARDS[part], GROUPS[part], LENGTHS[part], sum_over_ranks=sum_over_ranks)
+            )
+
+        try:
+            apart = torch.cat(Ranks(len(parts)).run([share(part) for part in parts]))
+        except BrokenBarrierError:
+            raise AssertionError("one rank called sum_over_ranks more often than another; all call it alike") from None
+        require(equal(self._estimate(advantage_input()), apart), "on three ranks it gave other advantages than on one")
 
     def _build(self) -> Advantage:
         return self.spec.factory(self.validated(), self.setup())

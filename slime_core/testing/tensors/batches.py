@@ -4,6 +4,8 @@ torch is imported when a check runs; where it is not installed, the check is ski
 """
 
 import importlib
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest import SkipTest
 
@@ -12,11 +14,11 @@ from slime_core.roles import AdvantageInput, CorrectionInput, LossInput
 if TYPE_CHECKING:
     import torch
 
-LENGTHS = (3, 1, 4, 2, 5)
+LENGTHS: tuple[int, ...] = (3, 1, 4, 2, 5)
 """Response tokens of each sample."""
-GROUPS = (0, 0, 0, 1, 1)
+GROUPS: tuple[int, ...] = (0, 0, 0, 1, 1)
 """Group of each sample."""
-REWARDS = (0.0, 1.0, 0.5, 1.0, 0.0)
+REWARDS: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0, 0.0)
 """Reward of each sample."""
 
 
@@ -38,16 +40,25 @@ def advantage_input(
     lengths: tuple[int, ...] = LENGTHS,
     *,
     masked: bool = False,
+    rollouts: tuple[int, ...] | None = None,
+    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
 ) -> AdvantageInput:
     """Samples of several lengths in several groups; `masked` takes out the first token of each."""
     import torch
 
-    sample_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    sample_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
     mask_T = torch.ones(sum(lengths))
     if masked:
         starts = torch.tensor((0, *lengths[:-1])).cumsum(0)
         mask_T[starts] = 0.0
-    return AdvantageInput(torch.tensor(rewards), torch.tensor(groups), sample_T, mask_T)
+    batch = AdvantageInput(
+        rewards_S=torch.tensor(rewards),
+        group_index_S=torch.tensor(groups, dtype=torch.int64),
+        rollout_index_S=torch.tensor(range(len(rewards)) if rollouts is None else rollouts, dtype=torch.int64),
+        sample_index_T=sample_T,
+        loss_mask_T=mask_T,
+    )
+    return batch if sum_over_ranks is None else replace(batch, sum_over_ranks=sum_over_ranks)
 
 
 def loss_input(

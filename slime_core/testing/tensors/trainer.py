@@ -162,6 +162,7 @@ def batch() -> TrainBatch:
         prompts_P=((3, 4, 5), (6, 7)),
         prompt_index_S=array("i", [0, 0, 1, 1]),
         group_index_S=array("i", [0, 0, 1, 1]),
+        rollout_index_S=array("i", [0, 1, 2, 3]),
         response_lengths_S=array("i", [2, 3, 1, 2]),
         rewards_S=array("d", [1.0, 0.0, 0.0, 1.0]),
         weights_S=array("d", [1.0] * 4),
@@ -176,7 +177,7 @@ def batch() -> TrainBatch:
 def empty_batch() -> TrainBatch:
     """A share without samples."""
     nothing, none = array("i"), array("d")
-    return TrainBatch((), nothing, nothing, nothing, none, none, nothing, array("b"), array("f"), 7, 4)
+    return TrainBatch((), nothing, nothing, nothing, nothing, none, none, nothing, array("b"), array("f"), 7, 4)
 
 
 def _copied(rank: TrainerRank) -> "list[torch.Tensor]":

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,9 +15,8 @@ Function = Callable[[AdvantageInput], torch.Tensor]
 
 
 def centered(batch: AdvantageInput) -> torch.Tensor:
-    count_G = torch.zeros(int(batch.group_index_S.max()) + 1).index_add_(
-        0, batch.group_index_S, torch.ones_like(batch.rewards_S)
-    )
+    groups = int(batch.group_index_S.max()) + 1 if len(batch.group_index_S) else 0
+    count_G = torch.zeros(groups).index_add_(0, batch.group_index_S, torch.ones_like(batch.rewards_S))
     sum_G = torch.zeros_like(count_G).index_add_(0, batch.group_index_S, batch.rewards_S)
     return (batch.rewards_S - (sum_G / count_G)[batch.group_index_S])[batch.sample_index_T]
 
@@ -27,12 +27,19 @@ async def awaited(batch: AdvantageInput) -> torch.Tensor:
 
 def by_position(batch: AdvantageInput) -> torch.Tensor:
     group = torch.arange(len(batch.rewards_S)) // 3
-    return centered(AdvantageInput(batch.rewards_S, group, batch.sample_index_T, batch.loss_mask_T))
+    return centered(replace(batch, group_index_S=group))
 
 
-def whitened(batch: AdvantageInput) -> torch.Tensor:
-    given = centered(batch)
-    return given / (given.std() + 1e-6)
+def scaled_by_the_first(batch: AdvantageInput) -> torch.Tensor:
+    """By what the first group of the step has, wherever it is."""
+    first = batch.group_index_S == 0
+    spread = batch.sum_over_ranks(batch.rewards_S[~first].square().sum())
+    return centered(batch) / (spread + 1)
+
+
+def by_the_groups_of_its_rank(batch: AdvantageInput) -> torch.Tensor:
+    """Only several ranks tell it from a good one."""
+    return centered(batch) * (1 + batch.group_index_S.unique().numel())
 
 
 def divides_by_the_deviation(batch: AdvantageInput) -> torch.Tensor:
@@ -58,11 +65,13 @@ BAD: dict[str, Callable[[], object]] = {
     "ADV-001": lambda: awaited,
     "ADV-002": lambda: lambda batch: centered(batch)[:-1],
     "ADV-003": lambda: by_position,
-    "ADV-004": lambda: whitened,
+    "ADV-004": lambda: scaled_by_the_first,
     "ADV-005": lambda: divides_by_the_deviation,
     "ADV-006": lambda: in_place,
     "ADV-007": counting,
     "ADV-008": lambda: lambda batch: -centered(batch),
+    "ADV-009": lambda: lambda batch: centered(batch) + 0 * batch.rewards_S.max(),
+    "ADV-010": lambda: by_the_groups_of_its_rank,
 }
 
 
