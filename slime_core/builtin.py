@@ -58,6 +58,8 @@ from slime_core.train.settings import (
     EstimatorSettings,
     GrpoSettings,
     GspoSettings,
+    IcepopSettings,
+    MisSettings,
     PolicyGradientSettings,
     PolicyLossSettings,
     ReinforcePlusPlusBaselineSettings,
@@ -287,14 +289,30 @@ def _sft_loss(settings: Settings, setup: Setup) -> Loss:
 
 @hookimpl
 def slime_corrections() -> Iterable[CorrectionSpec]:
-    """Truncated importance sampling."""
+    """Importance sampling of several kinds."""
     yield CorrectionSpec("tis", _tis, TisSettings, "Importance weights of tokens, truncated (TIS)")
+    yield CorrectionSpec("icepop", _icepop, IcepopSettings, "Importance weights of tokens, 0 out of bounds (IcePop)")
+    yield CorrectionSpec(
+        "mis", _mis, MisSettings, "Importance weights of tokens or samples: truncated, clipped or rejected; veto (MIS)"
+    )
 
 
 def _tis(settings: TisSettings, setup: Setup) -> Correction:
     from slime_core.train.corrections import Tis
 
     return Tis(settings)
+
+
+def _icepop(settings: IcepopSettings, setup: Setup) -> Correction:
+    from slime_core.train.corrections import Icepop
+
+    return Icepop(settings)
+
+
+def _mis(settings: MisSettings, setup: Setup) -> Correction:
+    from slime_core.train.corrections import Mis
+
+    return Mis(settings)
 
 
 @hookimpl

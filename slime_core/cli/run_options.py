@@ -31,8 +31,8 @@ _ALIAS_HELP = {
     "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
     "normalize_advantages": ("true|false", "Whiten advantages over all trained tokens of the step."),
     "gamma": ("FLOAT", "Discount of the reward (--advantage reinforce_plus_plus)."),
-    "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis)."),
-    "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis)."),
+    "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis, icepop)."),
+    "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis, icepop)."),
 }
 
 

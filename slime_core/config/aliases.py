@@ -56,8 +56,8 @@ ALIASES: dict[str, Alias] = {
         ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"),
     ),
     "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus",)),
-    "tis_clip": Alias("correction", "tis_clip", ("tis",)),
-    "tis_clip_low": Alias("correction", "tis_clip_low", ("tis",)),
+    "tis_clip": Alias("correction", "tis_clip", ("tis", "icepop")),
+    "tis_clip_low": Alias("correction", "tis_clip_low", ("tis", "icepop")),
 }
 """slime's flat names for what lives in a section here."""
 

@@ -19,6 +19,7 @@ from slime_core.catalog.rank_hooks import RankHooks
 from slime_core.catalog.used import Used
 from slime_core.errors import CheckpointError, NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
+from slime_core.local.collectives import gather_over_ranks, sum_over_ranks
 from slime_core.local.model import load_model
 from slime_core.local.settings import LocalTrainerSettings
 from slime_core.local.step import LocalStep
@@ -35,6 +36,7 @@ from slime_core.roles import (
     TrainBatch,
     WeightSlot,
 )
+from slime_core.train.mismatch import ratio_quantiles
 from slime_core.train.schedule import learning_rate
 
 
@@ -67,7 +69,7 @@ class LocalRank:
             temperature=setup.rollout_temperature,
             per_token=setup.calculate_per_token_loss,
             constant_length=setup.constant_loss_length,
-            sum_over_ranks=_sum_over_ranks if world_size > 1 else _alone,
+            sum_over_ranks=sum_over_ranks,
             max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
         )
         self._hooks.fire(TrainInit(rank, world_size, setup, self._model, self._optimizer))
@@ -91,7 +93,8 @@ class LocalRank:
         if not math.isfinite(norm):
             raise self._not_finite(f"the gradient norm is {norm}")
         lr = self._optimizer.step(gradient, norm)
-        return StepResult(result.metrics, result.tokens, {"grad_norm": norm, "lr-pg_0": lr}, result.scores)
+        scalars = {"grad_norm": norm, "lr-pg_0": lr, **ratio_quantiles(gather_over_ranks(result.log_ratio_T))}
+        return StepResult(result.metrics, result.tokens, scalars, result.scores)
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
@@ -164,16 +167,6 @@ class FlatAdamW:
         self._m.copy_(tensors["m"])
         self._v.copy_(tensors["v"])
         self.steps = int(tensors["steps"])
-
-
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
-def _sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
-    total = tensor.clone()
-    dist.all_reduce(total)
-    return total
 
 
 def _build(catalog: Catalog, choice: Choice, seed: int) -> Used[object]:

@@ -20,6 +20,7 @@ from slime_core.roles import (
     TrainBatch,
 )
 from slime_core.train.checks import check_advantages, check_correction, check_loss
+from slime_core.train.mismatch import mismatch
 from slime_core.train.reduce import token_weights
 
 TOKENS = "tokens"
@@ -35,6 +36,8 @@ class StepSums:
     """How many tokens that is."""
     scores: dict[int, float]
     """Mean absolute advantage of each group."""
+    log_ratio_T: torch.Tensor
+    """Log-probs minus the sampler's, of the trained tokens that were computed [T]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,12 @@ class LocalStep:
         self._gradient.zero_()
         sums: defaultdict[str, float] = defaultdict(float)
         columns = self._columns(batch)
-        for samples in self._micro_batches(batch, columns):
-            self._backward(batch, columns, samples, sums)
+        ratios = [
+            torch.empty(0),
+            *(self._backward(batch, columns, samples, sums) for samples in self._micro_batches(batch, columns)),
+        ]
         tokens = int(sums.pop(TOKENS, 0.0))
-        return self._gradient, StepSums(dict(sums), tokens, _scores(batch, columns))
+        return self._gradient, StepSums(dict(sums), tokens, _scores(batch, columns), torch.cat(ratios))
 
     def _columns(self, batch: TrainBatch) -> _Columns:
         lengths = torch.tensor(batch.response_lengths_S, dtype=torch.int64)
@@ -139,7 +144,8 @@ class LocalStep:
 
     def _backward(
         self, batch: TrainBatch, columns: _Columns, samples: Sequence[int], sums: defaultdict[str, float]
-    ) -> None:
+    ) -> torch.Tensor:
+        """Add the gradient and the sums of a micro-batch; returns the log-ratios of its trained tokens."""
         spans = [range(columns.starts_S[sample], columns.starts_S[sample + 1]) for sample in samples]
         tokens = torch.cat([torch.arange(span.start, span.stop) for span in spans])
         groups = _group_tokens(batch, columns, samples)
@@ -173,9 +179,10 @@ class LocalStep:
         loss.backward()  # type: ignore[no-untyped-call]
         sums[TOKENS] += float(mask.sum())
         sums["loss"] += float((loss_T.detach() * mask).sum())
-        sums["train_rollout_logprob_abs_diff"] += float(((log_probs - rollout).abs() * mask).sum())
-        for name, values in (dict(output.metrics_T) | dict(corrected.metrics_T if corrected else {})).items():
+        metrics = {**mismatch(log_probs, rollout), **output.metrics_T, **(corrected.metrics_T if corrected else {})}
+        for name, values in metrics.items():
             sums[name] += float((values.detach() * mask).sum())
+        return (log_probs - rollout)[mask > 0]
 
     def _correct(self, given: CorrectionInput) -> CorrectionOutput | None:
         if self._correction is None:

@@ -1,6 +1,6 @@
 """Settings of the core's estimators, losses and corrections, without torch, for the catalog."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -92,14 +92,56 @@ class CispoSettings(PolicyGradientSettings):
         return self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
 
 
-class TisSettings(Settings):
-    """`[correction.tis]`, slime's flags."""
+class _Bounds(Settings):
+    """Two bounds that must not cross."""
 
     tis_clip: float = Field(2.0, gt=0.0, description="Upper bound of a token's importance weight.")
     tis_clip_low: float = Field(0.0, ge=0.0, description="Lower bound of it.")
 
     @model_validator(mode="after")
-    def _high_covers_low(self) -> "TisSettings":
+    def _high_covers_low(self) -> Self:
         if self.tis_clip < self.tis_clip_low:
             raise ValueError(f"tis_clip = {self.tis_clip} is below tis_clip_low = {self.tis_clip_low}")
+        return self
+
+
+class TisSettings(_Bounds):
+    """`[correction.tis]`, slime's flags."""
+
+
+class IcepopSettings(_Bounds):
+    """`[correction.icepop]`, slime's flags: the defaults are the paper's, since a lower bound of 0 masks nothing."""
+
+    tis_clip: float = Field(5.0, gt=0.0, description="Ratio of a token above which it has no weight.")
+    tis_clip_low: float = Field(0.5, ge=0.0, description="Ratio below which it has none.")
+
+
+class MisSettings(Settings):
+    """`[correction.mis]`, the keys of slime's mis.yaml."""
+
+    mis_level: Literal["token", "sequence", "geometric"] = Field("token", description="What has one ratio.")
+    mis_mode: Literal["truncate", "clip", "mask"] = Field(
+        "truncate", description="What becomes of ratios out of bounds."
+    )
+    mis_lower_bound: float | None = Field(
+        None, gt=0.0, description="Lower bound, of clip and mask; default 1 / mis_upper_bound."
+    )
+    mis_upper_bound: float = Field(2.0, gt=0.0, description="Upper bound.")
+    mis_veto_threshold: float | None = Field(
+        None, gt=0.0, lt=1.0, description="Samples with a token of a ratio below this are taken out."
+    )
+
+    @property
+    def lower(self) -> float:
+        """The lower bound."""
+        return 1 / self.mis_upper_bound if self.mis_lower_bound is None else self.mis_lower_bound
+
+    @model_validator(mode="after")
+    def _bounds_are_bounds(self) -> Self:
+        if self.mis_mode == "truncate" and self.mis_lower_bound is not None:
+            raise ValueError(
+                f'mis_lower_bound = {self.mis_lower_bound} has no effect here: set mis_mode = "clip" or "mask"'
+            )
+        if self.mis_mode != "truncate" and self.lower >= self.mis_upper_bound:
+            raise ValueError(f"mis_upper_bound = {self.mis_upper_bound} is not above the lower bound, {self.lower}")
         return self

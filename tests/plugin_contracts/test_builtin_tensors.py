@@ -60,5 +60,27 @@ class TestTis(CorrectionContract):
     choice = "slime-core/tis"
 
 
+class TestIcepop(CorrectionContract):
+    choice = "slime-core/icepop"
+
+
+class TestMis(CorrectionContract):
+    choice = "slime-core/mis"
+
+
+class TestMisOfSequences(CorrectionContract):
+    choice = "slime-core/mis"
+    settings: ClassVar[Mapping[str, object]] = {
+        "mis_level": "sequence",
+        "mis_mode": "mask",
+        "mis_veto_threshold": 1e-4,
+    }
+
+
+class TestMisOfGeometricMeans(CorrectionContract):
+    choice = "slime-core/mis"
+    settings: ClassVar[Mapping[str, object]] = {"mis_level": "geometric", "mis_mode": "clip"}
+
+
 if __name__ == "__main__":
     sys.exit(subprocess.call([sys.executable, "-m", "pytest", __file__]))

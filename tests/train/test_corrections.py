@@ -1,18 +1,20 @@
 """Corrections against references written as loops, and what a rank refuses from its tensor roles."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import settings as profile
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slime_core.errors import ContractError
 from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, LossOutput
 from slime_core.train.checks import check_advantages, check_correction, check_loss
-from slime_core.train.corrections import Tis
-from slime_core.train.settings import TisSettings
+from slime_core.train.corrections import Icepop, Mis, Tis
+from slime_core.train.settings import IcepopSettings, MisSettings, TisSettings
 
 LOG_PROB = st.floats(-8, -0.01)
 TOKENS = st.lists(st.tuples(LOG_PROB, LOG_PROB, st.sampled_from([0.0, 1.0])), min_size=1, max_size=12)
@@ -38,9 +40,108 @@ def test_tis_is_the_formula(tokens: list[tuple[float, float, float]], low: float
 
 def test_its_bounds_are_slimes_and_must_not_cross() -> None:
     assert (TisSettings().tis_clip, TisSettings().tis_clip_low) == (2.0, 0.0)
+    assert (IcepopSettings().tis_clip, IcepopSettings().tis_clip_low) == (5.0, 0.5)
     with pytest.raises(ValidationError, match=r"tis_clip = 0.5 is below tis_clip_low = 0.9"):
         TisSettings(tis_clip=0.5, tis_clip_low=0.9)
     assert isinstance(Tis(TisSettings()), Correction)
+
+
+SAMPLES = st.lists(st.lists(st.tuples(LOG_PROB, LOG_PROB, st.integers(0, 1)), max_size=5), min_size=1, max_size=4)
+MIS = [
+    MisSettings(mis_level=level, mis_mode=mode, mis_upper_bound=1.5, mis_veto_threshold=veto)  # type: ignore[arg-type]
+    for level in ("token", "sequence", "geometric")
+    for mode in ("truncate", "clip", "mask")
+    for veto in (None, 0.2)
+]
+
+
+def of_samples(samples: list[list[tuple[float, float, int]]]) -> CorrectionInput:
+    flat = [token for tokens in samples for token in tokens]
+    new, rollout, mask = (torch.tensor([token[place] for token in flat], dtype=torch.float64) for place in range(3))
+    index = torch.tensor([number for number, tokens in enumerate(samples) for _ in tokens], dtype=torch.int64)
+    return CorrectionInput(new, rollout, mask, index)
+
+
+def mis(tokens: list[tuple[float, float, int]], settings: MisSettings) -> Iterator[tuple[float, float, float]]:
+    """Weight, mask and ratio of each token of a sample."""
+    trained = [new - rollout for new, rollout, mask in tokens if mask]
+    low = 1 / settings.mis_upper_bound if settings.mis_lower_bound is None else settings.mis_lower_bound
+    vetoed = settings.mis_veto_threshold is not None and any(
+        math.exp(each) < settings.mis_veto_threshold for each in trained
+    )
+    for new, rollout, mask in tokens:
+        match settings.mis_level:
+            case "token":
+                log_ratio = new - rollout
+            case "sequence":
+                log_ratio = math.fsum(trained)
+            case "geometric":
+                log_ratio = math.fsum(trained) / max(1, len(trained))
+        ratio = math.exp(min(max(log_ratio, -20.0), 20.0))
+        weight, kept = ratio, 1
+        match settings.mis_mode:
+            case "truncate":
+                weight = min(ratio, settings.mis_upper_bound)
+            case "clip":
+                weight = min(max(ratio, low), settings.mis_upper_bound)
+            case "mask":
+                kept = int(low <= ratio <= settings.mis_upper_bound)
+        yield weight, float(mask and kept and not vetoed), ratio
+
+
+@pytest.mark.parametrize("settings", MIS, ids=str)
+@profile(max_examples=40)
+@given(samples=SAMPLES)
+def test_mis_is_the_formula(settings: MisSettings, samples: list[list[tuple[float, float, int]]]) -> None:
+    output = Mis(settings)(of_samples(samples))
+    expected = [token for tokens in samples for token in mis(tokens, settings)]
+    bounds = (settings.lower, settings.mis_upper_bound)
+    assume(all(abs(ratio - bound) > 1e-9 for _, _, ratio in expected for bound in bounds))
+    assert output.weights_T.tolist() == pytest.approx([weight for weight, _, _ in expected], rel=1e-9)
+    assert output.loss_mask_T.tolist() == [mask for _, mask, _ in expected]
+    assert output.metrics_T["tis"].tolist() == pytest.approx([ratio for _, _, ratio in expected], rel=1e-9)
+    assert ("mis_vetoed" in output.metrics_T) is (settings.mis_veto_threshold is not None)
+
+
+def test_a_veto_takes_out_the_whole_sample_but_only_for_a_trained_token() -> None:
+    veto = Mis(MisSettings(mis_veto_threshold=0.01))
+    output = veto(of_samples([[(-6.0, -1.0, 1), (-1.0, -1.0, 1)], [(-6.0, -1.0, 0), (-1.0, -1.0, 1)]]))
+    assert output.loss_mask_T.tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert output.metrics_T["mis_vetoed"].tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert not output.metrics_T["mis_masked"].any()
+
+
+def test_a_rejected_token_is_counted_apart_from_a_vetoed_one() -> None:
+    output = Mis(MisSettings(mis_mode="mask"))(of_samples([[(-2.0, -1.0, 1), (-1.0, -1.0, 1), (-1.0, -1.6, 1)]]))
+    assert output.loss_mask_T.tolist() == [0.0, 1.0, 1.0]
+    assert output.metrics_T["mis_masked"].tolist() == [1.0, 0.0, 0.0]
+    assert output.metrics_T["tis_clipfrac"].tolist() == [1.0, 0.0, 0.0]
+    assert "mis_vetoed" not in output.metrics_T
+
+
+@given(tokens=TOKENS)
+def test_icepop_is_the_formula(tokens: list[tuple[float, float, float]]) -> None:
+    output = Icepop(IcepopSettings(tis_clip=2.0, tis_clip_low=0.5))(given_tokens(tokens))
+    ratios = output.metrics_T["tis"].tolist()
+    assert ratios == pytest.approx([math.exp(new - rollout) for new, rollout, _ in tokens])
+    assert output.weights_T.tolist() == [ratio if 0.5 <= ratio <= 2.0 else 0.0 for ratio in ratios]
+    assert output.metrics_T["tis_clipfrac"].tolist() == [float(not 0.5 <= ratio <= 2.0) for ratio in ratios]
+    assert output.loss_mask_T.tolist() == [mask for _, _, mask in tokens]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"mis_lower_bound": 0.5}, 'mis_lower_bound = 0.5 has no effect here: set mis_mode = "clip" or "mask"'),
+        ({"mis_mode": "clip", "mis_upper_bound": 1.0}, "mis_upper_bound = 1.0 is not above the lower bound, 1.0"),
+        ({"mis_mode": "mask", "mis_lower_bound": 3.0}, "mis_upper_bound = 2.0 is not above the lower bound, 3.0"),
+        ({"mis_veto_threshold": 1.0}, "less than 1"),
+        ({"mis_level": "turn"}, "'token', 'sequence' or 'geometric'"),
+    ],
+)
+def test_settings_without_meaning_are_refused(values: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        MisSettings.model_validate(values)
 
 
 MASK = torch.tensor([1.0, 0.0, 1.0])
