@@ -9,7 +9,8 @@ import tomllib
 from pathlib import Path
 from types import ModuleType
 
-from slime_core import API_VERSION, RewardContext, RewardSpec, Sample, Score
+from slime_core import API_VERSION, RewardContext, RewardSpec, Sample, Score, builtin
+from slime_core.config import parse_config
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
 from slime_core.roles import SPECS, Setup
 
@@ -109,6 +110,31 @@ def test_every_role_and_hook_has_a_heading_with_its_exact_signature() -> None:
         assert f"### `{hook}(event: {event.__name__}) -> None | Awaitable[None]`" in headings
     for event, hook in HOOK_OF_RANK_EVENT.items():
         assert f"### `{hook}(event: {event.__name__}) -> None`" in headings
+
+
+def test_every_built_in_estimator_loss_and_correction_is_documented_with_its_settings() -> None:
+    text = (DOCS / "algorithms.md").read_text("utf-8")
+    for specs in (builtin.slime_advantages(), builtin.slime_losses(), builtin.slime_corrections()):
+        for spec in specs:
+            assert f"| `{spec.name}` |" in text
+            for setting in spec.settings.model_fields:
+                assert f"`{setting}`" in text, (spec.name, setting)
+
+
+def test_the_run_file_of_the_algorithms_page_chooses_what_it_says() -> None:
+    config = parse_config(
+        {
+            **tomllib.loads(fenced("algorithms.md", "algorithm.toml")),
+            "prompt_data": "a.jsonl",
+            "hf_checkpoint": "m",
+            "save": "r",
+            "num_rollout": 1,
+            "reward": {"use": "math"},
+        }
+    )
+    assert config.roles["advantage"].use == {"reinforce_plus_plus_baseline": 1.0}
+    assert config.roles["loss"].sections == {"gspo": {"eps_clip": 3e-4, "eps_clip_high": 4e-4}}
+    assert config.roles["correction"].use == {"icepop": 1.0}
 
 
 def test_the_run_file_of_the_design_page_is_toml() -> None:
