@@ -246,6 +246,8 @@ def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(model_dir: 
             channel = WeightChannel(Transport.SHARED_BUFFER, tmp_path / "weights.bin", slots)  # type: ignore[arg-type]
             channel.path.write_bytes(bytes(8 * channel.numel))
             await group.call("publish", [(channel, 7)] * 2)
+            nothing = await group.call("train_step", split_step([], 2, rollout_id=3), timeout_s=60)
+            assert [(step.tokens, step.scalars["grad_norm"]) for step in nothing] == [(0, 0.0)] * 2  # type: ignore[attr-defined]
             return results, open_half(channel, 7).clone()  # type: ignore[return-value]
         finally:
             await launcher.close()
