@@ -13,7 +13,17 @@ from typing import get_args
 import click
 from pydantic.fields import FieldInfo
 
-from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, WEIGHTED, Family, merge, parse_use, read_run_file
+from slime_core.config import (
+    ALIASES,
+    DEFAULT_USE,
+    FAMILIES,
+    WEIGHTED,
+    Family,
+    merge,
+    parse_use,
+    places_of,
+    read_run_file,
+)
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, SPECS
 from slime_core.sample import Json
@@ -91,7 +101,7 @@ def collect_values(run_file: Path | None, flags: Mapping[str, object], settings:
     over = merge(over, settings)
     for name, alias in ALIASES.items():
         if name in over:
-            for path in alias.paths:
+            for path in places_of(name, over[name]):
                 base = _without(base, path)
         elif any(_has(over, path) for path in alias.paths):
             base.pop(name, None)

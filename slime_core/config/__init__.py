@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.config.aliases import ALIASES, Alias
+    from slime_core.config.aliases import ALIASES, Alias, places_of
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
     from slime_core.config.families import (
         FAMILIES,
@@ -56,6 +56,7 @@ __all__ = [
     "parse_config",
     "parse_plugins",
     "parse_use",
+    "places_of",
     "plugins_table",
     "read_run_file",
     "read_settings",

@@ -79,6 +79,12 @@ def expand_aliases(values: Mapping[str, Json]) -> dict[str, Json]:
     return flat
 
 
+def places_of(name: str, value: object) -> tuple[tuple[str, ...], ...]:
+    """Every place that an alias of this value may land in: `advantage_estimator = "gspo"` chooses a loss as well."""
+    chooses_loss = name == "advantage_estimator" and value in _ESTIMATORS
+    return (*ALIASES[name].paths, *((("loss", "use"), ("loss_type",)) if chooses_loss else ()))
+
+
 def inert_aliases(values: Mapping[str, Json], roles: Mapping[str, Selection]) -> list[str]:
     """Settings under slime's flat names, of a choice that was not made."""
     return [

@@ -146,6 +146,13 @@ def test_settings_of_plugins_are_told_from_flags(
             {"loss": {"gspo": {"eps_clip": 0.3}}},
             {"loss_type": "gspo", "loss": {"gspo": {"eps_clip": 0.3}}},
         ),
+        (
+            '[advantage]\nuse = "rloo"\n[loss]\nuse = "policy_loss"',
+            {"advantage_estimator": "gspo"},
+            {},
+            {"advantage_estimator": "gspo", "advantage": {}, "loss": {}},
+        ),
+        ('loss_type = "cispo"', {"advantage_estimator": "gspo"}, {}, {"advantage_estimator": "gspo"}),
         ('[loss]\nuse = "sft_loss"', {"loss_type": "policy_loss"}, {}, {"loss_type": "policy_loss", "loss": {}}),
         ('loss_type = "sft_loss"', {"loss": ("policy_loss",)}, {}, {"loss": {"use": {"policy_loss": 1.0}}}),
         ("rollout_shuffle = true", {"rollout_shuffle": False}, {}, {"rollout_shuffle": False}),
