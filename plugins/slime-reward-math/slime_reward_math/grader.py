@@ -177,7 +177,7 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
             return letter == picked, "the choice"
     one_words, two_words = plain.words(left.clean), plain.words(right.clean)
     if one_words is not None and two_words is not None:
-        if one_words == two_words:
+        if plain.same_words(one_words, two_words):
             return True, "the same words"
         if any(len(word) > 2 for word in (*one_words.split(), *two_words.split())):
             return False, "other words"

@@ -55,6 +55,10 @@ _MODULUS = re.compile(
 )
 _LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
+_OUT_OF = re.compile(r"(\d+)\s*(?:\\text\{)?\s*(?:out of|in)\s*\}?\s*(\d+)", re.ASCII)
+_REMAINDER = re.compile(
+    r"(\d+)(?:\s|\\[,; ])*(?:\\(?:text|mathrm)\{)?\s*(?:R|r|remainder|rem)\.?:?\s*\}?(?:\s|\\[,; ])*(\d+)", re.ASCII
+)
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 
@@ -78,7 +82,18 @@ def clean(text: str) -> str:
     text = _outer(text)
     if "U" in text:
         text = _UNION.sub(r"\1\\cup ", text)
+    if text[:1].isdigit():
+        text = _counted(text)
     return _parts(text) if text[:2] in ("(1", "(i", "(a") or text[:8] == "\\text{(i" else text
+
+
+def _counted(text: str) -> str:
+    """`2 out of 5` as `2/5`, `11 R 3` as the pair `(11; 3)`."""
+    if (" in " in text or "out of" in text) and (found := _OUT_OF.fullmatch(text)):
+        return f"{found[1]}/{found[2]}"
+    if ("R" in text or "r" in text) and (found := _REMAINDER.fullmatch(text)):
+        return f"({found[1]}; {found[2]})"
+    return text
 
 
 def _parts(text: str) -> str:
@@ -139,6 +154,9 @@ def _outer(text: str) -> str:
     if "\\" in text:
         text = _DELIMITER.sub(" ", text)
     text = text.strip()
+    if text[-1:] == "\\":
+        # What is left of a gap, or of a row's end, that ends the answer.
+        text = text.rstrip("\\").rstrip()
     while text and text[-1] in ".,;:" and not text.endswith(("\\,", "\\;", "\\:", "..")):
         text = text[:-1].rstrip()
     return text.strip("`*").strip() if text[:1] in "`*" else text

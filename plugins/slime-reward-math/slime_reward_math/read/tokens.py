@@ -94,6 +94,8 @@ _SHARED = {
 """What most texts consist of: found by one look-up, and not made anew."""
 _END = Token("end", "")
 _SPLIT = re.compile(r"(?:^|(?<=\s))\s*(and|or)\s*(?:$|(?=\s))|(,)(?=\s\S)")
+_CHOICES = re.compile(r"[A-J](?:(?:, and|, or|,| and| or| &) ?[A-J]){1,9}")
+"""Letters of choices: a list of letters, and no words."""
 _VOWELS = frozenset("aeiouyAEIOUY")
 
 
@@ -230,6 +232,10 @@ class _Cutter:
             self._add("cmd", "\\" + name)
         elif content in (",", ";"):
             self._add("sym", content)
+        elif content == ".":
+            self._gap = True
+        elif _CHOICES.fullmatch(content):
+            self._found.extend(_Cutter(content, self._grouping).cut()[:-1])
         elif (
             content.isalpha()
             and content[0].isupper()
