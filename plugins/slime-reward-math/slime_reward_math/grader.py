@@ -176,6 +176,8 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
         if letter is not None:
             return letter == picked, "the choice"
     one_words, two_words = plain.words(left.clean), plain.words(right.clean)
+    if one_words in ("yes", "no") and two_words is None:
+        two_words = plain.reply(right.clean)
     if one_words is not None and two_words is not None:
         if plain.same_words(one_words, two_words):
             return True, "the same words"

@@ -11,6 +11,7 @@ it is compared as if it had been written so, by the rules that compare everythin
 from collections.abc import Callable, Iterator, Sequence
 
 from slime_reward_math.match.builders import enumerated, excluded
+from slime_reward_math.match.congruences import congruent, counted_alike
 from slime_reward_math.match.counts import closed
 from slime_reward_math.match.determinants import expanded, inverted
 from slime_reward_math.match.dots import written_out
@@ -159,6 +160,8 @@ _RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (_without_conditions, _SHAPED),
     (enumerated, _SHAPED),
     (closed, _SHAPED),
+    (congruent, frozenset({"residue"})),
+    (counted_alike, frozenset({"sum", "prod", "call:int"})),
     (excluded, _SHAPED),
     (with_unit, frozenset({"unit", "Omega", "mu"})),
     (in_feet, frozenset({"deg", "call:prime"})),

@@ -36,6 +36,7 @@ from slime_reward_math.match.parts import (
     named_once,
     plain_words,
     relisted,
+    said,
     shapes,
     spreads,
     sums_degrees,
@@ -183,7 +184,8 @@ class Matcher:
 
     def _label(self, gold: Tree, answer: Tree) -> bool:
         names = label_of(gold), label_of(answer)
-        if all(isinstance(each, Words) for each in names) and is_node(gold, ("label",)) and names[0] != names[1]:
+        both = all(isinstance(each, Words) for each in names) and is_node(gold, ("label",))
+        if both and said(names[0]) != said(names[1]):
             return False
         return self.match(labelled(gold), labelled(answer))
 
@@ -193,6 +195,9 @@ class Matcher:
             for two in spreads(answer):
                 if len(one) == len(two) == 1:
                     if self.match(one[0], two[0]):
+                        return True
+                elif len(one) == 1 and isinstance(one[0], Rel) and one[0].ops == ("in",):
+                    if self.match(one[0], Node("or", tuple(two))):
                         return True
                 elif self.any_order(self.distinct(one), self.distinct(two)):
                     return True
@@ -250,9 +255,9 @@ class Matcher:
 
     def _may_be_region(self, parts: Sequence[Tree]) -> bool:
         """Whether a list may be a set of reals: several tuples in a row are points, and no union of intervals."""
-        return any(is_set_like(each) for each in parts) and not (
-            len(parts) > 1 and all(is_node(each, ("()",)) for each in parts)
-        )
+        if len(parts) > 1 and all(is_node(each, ("()",)) for each in parts):
+            return any(infinite(end) for each in parts for end in items_of(each))
+        return any(is_set_like(each) for each in parts)
 
     def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
         """A list against one bracket: a tuple is in order, a set is not."""

@@ -34,6 +34,12 @@ def plain_words(tree: Tree) -> str | None:
     return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
 
 
+def said(tree: Tree) -> str:
+    """What a label says, without articles and small words."""
+    words = tree.text.split() if isinstance(tree, Words) else []
+    return " ".join(word for word in words if word not in ("the", "a", "an", "of", "with", "is"))
+
+
 def is_point(tree: Tree) -> bool:
     """Whether a point has its name before its coordinates: `A(1, 2)`."""
     named = isinstance(tree, Node) and tree.head.startswith("call:") and tree.head[5:].isupper() and len(tree.head) == 6

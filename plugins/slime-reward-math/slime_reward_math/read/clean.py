@@ -54,6 +54,9 @@ _MODULUS = re.compile(
     r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)"
 )
 _LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
+_UNIT_FRACTION = re.compile(
+    r"\\[dt]?frac\{\\(?:text|mathrm)\{ *([A-Za-z]+) *\}\}\{\\(?:text|mathrm)\{ *([A-Za-z]+(?:\^\d)?) *\}(?!\^)\}"
+)
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _OUT_OF = re.compile(r"(\d+)\s*(?:\\text\{)?\s*(?:out of|in)\s*\}?\s*(\d+)", re.ASCII)
 _REMAINDER = re.compile(
@@ -141,6 +144,8 @@ def _latex(text: str) -> str:
         text = text.replace("{:}", ":")
     if "\\textcircled" in text:
         text = _CIRCLED.sub(r"\\circled_{\1} ", text)
+    if "frac{\\text{" in text or "frac{\\mathrm{" in text:
+        text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
     if ",\\!" in text:
         text = _LOOSE_GROUP.sub("", text)
     text = _GROUP.sub("", text)

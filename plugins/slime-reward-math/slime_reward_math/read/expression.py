@@ -174,6 +174,9 @@ class Expressions(Atoms):
                 base = self.based(base)
             elif token.text in ("'", "\\prime", '"'):
                 base = self._primed(base)
+            elif token.text == "_" and isinstance(base, Node) and base.head.startswith("call:"):
+                # The largest value of f(x), and no other function's: `f(x)_{\max}`.
+                base = Node(base.head + self.subscript(), base.args)
             else:
                 return base
 
@@ -374,7 +377,7 @@ def _negative(tree: Tree) -> Tree:
         return Num(-tree.value, tree.places, tree.digits)
     if isinstance(tree, Node) and tree.head == "neg":
         return tree.args[0]
-    if isinstance(tree, Node) and tree.head in ("unit", "given") and len(tree.args) > 1:
+    if isinstance(tree, Node) and tree.head in ("unit", "given", "residue") and len(tree.args) > 1:
         return Node(tree.head, (_negative(tree.args[0]), *tree.args[1:]))
     if isinstance(tree, Words):
         raise Unread("a sign before words")
