@@ -178,6 +178,8 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     one_words, two_words = plain.words(left.clean), plain.words(right.clean)
     if one_words in ("yes", "no") and two_words is None:
         two_words = plain.reply(right.clean)
+    elif two_words in ("yes", "no") and one_words is None and not any(sign.isdigit() for sign in left.clean):
+        one_words = plain.reply(left.clean)
     if one_words is not None and two_words is not None:
         if plain.same_words(one_words, two_words):
             return True, "the same words"

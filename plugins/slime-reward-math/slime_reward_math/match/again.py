@@ -117,6 +117,17 @@ def _names_listed(tree: Tree, other: Tree) -> Tree:
     return Node("list", tuple(Rel(("=",), pair) for pair in zip(names.args, values.args, strict=True)))
 
 
+def _each_named(tree: Tree, other: Tree) -> Tree:
+    """`x = y = z = 2` as `x = 2, y = 2, z = 2`, where the other side has as many values."""
+    if not (isinstance(tree, Rel) and set(tree.ops) == {"="} and len(tree.ops) > 1):
+        return tree
+    *names, value = tree.terms
+    count = len(other.args) if isinstance(other, Node) and other.head in (*LISTS, "()") else 0
+    if len(names) != count or not all(isinstance(each, Sym) for each in names) or symbols(value):
+        return tree
+    return Node("list", tuple(Rel(("=",), (name, value)) for name in names))
+
+
 def _letters(tree: Tree, other: Tree) -> Tree:
     """`ABD` as `A, B, D`: letters of choices in their order, where the other side lists letters."""
     if not (isinstance(tree, Node) and tree.head == "*" and is_node(other, LISTS)):
@@ -156,6 +167,7 @@ _RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (_bare_angles, frozenset({"call:angle"})),
     (written_out, frozenset({"ldots"})),
     (_names_listed, _SHAPED),
+    (_each_named, _SHAPED),
     (_letters, _SHAPED),
     (_without_conditions, _SHAPED),
     (enumerated, _SHAPED),

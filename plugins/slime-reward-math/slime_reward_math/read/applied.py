@@ -29,3 +29,8 @@ def applied(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
     if name == "deg" or (name not in ("max", "min", "gcd", "lcm") and len(arguments) != 1):
         return Node(f"call:{name}", arguments)
     return Node(name, arguments)
+
+
+def is_function(tree: Tree) -> bool:
+    """Whether a tree names a function: `f(x)`, or one of the letters that do so alone."""
+    return (isinstance(tree, Node) and tree.head.startswith("call:")) or tree in (Sym("f"), Sym("g"), Sym("h"))

@@ -191,6 +191,8 @@ class Atoms(Numerals):
             return Node("set", ())
         if name in ("ldots", "cdots", "dots", "vdots"):
             return Sym("ldots")
+        if name in ("neg", "lnot"):
+            return Node("call:not", (self.factor(),))
         if name in ("forall", "exists"):
             return Node(f"call:{name}", (self.relation(),))
         if name == "angle" or name == "triangle":

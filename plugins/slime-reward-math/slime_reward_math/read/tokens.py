@@ -217,6 +217,8 @@ class _Cutter:
     def _language(self, content: str, upright: bool) -> None:
         r"""The argument of `\text` or `\mathrm`: language, a unit, a name, or mathematics in disguise."""
         content = content.strip().strip("~").replace("\\,", " ").replace("~", " ").strip()
+        if content.endswith(".") and content[-2:-1].isalpha():
+            content = content[:-1]
         name = content.lstrip("\\")
         if not content:
             self._gap = True
@@ -315,4 +317,5 @@ def _looks_english(word: str) -> bool:
     """Whether a run of letters is a word and no product: `Maximum`, but not `xyz`, `ABC` or `abcd`."""
     if len(word) < 3 or (word.isupper() and len(word) < 5):
         return False
-    return any(letter in _VOWELS for letter in word[1:]) and list(word) != sorted(word) and len(set(word)) > 2
+    alphabetical = list(word) == sorted(word) and not (word[0].isupper() and word[1:].islower())
+    return any(letter in _VOWELS for letter in word[1:]) and not alphabetical and len(set(word)) > 2
