@@ -108,7 +108,7 @@ class Answers(Expressions):
                 return Node("label", (label, self.clause()))
             if self._ends():
                 return label
-            if self.now.kind == "text":
+            if self.now.kind == "text" or label.text.endswith(("not", "never")):
                 raise Unread("language that is no answer")
             with self.inside:
                 return Node("label", (label, self.clause()))
@@ -154,6 +154,8 @@ class Answers(Expressions):
                 return Node("list", (Node("unit", (found, Words(_unit_text(words)))), self.clause()))
             else:
                 raise Unread("something behind a value")
+        if words and words[0].startswith(("not ", "is not", "is wrong")):
+            raise Unread("a value that is denied")
         return Node("unit", (found, Words(_unit_text(words)))) if words else found
 
     def _unit_power(self) -> str:

@@ -57,6 +57,7 @@ _LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
 _UNIT_FRACTION = re.compile(
     r"\\[dt]?frac\{\\(?:text|mathrm)\{ *([A-Za-z]+) *\}\}\{\\(?:text|mathrm)\{ *([A-Za-z]+(?:\^\d)?) *\}(?!\^)\}"
 )
+_COMPOSED = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)\s*\(([^()]{1,40})\)")
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
 _OUT_OF = re.compile(r"(\d+)\s*(?:\\text\{)?\s*(?:out of|in)\s*\}?\s*(\d+)", re.ASCII)
 _REMAINDER = re.compile(
@@ -144,6 +145,8 @@ def _latex(text: str) -> str:
         text = text.replace("{:}", ":")
     if "\\textcircled" in text:
         text = _CIRCLED.sub(r"\\circled_{\1} ", text)
+    if "\\circ" in text:
+        text = _COMPOSED.sub(r"\1(\2(\3))", text)
     if "frac{\\text{" in text or "frac{\\mathrm{" in text:
         text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
     if ",\\!" in text:
@@ -159,6 +162,8 @@ def _outer(text: str) -> str:
     if "\\" in text:
         text = _DELIMITER.sub(" ", text)
     text = text.strip()
+    if text[:1] == text[-1:] == '"':
+        text = text.strip('"').strip()
     if text[-1:] == "\\":
         # What is left of a gap, or of a row's end, that ends the answer.
         text = text.rstrip("\\").rstrip()

@@ -68,6 +68,8 @@ _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
 _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
 _ENGLISH |= {"am", "pm", "all"}
+_OPENERS = frozenset({"We", "So", "It", "An"})
+"""Short words that open a sentence: in lower case they may be products."""
 _COMMON = (
     "frac",
     "dfrac",
@@ -272,7 +274,7 @@ class _Cutter:
             self._add("cmd", "\\" + glued[1])
             for letter in glued[2]:
                 self._add("let", letter)
-        elif word.lower() in _ENGLISH or self._is_unit(word) or _looks_english(word):
+        elif word.lower() in _ENGLISH or word in _OPENERS or self._is_unit(word) or _looks_english(word):
             self._text_token(word)
         else:
             for letter in word:
