@@ -72,7 +72,7 @@ IDS = [number % 50_000 for number in range(TOKENS)]
 LOG_PROBS = [-random.Random(number).random() for number in range(TOKENS)]
 TEXT = "word " * TOKENS
 Collect = Callable[[int], Awaitable[int]]
-"""One rollout; returns its samples."""
+"""One rollout; returns the samples that were generated meanwhile."""
 
 
 def main() -> None:
@@ -133,14 +133,16 @@ async def _contender(kind: str, slime: Path | None) -> tuple[Collect, Callable[[
     if kind == "slime":
         assert slime is not None, "asked for with --slime"
         return slimes_loop(slime, Answer(IDS, LOG_PROBS, TEXT, PROMPT), batch=BATCH, group=GROUP), _nothing
-    scheduler = controller(kind)
+    engine = AtOnce()
+    scheduler = controller(kind, engine)
     scheduler.published(0)
 
     async def collect(rollout_id: int) -> int:
-        result = await scheduler.collect(rollout_id, BATCH)
+        before = engine.answers  # what is handed over may have been generated earlier
+        await scheduler.collect(rollout_id, BATCH)
         await scheduler.settle()
         scheduler.published(rollout_id + 1)
-        return sum(len(group.samples) for group in result.kept)
+        return engine.answers - before
 
     return collect, scheduler.close
 
@@ -149,7 +151,7 @@ def measure_memory() -> dict[str, float]:
     """What the groups of a rollout hold when they were handed over."""
 
     async def rollout() -> float:
-        scheduler = controller("sync")
+        scheduler = controller("sync", AtOnce())
         await scheduler.collect(0, BATCH)
         gc.collect()
         tracemalloc.start()
@@ -169,7 +171,7 @@ def measure_memory() -> dict[str, float]:
 # --- slime-core
 
 
-def controller(kind: str) -> Scheduler:
+def controller(kind: str, engine: "AtOnce") -> Scheduler:
     """The scheduler of a policy, with what a run puts around its parts."""
     stats = PluginStats()
 
@@ -180,7 +182,7 @@ def controller(kind: str) -> Scheduler:
     parts = Parts(
         policy=RolloutPolicy(seed=1, sampling=SamplingParams(TOKENS), max_staleness=2),
         source=Prompts(),
-        engine=CheckedEngine(Used("at-once", "benchmark", AtOnce())),
+        engine=CheckedEngine(Used("at-once", "benchmark", engine)),
         tokenizer=Text(),
         choices=Choices(
             GeneratorUse("single_turn", "benchmark", cast(Generator, on_loop("generator", SingleTurn()))),
@@ -207,7 +209,10 @@ async def _nothing() -> None:
 
 
 class AtOnce:
-    """An engine that answers at once."""
+    """An engine that answers at once, and counts."""
+
+    def __init__(self) -> None:
+        self.answers = 0
 
     async def start(self) -> None: ...
 
@@ -220,6 +225,7 @@ class AtOnce:
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
         """The same tokens each time."""
         await asyncio.sleep(0)
+        self.answers += 1
         return GenerateOutput(IDS, LOG_PROBS, FinishReason.STOP, weight_version=0)
 
 

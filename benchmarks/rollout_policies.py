@@ -29,6 +29,8 @@ from slime_core.sample import Group
 from slime_core.simulate import FleetShape, Lengths, Scenario, simulate
 
 SLOTS, ROUNDS, GROUP = 4, 8, 8
+WARM_UP, STEPS = 4, 8
+"""Steps before and while it is measured: over few, what was decoded before and is trained on meanwhile shows."""
 STALENESS, OVER_SAMPLING = 2, 1.5
 SIGMAS, TRAIN_TIMES, FRONTIER = (1.0, 0.5), (1.0, 0.5), range(5)
 LIMIT, GOAL, FLAT = 0.90, 0.95, 1.25
@@ -120,8 +122,8 @@ def scenario(engines: int, sigma: float, train_time: float) -> Scenario:
         train_time=train_time,
         max_staleness=STALENESS,
         over_sampling=OVER_SAMPLING,
-        warm_up=2,
-        steps=2,
+        warm_up=WARM_UP,
+        steps=STEPS,
     )
 
 
@@ -160,7 +162,7 @@ def _frontier(engines: int) -> list[dict[str, float]]:
     for sigma in SIGMAS:
         for train_time in TRAIN_TIMES:
             for bound in FRONTIER:
-                base = replace(scenario(engines, sigma, train_time), max_staleness=bound, warm_up=bound + 2, steps=4)
+                base = replace(scenario(engines, sigma, train_time), max_staleness=bound, warm_up=8, steps=24)
                 figures = simulate(base)
                 found.append(
                     {
