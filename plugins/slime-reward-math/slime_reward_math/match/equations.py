@@ -92,16 +92,20 @@ def _flipped(terms: list[Tree]) -> Tree | None:
 def _exact_terms(rel: Rel) -> list[Tree]:
     """The terms before the first approximation that follows a value."""
     for place, sign in enumerate(rel.ops):
-        if (sign == "~" or _goes_on(rel.terms[place + 1])) and not all(
+        if (sign == "~" or _goes_on(*rel.terms[place : place + 2])) and not all(
             is_label(each) for each in rel.terms[: place + 1]
         ):
             return list(rel.terms[: place + 1])
     return list(rel.terms)
 
 
-def _goes_on(tree: Tree) -> bool:
-    """Whether a term is a decimal with dots behind it: no more than an approximation of what stands before it."""
-    return isinstance(tree, Node) and tree.head == "dots"
+def _goes_on(before: Tree, tree: Tree) -> bool:
+    """Whether a term is a decimal with dots behind it that begins with the digits of what stands before it."""
+    shown = tree.args[0] if isinstance(tree, Node) and tree.head == "dots" else None
+    value = approximate(before) if isinstance(shown, Num) and not symbols(before) else None
+    if value is None or not isinstance(shown, Num):
+        return False
+    return bool(0 <= (value - float(shown.value)) * 10**shown.places < 1)
 
 
 def _last(rel: Rel) -> Tree | None:
