@@ -148,7 +148,7 @@ def _check_api(candidate: Candidate, plugin: object) -> None:
         detail = (
             "holds neither hooks nor SLIME_API: does the entry point name the right module?"
             if candidate.dist
-            else f'holds neither hooks nor SLIME_API: write SLIME_API = "{API_VERSION}" and a hook, such as slime_rewards'
+            else f'holds neither hooks nor SLIME_API: write SLIME_API = "{API_VERSION}" and a hook, as slime_rewards'
         )
         raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
     declared: object = getattr(plugin, "SLIME_API", None)

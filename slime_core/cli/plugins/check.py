@@ -68,14 +68,14 @@ def _installed(plugins: PluginSet) -> list[str]:
 
 def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
     """What the kit finds; what a module of the project cannot be loaded for is a finding too."""
+    file, _, choice = name.rpartition(":")
+    if file:
+        return PluginError(
+            f"{name} is one choice, and the kit judges plugins. Have {file} declare SLIME_API and offer {choice} by a "
+            f"hook, as `slime plugins new` writes it; then type: slime plugins check {file}"
+        )
     with contextlib.redirect_stdout(sys.stderr), _importable(name) as known_as:  # what plugins print is not the report
         try:
-            if ":" in name:
-                place, _, choice = name.rpartition("/")[2].rpartition(":")
-                return PluginError(
-                    f"{name} is one choice; the kit judges plugins. Have {place} declare SLIME_API and offer {choice} by a "
-                    f"hook, as `slime plugins new` writes it, and type: slime plugins check {name.rpartition(':')[0]}"
-                )
             return check_plugin(known_as, plugins)
         except PluginError as error:
             return error
