@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, cache_folder
     from slime_core.catalog._candidates import Candidate, installed_candidates, is_plugin_module
     from slime_core.catalog._in_project import is_in_project
-    from slime_core.catalog._modules import import_project_module
+    from slime_core.catalog._modules import import_project_module, project_source
     from slime_core.catalog._selection import allowed_by_environment
     from slime_core.catalog._suggest import did_you_mean
     from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
@@ -50,5 +50,6 @@ __all__ = [
     "is_plugin_module",
     "list_plugins",
     "place_of",
+    "project_source",
     "remember",
 ]

@@ -145,7 +145,11 @@ def _name_taken(candidate: Candidate, owner: Candidate) -> str:
 
 def _check_api(candidate: Candidate, plugin: object) -> None:
     if not any(getattr(plugin, hook, None) for hook in ARGUMENTS) and not hasattr(plugin, "SLIME_API"):
-        detail = "holds neither hooks nor SLIME_API: does the entry point name the right module?"
+        detail = (
+            "holds neither hooks nor SLIME_API: does the entry point name the right module?"
+            if candidate.dist
+            else f'holds neither hooks nor SLIME_API: write SLIME_API = "{API_VERSION}" and a hook, as slime_rewards'
+        )
         raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
     declared: object = getattr(plugin, "SLIME_API", None)
     if declared == API_VERSION:
@@ -158,7 +162,7 @@ def _check_api(candidate: Candidate, plugin: object) -> None:
     if candidate.dist and int(declared) < int(API_VERSION):
         detail += f". Take a newer one: pip install --upgrade {candidate.dist}"
     elif candidate.dist:
-        detail += f". Take an older one: pip install '{candidate.dist}<{candidate.version}'"
+        detail += f". Take a newer slime-core, or an older plugin: pip install '{candidate.dist}<{candidate.version}'"
     raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
 
 

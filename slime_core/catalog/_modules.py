@@ -36,6 +36,14 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
         raise PluginError(f"{text} cannot be imported: {describe(error)}") from error
 
 
+def project_source(text: str, root: Path) -> Path | None:
+    """The source file of an imported module of the project; None for one without."""
+    if text.endswith(".py"):
+        return (root / text).resolve()
+    file = getattr(sys.modules.get(text), "__file__", None)
+    return Path(file) if file else None
+
+
 @contextmanager
 def outlived() -> Iterator[None]:
     """What is imported in this block cannot end the process, nor go on in a copy of it: `os._exit` is SystemExit.

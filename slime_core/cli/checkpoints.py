@@ -43,7 +43,7 @@ def checkpoints(run: Path, verify: bool, keep: int | None, as_json: bool) -> int
     root = run / "checkpoints"
     with RunFolder.locked(run) if keep else nullcontext():
         removed = prune(root, keep) if keep else ()
-    found = examine(root, contents=verify)
+    found = examine(root, contents=verify or keep is not None)
     if as_json:
         click.echo(json.dumps(_as_plain_data(run, found, removed), indent=2))
     else:

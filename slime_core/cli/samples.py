@@ -1,6 +1,7 @@
 """`slime samples`: what a run generated, as a table or as JSON lines, also while it runs."""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,8 @@ from slime_core.telemetry import Kind, SampleRow, Shard, list_shards, prompt_tex
 
 PROMPT, RESPONSE = 32, 60
 """Characters that are shown."""
+_MARKERS = re.compile(r"<\|[^|<>]*\|>\s*(?:system|user|assistant)?\s*")
+"""What chat templates put around a message: the question is what is before the last one."""
 
 
 @click.command()
@@ -44,7 +47,9 @@ def _chosen(run: Path, kind: Kind, number: int | None) -> list[Path]:
     """The shard of a number, or all of a kind."""
     paths = list_shards(run / "samples", kind)
     if not paths:
-        raise RunFolderError(f"{run / 'samples'} holds no {kind.value} yet. Give the folder named by --save.")
+        raise RunFolderError(
+            f"{run / 'samples'} holds no {kind.value} yet: one is written when it ends. RUN is the folder of --save."
+        )
     if number is None:
         return paths
     found = [path for path in paths if path.name == f"{kind.value}_{number:06d}.parquet"]
@@ -67,7 +72,8 @@ def _table(rows: Iterator[SampleRow]) -> Iterator[str]:
             before = (row.rollout_id, name)
             heading = f"{row.rollout_id:4}  {click.style(last_of(name, RESPONSE), bold=True)}"
             dropped = "" if row.drop_reason is None else click.style(f"  dropped: {row.drop_reason}", fg="yellow")
-            asked = click.style(last_of(prompt_text(row.prompt), PROMPT), fg="cyan")
+            question = _MARKERS.sub(" ", prompt_text(row.prompt)).strip()
+            asked = click.style(last_of(question, PROMPT), fg="cyan")
             label = "" if row.label is None else f"  label {last_of(str(row.label), PROMPT)}"
             yield f"{heading}  {asked}{label}{dropped}"
         yield f"{row.index:8}  {_reward(row)}  {row.response_length:6} tokens  {_ending(row)}{_response(row)}"

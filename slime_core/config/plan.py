@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from slime_core.catalog import Catalog, Registered
+from slime_core.catalog import Catalog, Registered, did_you_mean
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import OPTIONAL, Selection
 from slime_core.config.settings import read_settings
@@ -101,7 +101,9 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     unused: list[str] = []
     for role, selection in config.roles.items():
         roles[role] = _choose(role, selection, catalog, problems)
-        unused += [f"{role}.{name}" for name in selection.sections if name not in selection.use]
+        left = [name for name in selection.sections if name not in selection.use]
+        unused += [f"{role}.{name}" for name in left]
+        problems += _misspelt(role, left, catalog)
     if problems:
         raise ConfigError("\n".join(problems))
     _check_fit(config, roles)
@@ -109,6 +111,16 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     _check_lengths(config)
     _check_eval_choices(plan := Plan(config, catalog, roles, _transport(roles), tuple(unused)))
     return plan
+
+
+def _misspelt(role: str, sections: Sequence[str], catalog: Catalog) -> list[str]:
+    """Sections that nothing chose and nobody offers, but nearly; those of plugins that are not here are left alone."""
+    offered = {name for each in catalog.choices(role).values() for name in (each.spec.name, each.qualified)}
+    return [
+        f"[{role}.{name}]: nothing chooses {name!r}, and nobody offers it.{hint}"
+        for name in sections
+        if name not in offered and (hint := did_you_mean(name, offered))
+    ]
 
 
 def _transport(roles: Mapping[str, tuple[Chosen, ...]]) -> Transport:

@@ -6,22 +6,34 @@ Example:
     changed_plugins(saved, plan)              # on resume: ["slime-reward-math 0.1.0 (reward/math) is 0.2.0 now: …"]
 """
 
+import hashlib
 from collections.abc import Mapping
 
-from slime_core.catalog import Catalog
+from slime_core.catalog import Catalog, is_in_project, project_source
 from slime_core.config.plan import Plan
 from slime_core.sample import Json
 
 
 def lock_plugins(plan: Plan) -> dict[str, Json]:
-    """Version of each loaded plugin and the choices that the plan takes from it, by plugin."""
+    """Version of each loaded plugin and the choices that the plan takes from it, by plugin.
+
+    A file of the project has no version: the beginning of its SHA-256 stands for one.
+    """
     taken: dict[str, list[Json]] = {}
     for role, several in plan.roles.items():
         for chosen in several:
-            taken.setdefault(chosen.registered.plugin, []).append(f"{role}/{chosen.registered.spec.name}")
+            found = chosen.registered
+            name = found.qualified if is_in_project(found.qualified) else found.spec.name
+            taken.setdefault(found.plugin, []).append(f"{role}/{name}")
+    dists = {each.plugin: each.dist for each in plan.catalog.loaded}
+    versions = {each.plugin: each.version for each in plan.catalog.loaded}
     return {
-        each.plugin: {"dist": each.dist, "version": each.version, "choices": taken.get(each.plugin, [])}
-        for each in plan.catalog.loaded
+        plugin: {
+            "dist": (dist := dists.get(plugin, "")),
+            "version": versions[plugin] if dist else _digest(plugin, plan.catalog),
+            "choices": taken.get(plugin, []),
+        }
+        for plugin in dict.fromkeys([*versions, *taken])
     }
 
 
@@ -38,11 +50,17 @@ def changed_plugins(saved: Mapping[str, Json], plan: Plan) -> list[str]:
 def missing_plugins(saved: Mapping[str, Json], catalog: Catalog) -> list[str]:
     """A line about each plugin that the run took something from and that is not loaded now."""
     loaded = {each.plugin for each in catalog.loaded}
+    entries = {plugin: _entry(saved, plugin) for plugin in saved if plugin not in loaded}
     return [
         f"{_named(plugin, entry)} is not loaded now{_install(entry)}"
-        for plugin in saved
-        if plugin not in loaded and _choices(entry := _entry(saved, plugin))
+        for plugin, entry in entries.items()
+        if any(not is_in_project(choice.partition("/")[2]) for choice in _choices(entry))
     ]
+
+
+def _digest(plugin: str, catalog: Catalog) -> str:
+    source = project_source(plugin, catalog.root)
+    return f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}" if source is not None else ""
 
 
 def _change(plugin: str, before: Mapping[str, Json], now: Mapping[str, Json]) -> str:

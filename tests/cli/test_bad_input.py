@@ -91,7 +91,11 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
         ("--engine.local.workers", ["--engine.local.workers needs a value"]),
         (
             "--engine.lokal.workers 4",
-            ["--engine.lokal.* has no effect here: nothing chooses 'lokal'", "--engine lokal"],
+            ["[engine.lokal]: nothing chooses 'lokal', and nobody offers it. Did you mean 'local'?"],
+        ),
+        (
+            "--engine.elsewhere.workers 4",
+            ["--engine.elsewhere.* has no effect here: nothing chooses 'elsewhere'", "--engine elsewhere"],
         ),
         ("--engine.workers 4", ["--engine.workers: settings are written --ROLE.NAME.KEY VALUE"]),
         ("--motor.local.workers 4", ["settings are written --ROLE.NAME.KEY VALUE; roles are data_source, generator"]),

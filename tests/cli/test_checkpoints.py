@@ -76,7 +76,8 @@ def test_pruning_keeps_the_newest(run: Path, slime: Slime, keep: int, left: int)
 
 def test_pruning_never_leaves_a_damaged_one_alone(run: Path, slime: Slime) -> None:
     flip(run, "rollout_000006")
-    assert slime("checkpoints", run, "--prune", 1).code == 0
+    ran = slime("checkpoints", run, "--prune", 1)
+    assert (ran.code, ran.out.count("damaged")) == (1, 2), "it is named, and why two are left"
     assert names(run) == ["rollout_000004", "rollout_000006"]
 
 

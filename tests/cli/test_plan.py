@@ -47,6 +47,20 @@ def test_sections_that_nothing_chooses_are_listed(project: Project, slime: Slime
     assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.policy_loss"]
 
 
+def test_a_section_with_a_misspelt_name_is_refused(project: Project, slime: Slime) -> None:
+    project.write_run(loss={"policy_los": {"eps_clip": 0.1}})
+    ran = slime("plan", "run.toml")
+    assert ran.code == 2
+    assert (
+        "[loss.policy_los]: nothing chooses 'policy_los', and nobody offers it. Did you mean 'policy_loss'?" in ran.err
+    )
+
+
+def test_a_section_of_a_plugin_that_is_not_here_is_only_listed(project: Project, slime: Slime) -> None:
+    project.write_run(loss={"of_somebody_else": {"eps_clip": 0.1}})
+    assert slime("plan", "run.toml", "--json").json()["unused"] == ["loss.of_somebody_else"]
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_tables_keep_names_whole(
     project: Project, slime: Slime, columns: int, monkeypatch: pytest.MonkeyPatch

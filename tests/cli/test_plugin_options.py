@@ -1,5 +1,6 @@
 """Choosing plugins: flags, the run file's [plugins], the environment; kept by the run folder and on resume."""
 
+import re
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -158,6 +159,19 @@ def test_a_resume_names_a_package_that_is_gone_or_changed(two: Project, slime: S
     assert ran.code == 0, ran.err
     assert "changed since the checkpoint, and accepted: slime-my-two 1.0 (reward/two) is 2.0 now" in ran.out
     assert slime("resume", two.run, "--num-rollout", 3).code == 0  # the new version is the run's own now
+
+
+def test_a_resume_names_a_file_of_the_project_that_changed(two: Project, slime: Slime) -> None:
+    rewards = two.root / "rewards.py"
+    rewards.write_text("from slime_core import Score\n\n\nasync def one(sample, ctx):\n    return Score(1.0)\n")
+    two.write_run(num_rollout=1, reward={"use": "./rewards.py:one"})
+    assert slime("train", "run.toml").code == 0
+    assert slime("resume", two.run, "--num-rollout", 2).code == 0
+    rewards.write_text(rewards.read_text().replace("1.0", "0.5"))
+    ran = slime("resume", two.run, "--num-rollout", 3)
+    assert ran.code == 2
+    assert re.search(r"rewards\.py sha256:\w{12} \(reward/\S+:one\) is sha256:\w{12} now", ran.err)
+    assert slime("resume", two.run, "--num-rollout", 3, "--accept-changed-plugins").code == 0
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "eval", "resume", "demo"])

@@ -201,3 +201,10 @@ def test_a_name_that_does_not_exist_is_never_the_samples_fault(slime: Slime, tmp
     assert ran.code == 1
     assert "failed   REW-002" in ran.out
     assert "'Sample' object has no attribute 'respnse'" in ran.out
+
+
+def test_a_choice_of_a_file_is_told_to_become_a_plugin(slime: Slime, tmp_path: Path) -> None:
+    ran = slime("plugins", "check", "./rewards.py:boxed")
+    assert ran.code == 1
+    assert "slime plugins check ./rewards.py" in ran.out
+    assert "Have ./rewards.py declare SLIME_API and offer boxed by a hook" in ran.out

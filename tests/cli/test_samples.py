@@ -55,9 +55,15 @@ def test_the_table_has_a_heading_a_group(slime: Slime, run: Path) -> None:
 
 
 def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callable[..., None]) -> None:
-    odd = Sample(prompt="p", response="a\n\x1b[2J\ud83d", reward={"score": 0.5, "format": 1.0}, remove_sample=True)
+    odd = Sample(
+        prompt="<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n",
+        response="a\n\x1b[2J\ud83d",
+        reward={"score": 0.5, "format": 1.0},
+        remove_sample=True,
+    )
     write_samples(tmp_path / "samples", evals={0: {"e": [odd, Sample(prompt="p")]}})
     lines = slime("samples", tmp_path, "--eval", 0).out.splitlines()
+    assert lines[0].endswith("  What is 1+1?")
     assert lines[1:] == [
         "       0  score=0.5  format=1       0 tokens  pending, not trained on  a �[2J�",
         "       1         -       0 tokens  pending  ",
@@ -81,4 +87,4 @@ def test_what_is_not_there_is_named(slime: Slime, run: Path, arguments: list[obj
 def test_a_folder_without_samples_is_named(slime: Slime, tmp_path: Path) -> None:
     ran = slime("samples", tmp_path)
     assert ran.code == 2
-    assert "holds no rollout yet. Give the folder named by --save" in ran.err
+    assert "holds no rollout yet: one is written when it ends. RUN is the folder of --save" in ran.err

@@ -51,5 +51,10 @@ def test_quantiles_are_of_the_sorted_ratios(differences: list[float]) -> None:
     }
 
 
+def test_a_quantile_of_many_tokens_is_at_its_place() -> None:
+    found = ratio_quantiles(torch.arange(1001, 0, -1).log().float())
+    assert [round(ratio, 2) for ratio in found.values()] == [1.0, 11.0, 501.0, 991.0, 1001.0]
+
+
 def test_of_no_tokens_there_is_nothing_to_say() -> None:
     assert ratio_quantiles(torch.empty(0)) == {}

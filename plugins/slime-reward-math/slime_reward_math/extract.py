@@ -29,6 +29,8 @@ _SIGNS = " \n\t$,;{.\\()[]&"
 """What may stand between a box and the end of the word or the brace before it, if it continues another box."""
 _JOINING = frozenset(joint[-1] for joint in _JOINTS if joint[-1].isalpha()) | {"}"}
 """How such a word ends."""
+_PART = re.compile(r"\((?:[1-9]|i{1,3}|iv|v|[a-f])\)[\s$]*")
+"""The number of a part of a question, which may stand before its box."""
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MARK = re.compile(r"(?i)\banswer(?: is)?(?:\*\*)?\s?[:：](?:\*\*)?[ \t]*\n?([^\n]{1,2000})")
 _PHRASES = ("final answer is", "final answer:", "the answer is", "answer is", "answer:")
@@ -97,7 +99,9 @@ def _may_continue(response: str, start: int, place: int) -> bool:
     if "}" not in before:
         return False
     word = before.rstrip(_SIGNS)
-    return not word or word[-1] in _JOINING
+    if not word or word[-1] in _JOINING:
+        return True
+    return _PART.fullmatch(before, max(before.rfind("("), 0)) is not None
 
 
 def _before(response: str, start: int, place: int, sign: str) -> list[str]:
@@ -120,6 +124,8 @@ def _joins(gap: str) -> bool:
         return False
     for joint in _JOINTS:
         gap = gap.replace(joint, " ")
+    if "(" in gap:
+        gap = _PART.sub(" ", gap)
     return not gap.strip(_FILL)
 
 

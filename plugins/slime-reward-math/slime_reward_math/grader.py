@@ -176,8 +176,12 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
         if letter is not None:
             return letter == picked, "the choice"
     one_words, two_words = plain.words(left.clean), plain.words(right.clean)
+    if one_words in ("yes", "no") and two_words is None:
+        two_words = plain.reply(right.clean)
+    elif two_words in ("yes", "no") and one_words is None and not any(sign.isdigit() for sign in left.clean):
+        one_words = plain.reply(left.clean)
     if one_words is not None and two_words is not None:
-        if one_words == two_words:
+        if plain.same_words(one_words, two_words):
             return True, "the same words"
         if any(len(word) > 2 for word in (*one_words.split(), *two_words.split())):
             return False, "other words"

@@ -10,13 +10,13 @@ from slime_reward_math.grader import forget
 from slime_reward_math.value import fields
 from slime_reward_math.value.decimals import Decimals
 
-KNOWN_MISSES = 24
+KNOWN_MISSES = 22
 """Right answers among the pairs that no rule recognises yet: they keep the figure honest."""
 
 
 def test_the_pairs_are_many() -> None:
-    assert len(pairs()) > 3_400
-    assert sum(not each.expected for each in pairs()) > 900
+    assert len(pairs()) > 4_400
+    assert sum(not each.expected for each in pairs()) > 1_300
 
 
 def test_nothing_wrong_is_paid_and_hardly_anything_right_is_not() -> None:

@@ -68,6 +68,12 @@ def _installed(plugins: PluginSet) -> list[str]:
 
 def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
     """What the kit finds; what a module of the project cannot be loaded for is a finding too."""
+    file, _, choice = name.rpartition(":")
+    if file:
+        return PluginError(
+            f"{name} is one choice, and the kit judges plugins. Have {file} declare SLIME_API and offer {choice} by a "
+            f"hook, as `slime plugins new` writes it; then type: slime plugins check {file}"
+        )
     with contextlib.redirect_stdout(sys.stderr), _importable(name) as known_as:  # what plugins print is not the report
         try:
             return check_plugin(known_as, plugins)

@@ -11,9 +11,12 @@ it is compared as if it had been written so, by the rules that compare everythin
 from collections.abc import Callable, Iterator, Sequence
 
 from slime_reward_math.match.builders import enumerated, excluded
-from slime_reward_math.match.determinants import expanded
+from slime_reward_math.match.congruences import congruent, counted_alike
+from slime_reward_math.match.counts import closed
+from slime_reward_math.match.determinants import expanded, inverted
 from slime_reward_math.match.dots import written_out
 from slime_reward_math.match.forms import LISTS, is_label, is_node, items
+from slime_reward_math.match.lengths import in_feet
 from slime_reward_math.match.measures import added_up, clock, with_unit
 from slime_reward_math.match.parameters import renamed
 from slime_reward_math.match.parts import SHAPE
@@ -91,6 +94,17 @@ def _gone_on(tree: Tree, other: Tree) -> Tree:
     return rebuild(tree, change)
 
 
+def _bare_angles(tree: Tree, other: Tree) -> Tree:
+    r"""`\angle A` as A, where the other side names an angle by its letter alone."""
+    if has_head(other, "call:angle"):
+        return tree
+
+    def change(each: Tree) -> Tree | None:
+        return each.args[0] if isinstance(each, Node) and each.head == "call:angle" else None
+
+    return rebuild(tree, change)
+
+
 def _names_listed(tree: Tree, other: Tree) -> Tree:
     """`(a, b) = (2, 3)` as `a = 2, b = 3`, where the other side names its values."""
     if not (isinstance(tree, Rel) and tree.ops == ("=",) and any(isinstance(each, Rel) for each in items(other))):
@@ -101,6 +115,17 @@ def _names_listed(tree: Tree, other: Tree) -> Tree:
     if len(names.args) != len(values.args) or not all(isinstance(each, Sym) for each in names.args):
         return tree
     return Node("list", tuple(Rel(("=",), pair) for pair in zip(names.args, values.args, strict=True)))
+
+
+def _each_named(tree: Tree, other: Tree) -> Tree:
+    """`x = y = z = 2` as `x = 2, y = 2, z = 2`, where the other side has as many values."""
+    if not (isinstance(tree, Rel) and set(tree.ops) == {"="} and len(tree.ops) > 1):
+        return tree
+    *names, value = tree.terms
+    count = len(other.args) if isinstance(other, Node) and other.head in (*LISTS, "()") else 0
+    if len(names) != count or not all(isinstance(each, Sym) for each in names) or symbols(value):
+        return tree
+    return Node("list", tuple(Rel(("=",), (name, value)) for name in names))
 
 
 def _letters(tree: Tree, other: Tree) -> Tree:
@@ -139,17 +164,24 @@ _RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (_mapped, _SHAPED),
     (_gone_on, _ANGULAR),
     (_whole_parts, frozenset({"whole"})),
+    (_bare_angles, frozenset({"call:angle"})),
     (written_out, frozenset({"ldots"})),
     (_names_listed, _SHAPED),
+    (_each_named, _SHAPED),
     (_letters, _SHAPED),
     (_without_conditions, _SHAPED),
     (enumerated, _SHAPED),
+    (closed, _SHAPED),
+    (congruent, frozenset({"residue"})),
+    (counted_alike, frozenset({"sum", "prod", "call:int"})),
     (excluded, _SHAPED),
     (with_unit, frozenset({"unit", "Omega", "mu"})),
+    (in_feet, frozenset({"deg", "call:prime"})),
     (added_up, _SHAPED),
     (clock, frozenset({"unit"})),
     (without_arrows, frozenset({"call:vec", "call:hat"})),
     (components, frozenset({"()", "matrix"})),
+    (inverted, frozenset({"matrix"})),
     (expanded, frozenset({"call:det", "matrix"})),
 )
 """Each writes its first tree in a plainer way, if there is one that the second suggests; with heads and names of which

@@ -17,6 +17,12 @@ from slime_reward_math.value.same import Unknown, same
 _EQUAL = {"=", "~"}
 _COORDINATES = frozenset({"x", "y", "z"})
 _IN_FULL = {"max": "maximum", "min": "minimum", "avg": "average"}
+_PLACES = ((3, 5), (7, 11), (17, -29))
+"""Steps and starts of the places where factors are found: a curve that runs through one leaves the next."""
+MAX_LETTER = 4
+"""Characters of a letter with its index; longer names are words."""
+SMALL_WORDS = frozenset({"the", "a", "an", "of", "with", "is", "are", "has", "have", "gets"})
+"""Words of a name that say nothing."""
 _ORDERED = {"<", "<=", ">", ">="}
 
 
@@ -86,9 +92,20 @@ def _flipped(terms: list[Tree]) -> Tree | None:
 def _exact_terms(rel: Rel) -> list[Tree]:
     """The terms before the first approximation that follows a value."""
     for place, sign in enumerate(rel.ops):
-        if sign == "~" and not all(is_label(each) for each in rel.terms[: place + 1]):
+        if (sign == "~" or _goes_on(*rel.terms[place : place + 2])) and not all(
+            is_label(each) for each in rel.terms[: place + 1]
+        ):
             return list(rel.terms[: place + 1])
     return list(rel.terms)
+
+
+def _goes_on(before: Tree, tree: Tree) -> bool:
+    """Whether a term is a decimal with dots behind it that begins with the digits of what stands before it."""
+    shown = tree.args[0] if isinstance(tree, Node) and tree.head == "dots" else None
+    value = approximate(before) if isinstance(shown, Num) and not symbols(before) else None
+    if value is None or not isinstance(shown, Num):
+        return False
+    return bool(0 <= (value - float(shown.value)) * 10**shown.places < 1)
 
 
 def _last(rel: Rel) -> Tree | None:
@@ -161,6 +178,9 @@ def _by_name(matcher: Comparing, left: list[tuple[str, Tree]], right: list[tuple
     """In the order of the names: `y = 2, x = 1` for the gold `1, 2`."""
     named = sorted(left if named_left else right, key=lambda pair: pair[0])
     values = [value for _, value in named]
+    if any(len(name) > MAX_LETTER for name, _ in named):
+        # Words have no such order; where the answer alone has them, the gold's list has none at all.
+        return not named_left and matcher.any_order([value for _, value in left], values)
     plain = [value for _, value in (right if named_left else left)]
     return matcher.in_order(values, plain) if named_left else matcher.in_order(plain, values)
 
@@ -178,9 +198,11 @@ def _named(tree: Tree) -> tuple[str, Tree]:
 
 def _name(tree: Tree) -> str:
     """A name as text; the short names of extremes in full."""
-    text = tree.name if isinstance(tree, Sym) else tree.text if isinstance(tree, Words) else str(tree)
+    if isinstance(tree, Sym):
+        return _IN_FULL.get(tree.name, tree.name)
+    text = tree.text if isinstance(tree, Words) else str(tree)
     words = [_IN_FULL.get(word, word) for word in text.split()]
-    return " ".join(word for word in words if word not in ("value", "the", "is", "of"))
+    return " ".join(word for word in words if word not in ("value", *SMALL_WORDS))
 
 
 def both(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
@@ -239,9 +261,9 @@ def _renaming(gold: Tree, answer: Tree) -> dict[str, str] | None:
     called = [isinstance(each, Node) and each.head.startswith("call:") for each in (gold, answer)]
     if all(called) and isinstance(gold, Node) and isinstance(answer, Node):
         plain = all(isinstance(each, Sym) for each in (*gold.args, *answer.args))
-        if not plain or len(gold.args) != len(answer.args) or gold.head.rstrip("'") != answer.head.rstrip("'"):
+        if not plain or len(gold.args) != len(answer.args):
             return None
-        if gold.head != answer.head:
+        if gold.head.casefold() != answer.head.casefold():
             return None
         pairs = list(zip(answer.args, gold.args, strict=True))
         return {one.name: two.name for one, two in pairs if isinstance(one, Sym) and isinstance(two, Sym)}
@@ -249,7 +271,8 @@ def _renaming(gold: Tree, answer: Tree) -> dict[str, str] | None:
         other, function = (answer, gold) if called[0] else (gold, answer)
         if isinstance(function, Node) and function.head == "call:slope":
             return {} if isinstance(other, Sym) and Sym(other.name.removesuffix("'")) == function.args[0] else None
-        return {} if isinstance(other, Sym) and other.name in ("y", "z") else None
+        names = ("y", "z", *([function.head[5:]] if isinstance(function, Node) else []))
+        return {} if isinstance(other, Sym) and other.name in names else None
     if isinstance(gold, Sym) and isinstance(answer, Sym):
         bare = gold.name.partition("_")[0] == answer.name.partition("_")[0]
         return {} if bare and ("_" in gold.name) != ("_" in answer.name) else None
@@ -264,10 +287,15 @@ def _proportional(gold: Rel, answer: Rel) -> bool:
     left, right = minus(*gold.terms), minus(*answer.terms)
     # A factor of parameters is one too: `x^2/a^2 + y^2/b^2 = 1` may be multiplied by them.
     turning = _COORDINATES.intersection(names) if gold.ops[0] == "=" else ()
-    places = {name: 3 * place + 5 for place, name in enumerate(names) if not turning or name in turning}
-    fixed = [_at(left, places), _at(right, places)]
-    signs = [approximate(each) if not symbols(each) else 1.0 for each in fixed]
-    if not all(signs) or any(each in CONSTANTS for each in names):
+    if any(each in CONSTANTS for each in names):
+        return False
+    for step, first in _PLACES:
+        places = {name: step * place + first for place, name in enumerate(names) if not turning or name in turning}
+        fixed = [_at(left, places), _at(right, places)]
+        signs = [approximate(each) if not symbols(each) else 1.0 for each in fixed]
+        if all(signs):
+            break
+    else:
         return False
     if gold.ops[0] != "=":
         flipped = (signs[0] or 0.0) * (signs[1] or 0.0) < 0

@@ -28,6 +28,7 @@ from slime_reward_math.match.forms import (
 from slime_reward_math.match.parts import (
     DECIMAL,
     SHAPE,
+    exactly_said,
     heads_of,
     is_point,
     items_of,
@@ -36,6 +37,7 @@ from slime_reward_math.match.parts import (
     named_once,
     plain_words,
     relisted,
+    said,
     shapes,
     spreads,
     sums_degrees,
@@ -44,7 +46,7 @@ from slime_reward_math.match.parts import (
 )
 from slime_reward_math.match.proportions import based, dots, ratio, residue
 from slime_reward_math.match.quantities import close, degrees_of, is_radians, percent_of, quantity, units_agree
-from slime_reward_math.match.regions import is_set_like, region_names, regions
+from slime_reward_math.match.regions import all_round, is_set_like, may_be_region, region_names, regions
 from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head
 from slime_reward_math.value.same import Unknown, same
 from slime_reward_math.value.units import measure
@@ -183,7 +185,8 @@ class Matcher:
 
     def _label(self, gold: Tree, answer: Tree) -> bool:
         names = label_of(gold), label_of(answer)
-        if all(isinstance(each, Words) for each in names) and is_node(gold, ("label",)) and names[0] != names[1]:
+        both = all(isinstance(each, Words) for each in names) and is_node(gold, ("label",))
+        if both and said(names[0]) != said(names[1]):
             return False
         return self.match(labelled(gold), labelled(answer))
 
@@ -193,6 +196,9 @@ class Matcher:
             for two in spreads(answer):
                 if len(one) == len(two) == 1:
                     if self.match(one[0], two[0]):
+                        return True
+                elif len(one) == 1 and isinstance(one[0], Rel) and one[0].ops == ("in",):
+                    if self.match(one[0], Node("or", tuple(two))):
                         return True
                 elif self.any_order(self.distinct(one), self.distinct(two)):
                     return True
@@ -229,7 +235,7 @@ class Matcher:
         right = [each for each in items(answer) if not is_aside(each)]
         if not left or not right:
             return False
-        left, right = named_once(left), named_once(right)
+        left, right = named_once(left), named_once(exactly_said(right))
         if len(left) == 1 or len(right) == 1:
             if not (is_node(gold, LISTS) and is_node(answer, LISTS)) and len(left) == len(right) == 1:
                 return self.match(left[0], right[0])
@@ -237,22 +243,17 @@ class Matcher:
                 return True
             if len(left) == len(right) == 1:
                 return self.match(left[0], right[0])
-        if any(isinstance(each, Rel) or is_node(each, ("ratio",)) for each in (*left, *right)):
+        if any(isinstance(each, Rel) or is_node(each, ("ratio", "label")) for each in (*left, *right)):
             found = equations.assignments(self, left, right)
             if found is not None:
                 return found
             if self._same_region(relisted(gold, left), relisted(answer, right)):
                 return True
-        if self._may_be_region(left) and self._may_be_region(right) and self._same_region(gold, answer):
+        union = may_be_region(left) and may_be_region(right)
+        if union and not all_round(left, right) and self._same_region(gold, answer):
             return True
         # An answer may say a thing twice where the gold says each but once.
         return self.any_order(left, right) or (len(right) > len(left) and self.any_order(left, self.distinct(right)))
-
-    def _may_be_region(self, parts: Sequence[Tree]) -> bool:
-        """Whether a list may be a set of reals: several tuples in a row are points, and no union of intervals."""
-        return any(is_set_like(each) for each in parts) and not (
-            len(parts) > 1 and all(is_node(each, ("()",)) for each in parts)
-        )
 
     def _unpacked(self, gold: Tree, answer: Tree, left: list[Tree], right: list[Tree]) -> bool:
         """A list against one bracket: a tuple is in order, a set is not."""

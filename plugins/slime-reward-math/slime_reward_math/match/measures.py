@@ -8,7 +8,7 @@ Example:
 import itertools
 
 from slime_reward_math.match.forms import LISTS, items
-from slime_reward_math.tree import Node, Num, Sym, Tree, Words, is_constant, number
+from slime_reward_math.tree import Node, Num, Sym, Tree, Words, has_head, is_constant, number
 from slime_reward_math.value.units import is_short_unit, measure
 
 _SIGNS = {"Omega": "ohm", "mu": "u"}
@@ -19,6 +19,9 @@ _HOURS, _MINUTES = 24, 60
 def added_up(tree: Tree, other: Tree) -> Tree:
     """`2 hours 30 minutes` in the first unit alone, where every part is of one kind and smaller than the one before."""
     parts = items(tree) if isinstance(tree, Node) and tree.head in LISTS - {"or"} else ()
+    pieces: list[Tree | str] = []
+    if _pieces(tree, pieces) and len(pieces) > 2:
+        parts = _measured(pieces) or parts
     units = [each.args for each in parts if isinstance(each, Node) and each.head == "unit"]
     if not units or len(units) != len(parts):
         return tree
@@ -34,6 +37,33 @@ def added_up(tree: Tree, other: Tree) -> Tree:
     return Node("unit", (Node("+", tuple(scaled)), units[0][1]))
 
 
+def _pieces(tree: Tree, found: list[Tree | str]) -> bool:
+    """Whether a tree is numbers and units, letters or words, in a row; they are put into the list: 2, h, 30, min."""
+    if isinstance(tree, Node) and (tree.head == "*" or tree.head in LISTS - {"or"}):
+        return all(_pieces(each, found) for each in tree.args)
+    if isinstance(tree, Node) and tree.head == "unit":
+        return _pieces(tree.args[0], found) and _pieces(tree.args[1], found)
+    if isinstance(tree, Words) or (isinstance(tree, Sym) and is_short_unit(tree.name)):
+        found.append(tree.text if isinstance(tree, Words) else tree.name)
+        return True
+    found.append(tree)
+    return isinstance(tree, Num)
+
+
+def _measured(pieces: list[Tree | str]) -> tuple[Tree, ...]:
+    """Numbers and units by turns as quantities; nothing where they do not alternate. An m behind hours is a minute."""
+    values, units = pieces[::2], pieces[1::2]
+    if len(values) != len(units):
+        return ()
+    found: list[Tree] = []
+    for place, (value, unit) in enumerate(zip(values, units, strict=True)):
+        if isinstance(value, str) or not isinstance(unit, str):
+            return ()
+        minutes = unit == "m" and place == 1 and units[0] in ("h", "hr", "hour", "hours")
+        found.append(Node("unit", (value, Words("min" if minutes else unit.lower()))))
+    return tuple(found)
+
+
 def with_unit(tree: Tree, other: Tree) -> Tree:
     r"""`0.12 m`, `5 m/s` and `2 \mu F` with their letters as a unit, where the other side has one.
 
@@ -46,7 +76,7 @@ def with_unit(tree: Tree, other: Tree) -> Tree:
     if not _taken_apart(tree, "", values, letters) or not values or not letters:
         return tree
     signs = letters[0] == "ohm" or (letters[0][0] == "u" and len(letters[0]) > 1)
-    unit = isinstance(other, Node) and other.head == "unit"
+    unit = has_head(other, "unit")
     if not (unit or (signs and isinstance(other, Num))):
         return tree
     value = values[0] if len(values) == 1 else Node("*", tuple(values))

@@ -13,6 +13,9 @@ DECIMAL, SHAPE = ".", "#"
 """Among the heads: a number is written with a decimal point; something has no value."""
 
 
+_ABOUT = frozenset({"approximately", "about", "approx", "roughly", "in decimal form"})
+
+
 def shapes(tree: Tree) -> bool:
     """Whether something that has no value stands in an expression: a bracket, a matrix, a relation, words."""
     if isinstance(tree, Words | Rel):
@@ -34,6 +37,12 @@ def plain_words(tree: Tree) -> str | None:
     return tree.name.lower() if isinstance(tree, Sym) and len(tree.name) > 1 else None
 
 
+def said(tree: Tree) -> str:
+    """What a label says, without articles and small words."""
+    words = tree.text.split() if isinstance(tree, Words) else []
+    return " ".join(word for word in words if word not in equations.SMALL_WORDS)
+
+
 def is_point(tree: Tree) -> bool:
     """Whether a point has its name before its coordinates: `A(1, 2)`."""
     named = isinstance(tree, Node) and tree.head.startswith("call:") and tree.head[5:].isupper() and len(tree.head) == 6
@@ -46,9 +55,20 @@ def named_once(parts: list[Tree]) -> list[Tree]:
     first = parts[0]
     if isinstance(first, Rel) and first.ops == ("!=",) and not any(isinstance(each, Rel) for each in parts[1:]):
         return [first, *(Rel(("!=",), (first.terms[0], each)) for each in parts[1:])]
-    if len(parts) > 1 and value is not None and not any(isinstance(each, Rel) for each in parts[1:]):
+    if len(parts) > 1 and value is not None and not any(isinstance(each, Rel) or _labels(each) for each in parts[1:]):
         return [value, *parts[1:]]
     return parts
+
+
+def _labels(tree: Tree) -> bool:
+    """Whether a tree has a name of its own in words."""
+    return isinstance(tree, Node) and tree.head == "label"
+
+
+def exactly_said(parts: list[Tree]) -> list[Tree]:
+    r"""`3/7, \text{approximately } 0.43` without what is said to be no more than an approximation of something else."""
+    exact = [each for each in parts if not (isinstance(label_of(each), Words) and said(label_of(each)) in _ABOUT)]
+    return exact or parts
 
 
 def relisted(tree: Tree, parts: list[Tree]) -> Tree:

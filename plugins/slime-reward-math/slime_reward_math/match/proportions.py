@@ -5,6 +5,8 @@ Example:
     ratio(matcher, read("1:2:3"), read("2:4:6"))      # True
 """
 
+from fractions import Fraction
+
 from slime_reward_math.match import equations
 from slime_reward_math.match.forms import is_node, minus
 from slime_reward_math.match.parts import items_of
@@ -50,15 +52,24 @@ def residue(matcher: equations.Comparing, gold: Tree, answer: Tree) -> bool:
     left, right = _class(gold), _class(answer)
     if left is None or right is None:
         value, other = (left, answer) if left is not None else (right, gold)
-        return value is not None and (
-            matcher.match(value[0], other) if other is answer else matcher.match(other, value[0])
-        )
+        if value is None:
+            return False
+        if matcher.match(value[0], other) if other is answer else matcher.match(other, value[0]):
+            return True
+        return _least(*value) is not None and _least(*value) == _least(other, value[1])
     if not matcher.match(left[1], right[1]):
         return False
     apart = Node("mod", (minus(left[0], right[0]), left[1]))
     return matcher.match(left[0], right[0]) or (
         all(isinstance(each, Num) for each in (*left, *right)) and matcher.value(number(0), apart)
     )
+
+
+def _least(value: Tree, modulus: Tree) -> Fraction | None:
+    """The least residue of a number no larger than the modulus; None for anything else."""
+    if not (isinstance(value, Num) and isinstance(modulus, Num)) or abs(value.value) > abs(modulus.value) > 0:
+        return None
+    return value.value % modulus.value if modulus.value else None
 
 
 def _class(tree: Tree) -> tuple[Tree, Tree] | None:

@@ -5,6 +5,7 @@ Example:
     regions(read(r"x < 1 \text{ or } x > 2"))      # [(-oo, 1) and (2, oo)]
 """
 
+from collections.abc import Sequence
 from functools import reduce
 
 from slime_reward_math.match.forms import DOMAINS, LISTS, ROUND, infinite, minus, negative
@@ -25,6 +26,20 @@ def regions(tree: Tree) -> list[Reals]:
         return _regions(tree)
     except NoReals:
         return []
+
+
+def may_be_region(parts: Sequence[Tree]) -> bool:
+    """Whether a list may be a set of reals: several finite tuples in a row are points, and no union of intervals."""
+    if len(parts) > 1 and all(isinstance(each, Node) and each.head == "()" for each in parts):
+        return any(infinite(end) for each in parts if isinstance(each, Node) for end in each.args)
+    return any(is_set_like(each) for each in parts)
+
+
+def all_round(gold: Sequence[Tree], answer: Sequence[Tree]) -> bool:
+    """Whether two lists hold nothing but brackets, as many: then bracket by bracket, and not their union."""
+    return len(gold) == len(answer) > 1 and all(
+        isinstance(each, Node) and each.head in ROUND for each in (*gold, *answer)
+    )
 
 
 def region_names(tree: Tree) -> set[str]:

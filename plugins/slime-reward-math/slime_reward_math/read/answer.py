@@ -7,6 +7,7 @@ Example:
 
 import itertools
 
+from slime_reward_math.read.applied import is_function
 from slime_reward_math.read.expression import Expressions
 from slime_reward_math.read.named import named
 from slime_reward_math.read.names import BLACKBOARD, CONDITIONS, JOINS, RELATIONS
@@ -107,7 +108,7 @@ class Answers(Expressions):
                 return Node("label", (label, self.clause()))
             if self._ends():
                 return label
-            if self.now.kind == "text":
+            if self.now.kind == "text" or label.text.endswith(("not", "never")):
                 raise Unread("language that is no answer")
             with self.inside:
                 return Node("label", (label, self.clause()))
@@ -153,6 +154,8 @@ class Answers(Expressions):
                 return Node("list", (Node("unit", (found, Words(_unit_text(words)))), self.clause()))
             else:
                 raise Unread("something behind a value")
+        if words and words[0].startswith(("not ", "is not", "is wrong")):
+            raise Unread("a value that is denied")
         return Node("unit", (found, Words(_unit_text(words)))) if words else found
 
     def _unit_power(self) -> str:
@@ -222,6 +225,9 @@ class Answers(Expressions):
             if sign == "in" and isinstance(terms[-1], Sym):
                 terms[-1] = Sym(BLACKBOARD.get(terms[-1].name, terms[-1].name))
             sign = self._relation_sign()
+        if operators == ["equiv"] and is_function(first) and not isinstance(terms[1], Words | Rel):
+            # Everywhere the same: `f(x) \equiv 0`.
+            operators = ["="]
         return Rel(tuple(operators), tuple(terms))
 
     def _relation_sign(self) -> str:
@@ -320,7 +326,8 @@ class Answers(Expressions):
         if opening == "(":
             return False
         rest = [each.text for each in self.tokens[self.place :] if each.text in ("[", "]")]
-        return opening == "]" or (rest[:1] == ["["] and rest.count("]") < rest.count("[") + 1)
+        turned = rest[:1] == ["["] and rest.count("]") < rest.count("[") + 1
+        return opening == "]" or (turned and not self.half_open())
 
     def _turned(self, opening: str) -> Tree:
         self.french += 1

@@ -8,6 +8,7 @@ Example:
 from abc import abstractmethod
 from collections.abc import Callable
 
+from slime_reward_math.read.combinations import choices
 from slime_reward_math.read.names import ACCENTS, BLACKBOARD, CONSTANTS, GREEK, RELATIONS
 from slime_reward_math.read.numerals import FRACTIONS, Numerals
 from slime_reward_math.read.operators import Operators
@@ -72,9 +73,20 @@ class Atoms(Numerals):
         if token.text.startswith(".."):
             self.take()
             return Sym("ldots")
-        if token.text == "?" or token.text == "_":
+        if token.text == "_" or token.text == "^":
+            return self._chosen()
+        if token.text == "?":
             raise Unread("a sign that is no value")
         raise Unread("a sign where a value belongs")
+
+    def _chosen(self) -> Tree:
+        r"""`{}_{10}C_3` and `^{10}P_3`, whose empty group was passed over."""
+        self.take()
+        above = self.argument()
+        kind = self.take().text
+        if kind not in ("C", "P", "A") or not self.accept("_"):
+            raise Unread("a sign that is no value")
+        return choices(kind, above, self.argument())
 
     def _bars(self, closing: str) -> Tree:
         self.take()
@@ -179,6 +191,8 @@ class Atoms(Numerals):
             return Node("set", ())
         if name in ("ldots", "cdots", "dots", "vdots"):
             return Sym("ldots")
+        if name in ("neg", "lnot"):
+            return Node("call:not", (self.factor(),))
         if name in ("forall", "exists"):
             return Node(f"call:{name}", (self.relation(),))
         if name == "angle" or name == "triangle":

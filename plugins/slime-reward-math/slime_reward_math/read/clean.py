@@ -25,7 +25,7 @@ _WORDS = {
     "，": ",", "、": ",", "；": ";", "。": "", "（": "(", "）": ")", "【": "[", "】": "]", "：": ":", "＝": "=",
     "\u200b": "", "\u2060": "", "\ufeff": "", "\u00ad": "", "\u200d": "", "\u00a0": " ", "\u2009": " ",
     "\u202f": " ", "\u3000": " ", "\u2003": " ", "\u2002": " ", "€": "", "£": "", "¥": "", "₹": "", "％": r"\%",
-    "¢": r"\text{ cents}", "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
+    "✓": "", "✔": "", "¢": r"\text{ cents}", "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\varepsilon ", "ζ": r"\zeta ",
     "η": r"\eta ", "θ": r"\theta ", "κ": r"\kappa ", "λ": r"\lambda ", "μ": r"\mu ", "ν": r"\nu ", "ξ": r"\xi ",
     "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\varphi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
@@ -54,7 +54,15 @@ _MODULUS = re.compile(
     r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)"
 )
 _LOOSE_POINT = re.compile(r"(?<=\d) \. (?=\d)")
+_UNIT_FRACTION = re.compile(
+    r"\\[dt]?frac\{\\(?:text|mathrm)\{ *([A-Za-z]+) *\}\}\{\\(?:text|mathrm)\{ *([A-Za-z]+(?:\^\d)?) *\}(?!\^)\}"
+)
+_COMPOSED = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)\s*\(([^()]{1,40})\)")
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
+_OUT_OF = re.compile(r"(\d+)\s*(?:\\text\{)?\s*(?:out of|in)\s*\}?\s*(\d+)", re.ASCII)
+_REMAINDER = re.compile(
+    r"(\d+)(?:\s|\\[,; ])*(?:\\(?:text|mathrm)\{)?\s*(?:R|r|remainder|rem)\.?:?\s*\}?(?:\s|\\[,; ])*(\d+)", re.ASCII
+)
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
 
@@ -78,7 +86,18 @@ def clean(text: str) -> str:
     text = _outer(text)
     if "U" in text:
         text = _UNION.sub(r"\1\\cup ", text)
+    if text[:1].isdigit():
+        text = _counted(text)
     return _parts(text) if text[:2] in ("(1", "(i", "(a") or text[:8] == "\\text{(i" else text
+
+
+def _counted(text: str) -> str:
+    """`2 out of 5` as `2/5`, `11 R 3` as the pair `(11; 3)`."""
+    if (" in " in text or "out of" in text) and (found := _OUT_OF.fullmatch(text)):
+        return f"{found[1]}/{found[2]}"
+    if ("R" in text or "r" in text) and (found := _REMAINDER.fullmatch(text)):
+        return f"({found[1]}; {found[2]})"
+    return text
 
 
 def _parts(text: str) -> str:
@@ -126,6 +145,10 @@ def _latex(text: str) -> str:
         text = text.replace("{:}", ":")
     if "\\textcircled" in text:
         text = _CIRCLED.sub(r"\\circled_{\1} ", text)
+    if "\\circ" in text:
+        text = _COMPOSED.sub(r"\1(\2(\3))", text)
+    if "frac{\\text{" in text or "frac{\\mathrm{" in text:
+        text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
     if ",\\!" in text:
         text = _LOOSE_GROUP.sub("", text)
     text = _GROUP.sub("", text)
@@ -139,6 +162,11 @@ def _outer(text: str) -> str:
     if "\\" in text:
         text = _DELIMITER.sub(" ", text)
     text = text.strip()
+    if text[:1] == text[-1:] == '"':
+        text = text.strip('"').strip()
+    if text[-1:] == "\\":
+        # What is left of a gap, or of a row's end, that ends the answer.
+        text = text.rstrip("\\").rstrip()
     while text and text[-1] in ".,;:" and not text.endswith(("\\,", "\\;", "\\:", "..")):
         text = text[:-1].rstrip()
     return text.strip("`*").strip() if text[:1] in "`*" else text

@@ -27,5 +27,10 @@ def combination(base: Tree, exponent: Tree) -> Tree | None:
         above = Node("*", (number(int(factor)), above))
     if shift:
         above = Node("+", (above, number(int(shift))))
-    chosen = Node("binom", (above, exponent))
-    return chosen if kind == "C" else Node("*", (chosen, Node("factorial", (exponent,))))
+    return choices(kind, above, exponent)
+
+
+def choices(kind: str, above: Tree, below: Tree) -> Tree:
+    """How many choices there are, and for any letter but C how many arrangements of them."""
+    chosen = Node("binom", (above, below))
+    return chosen if kind == "C" else Node("*", (chosen, Node("factorial", (below,))))

@@ -92,6 +92,15 @@ class Cursor:
         self._searched(len(self.tokens) - self.place)
         raise Unread("a bracket that is not closed")
 
+    def half_open(self) -> bool:
+        """Whether a round bracket closes the square one that was passed over: `[1, 2)`."""
+        depth = 0
+        for each in self.tokens[self.place :]:
+            depth += (each.text == "(") - (each.text == ")")
+            if depth < 0 or (depth == 0 and each.text in ("[", "]")):
+                return depth < 0
+        return False
+
     def _searched(self, count: int) -> None:
         self.steps += count
         if self.steps > MAX_STEPS:

@@ -7,11 +7,12 @@ Example:
 
 from abc import abstractmethod
 
+from slime_reward_math.read.applied import applied
 from slime_reward_math.read.atoms import Atoms
 from slime_reward_math.read.combinations import combination
 from slime_reward_math.read.names import ALIASES, CONDITIONS, FUNCTIONS, INVERSES, JOINS, ORDINALS
 from slime_reward_math.read.tokens import Unread
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number, walk
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, children, number, walk
 
 _FUNCTIONS = frozenset("\\" + name for name in FUNCTIONS if name not in ("sqrt", "cbrt"))
 _TIMES = ("*", "\\cdot", "\\times", "\\ast", "\\bullet", "\\star")
@@ -173,6 +174,9 @@ class Expressions(Atoms):
                 base = self.based(base)
             elif token.text in ("'", "\\prime", '"'):
                 base = self._primed(base)
+            elif token.text == "_" and isinstance(base, Node) and base.head.startswith("call:"):
+                # The largest value of f(x), and no other function's: `f(x)_{\max}`.
+                base = Node(base.head + self.subscript(), base.args)
             else:
                 return base
 
@@ -298,7 +302,7 @@ class Expressions(Atoms):
         if base is None and power is None and self._ends_clause():
             return Sym(name)
         argument = self._argument()
-        value = _apply(name, base, argument)
+        value = applied(name, base, argument)
         if power is not None:
             value = Node("^", (value, power))
         return self.powered(value) if self.at("!", "^") else value
@@ -354,6 +358,8 @@ class Expressions(Atoms):
 
 def _times(left: Tree, right: Tree) -> Tree:
     if isinstance(right, Rel) or (isinstance(right, Node) and right.head == "given"):
+        if isinstance(right, Rel) and left in (right.terms[-1], *children(right.terms[-1])[:1]):
+            raise Unread("an equation that says the value before it")
         return Node("given", (left, right))
     if isinstance(right, Words):
         return Node("unit", (left, right))
@@ -371,30 +377,8 @@ def _negative(tree: Tree) -> Tree:
         return Num(-tree.value, tree.places, tree.digits)
     if isinstance(tree, Node) and tree.head == "neg":
         return tree.args[0]
-    if isinstance(tree, Node) and tree.head == "unit":
-        return Node("unit", (_negative(tree.args[0]), tree.args[1]))
+    if isinstance(tree, Node) and tree.head in ("unit", "given", "residue") and len(tree.args) > 1:
+        return Node(tree.head, (_negative(tree.args[0]), *tree.args[1:]))
     if isinstance(tree, Words):
         raise Unread("a sign before words")
     return Node("neg", (tree,))
-
-
-def _apply(name: str, base: Tree | None, arguments: tuple[Tree, ...]) -> Tree:
-    if name in ("log", "lg", "lb", "ln"):
-        if len(arguments) == 2 and base is None:
-            first, base = arguments
-            arguments = (first,)
-        if base is None:
-            known: dict[str, Tree] = {"lg": number(10), "lb": number(2), "ln": Sym("e")}
-            base = known.get(name)
-        return Node("log", arguments if base is None else (*arguments, base))
-    if name == "cis":
-        return Node("+", (Node("cos", arguments), Node("*", (Sym("i"), Node("sin", arguments)))))
-    if name in ("sqrt", "cbrt"):
-        return Node("root", (arguments[0], number(2 if name == "sqrt" else 3)))
-    if base is not None:
-        return Node(f"call:{name}", (*arguments, base))
-    if name in ("det", "dim", "tr", "rank", "arg", "sup", "zeta", "erf", "erfc", "Re", "Im"):
-        return Node(f"call:{name}", arguments)
-    if name == "deg" or (name not in ("max", "min", "gcd", "lcm") and len(arguments) != 1):
-        return Node(f"call:{name}", arguments)
-    return Node(name, arguments)

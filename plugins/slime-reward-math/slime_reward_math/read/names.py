@@ -114,7 +114,7 @@ SILENT = listed(
     \mathtt \mathcal \mathscr \mathfrak \bf \it \rm \cal \boxed \fbox \ensuremath \mathstrut \strut \hfill
     \centering \large \Large \small \normalsize \phantom \displaylimits \null \relax \nonumber \notag \mathord
     \mathbin \mathrel \overbrace \underbrace \color \bigm \colon_ \mathnormal \em \emph_ \sf \tt \hphantom \vphantom
-    \noindent \smash \protect"""
+    \noindent \smash \protect \checkmark"""
 )
 """Commands that only change the looks; a braced argument after them reads as a group."""
 SPACES = frozenset(
@@ -142,6 +142,7 @@ ORDINALS = frozenset({"th", "st", "nd", "rd"})
 """Endings of ordinal numbers."""
 CONDITIONS = frozenset(
     {"if", "for", "when", "where", "with", "such that", "for all", "for any", "for some", "otherwise"}
+    | {"since", "because", "provided", "assuming", "given that"}
 )
 """Words that open a condition."""
 ENVIRONMENTS = listed(

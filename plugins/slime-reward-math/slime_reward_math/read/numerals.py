@@ -15,7 +15,7 @@ from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, number
 
 MAX_EXPONENT = 400
 """Of ten, in scientific notation."""
-FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"})
+FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\nicefrac", "\\sfrac"})
 """Commands of a fraction."""
 DOTS = frozenset({"\\ldots", "\\cdots", "\\dots", "...", "..", "\\dotsc"})
 """What says that something goes on."""

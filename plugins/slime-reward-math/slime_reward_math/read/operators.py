@@ -12,6 +12,8 @@ from slime_reward_math.read.names import ENVIRONMENTS, GREEK
 from slime_reward_math.read.tokens import Token, Unread
 from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, number
 
+_ALIGNED = frozenset({"aligned", "align", "align*", "split", "gathered", "eqnarray"})
+
 
 class Operators(Cursor):
     """The part of the reader that reads what has limits, a variable of its own, or rows."""
@@ -109,6 +111,8 @@ class Operators(Cursor):
         name = self._environment_name()
         if name in ("array", "alignedat") and self.at("{"):
             self.go(self.closing("{", "}") + 1)
+        if name in _ALIGNED:
+            self._unaligned()
         rows: list[Tree] = []
         cells: list[Tree] = []
         with self.fresh:
@@ -137,6 +141,19 @@ class Operators(Cursor):
         if name.rstrip("*") in ("aligned", "align", "split", "gathered", "alignedat", "eqnarray"):
             return Node("list", tuple(cell for row in rows if isinstance(row, Node) for cell in row.args))
         return Node("matrix", tuple(rows))
+
+    def _unaligned(self) -> None:
+        """Drop the signs that only align: `&`, and the end of a line before a sign that continues it."""
+        place = self.place
+        while self.tokens[place].text not in ("\\end", "\\begin") and self.tokens[place].kind != "end":
+            text, following = self.tokens[place].text, self.tokens[place + 1].text
+            following = self.tokens[place + 2].text if following == "&" else following
+            if text == "&" or (text == "\\\\" and following in ("=", "\\approx")):
+                del self.tokens[place]
+            else:
+                place += 1
+        self.last = next(at for at, each in enumerate(self.tokens) if each.kind == "end")
+        self.go(self.place)
 
     def _environment_name(self) -> str:
         self.expect("{")

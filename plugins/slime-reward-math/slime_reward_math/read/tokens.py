@@ -68,6 +68,8 @@ _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
 _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
 _ENGLISH |= {"am", "pm", "all"}
+_OPENERS = frozenset({"We", "So", "It", "An"})
+"""Short words that open a sentence: in lower case they may be products."""
 _COMMON = (
     "frac",
     "dfrac",
@@ -94,6 +96,8 @@ _SHARED = {
 """What most texts consist of: found by one look-up, and not made anew."""
 _END = Token("end", "")
 _SPLIT = re.compile(r"(?:^|(?<=\s))\s*(and|or)\s*(?:$|(?=\s))|(,)(?=\s\S)")
+_CHOICES = re.compile(r"[A-J](?:(?:, and|, or|,| and| or| &) ?[A-J]){1,9}")
+"""Letters of choices: a list of letters, and no words."""
 _VOWELS = frozenset("aeiouyAEIOUY")
 
 
@@ -215,6 +219,8 @@ class _Cutter:
     def _language(self, content: str, upright: bool) -> None:
         r"""The argument of `\text` or `\mathrm`: language, a unit, a name, or mathematics in disguise."""
         content = content.strip().strip("~").replace("\\,", " ").replace("~", " ").strip()
+        if content.endswith(".") and content[-2:-1].isalpha():
+            content = content[:-1]
         name = content.lstrip("\\")
         if not content:
             self._gap = True
@@ -230,6 +236,10 @@ class _Cutter:
             self._add("cmd", "\\" + name)
         elif content in (",", ";"):
             self._add("sym", content)
+        elif content == ".":
+            self._gap = True
+        elif _CHOICES.fullmatch(content):
+            self._found.extend(_Cutter(content, self._grouping).cut()[:-1])
         elif (
             content.isalpha()
             and content[0].isupper()
@@ -264,7 +274,7 @@ class _Cutter:
             self._add("cmd", "\\" + glued[1])
             for letter in glued[2]:
                 self._add("let", letter)
-        elif word.lower() in _ENGLISH or self._is_unit(word) or _looks_english(word):
+        elif word.lower() in _ENGLISH or word in _OPENERS or self._is_unit(word) or _looks_english(word):
             self._text_token(word)
         else:
             for letter in word:
@@ -309,4 +319,5 @@ def _looks_english(word: str) -> bool:
     """Whether a run of letters is a word and no product: `Maximum`, but not `xyz`, `ABC` or `abcd`."""
     if len(word) < 3 or (word.isupper() and len(word) < 5):
         return False
-    return any(letter in _VOWELS for letter in word[1:]) and list(word) != sorted(word) and len(set(word)) > 2
+    alphabetical = list(word) == sorted(word) and not (word[0].isupper() and word[1:].islower())
+    return any(letter in _VOWELS for letter in word[1:]) and not alphabetical and len(set(word)) > 2
