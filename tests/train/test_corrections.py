@@ -111,6 +111,12 @@ def test_a_veto_takes_out_the_whole_sample_but_only_for_a_trained_token() -> Non
     assert not output.metrics_T["mis_masked"].any()
 
 
+def test_the_product_over_a_long_sample_is_held_to_twenty_nats() -> None:
+    clip = Mis(MisSettings(mis_level="sequence", mis_mode="clip", mis_upper_bound=1e30))
+    far = clip(of_samples([[(-1.0, -31.0, 1)], [(-31.0, -1.0, 1)]]))
+    assert far.weights_T.tolist() == pytest.approx([math.exp(20), math.exp(-20)], rel=1e-9)
+
+
 def test_a_rejected_token_is_counted_apart_from_a_vetoed_one() -> None:
     output = Mis(MisSettings(mis_mode="mask"))(of_samples([[(-2.0, -1.0, 1), (-1.0, -1.0, 1), (-1.0, -1.6, 1)]]))
     assert output.loss_mask_T.tolist() == [0.0, 1.0, 1.0]
