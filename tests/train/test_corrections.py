@@ -111,6 +111,14 @@ def test_a_veto_takes_out_the_whole_sample_but_only_for_a_trained_token() -> Non
     assert not output.metrics_T["mis_masked"].any()
 
 
+def test_a_ratio_at_a_bound_is_inside() -> None:
+    batch = of_samples([[(-1.0, -1.0, 1)]])
+    for bounds in ((0.5, 1.0), (1.0, 2.0)):
+        assert Icepop(IcepopSettings(tis_clip_low=bounds[0], tis_clip=bounds[1]))(batch).weights_T.tolist() == [1.0]
+        mask = MisSettings(mis_mode="mask", mis_lower_bound=bounds[0], mis_upper_bound=bounds[1])
+        assert Mis(mask)(batch).loss_mask_T.tolist() == [1.0]
+
+
 def test_the_product_over_a_long_sample_is_held_to_twenty_nats() -> None:
     clip = Mis(MisSettings(mis_level="sequence", mis_mode="clip", mis_upper_bound=1e30))
     far = clip(of_samples([[(-1.0, -31.0, 1)], [(-31.0, -1.0, 1)]]))
