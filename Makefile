@@ -47,7 +47,7 @@ coverage: $(STAMPS)/dev ## the same, and which lines it ran; takes half as long 
 
 faults: $(STAMPS)/dev ## every fault of the fault suite, and a table of what came of them (ARGS="-k damage")
 	@mkdir -p .cache/tmp .cache/matplotlib
-	@$(INSIDE) SLIME_FAULTS=whole $(BIN)/python -m pytest tests/faults $(ARGS)
+	@$(INSIDE) SLIME_FAULTS=whole $(BIN)/python -m pytest -m "" tests/faults $(ARGS)
 
 lint: $(STAMPS)/tools ## style, import layers, sizes
 	$(BIN)/ruff check .

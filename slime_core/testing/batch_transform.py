@@ -79,7 +79,7 @@ class BatchTransformContract(RoleContract[BatchTransformSpec]):
 
     def _columns(self, sample: Sample, group: Group) -> None:
         returned = self._transform(sample, group)
-        check_columns(returned, plugin=type(self).__name__, sample=sample, grains=self.spec.columns)
+        check_columns(returned, plugin=self.registered.plugin, sample=sample, grains=self.spec.columns)
 
     def _given(self) -> list[Group]:
         """The groups; skips where there is no author and the kit's own are not of the kind that it reads."""

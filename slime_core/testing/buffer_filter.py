@@ -43,7 +43,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
         """Take at most `want` positions of the given sequence, each once, and drop none that is taken."""
         for groups, want in _situations():
             returned = self._select(groups, want)
-            check_selection(returned, plugin=type(self).__name__, held=len(groups), want=want)
+            check_selection(returned, plugin=self.registered.plugin, held=len(groups), want=want)
 
     @check("BFL-003", needs=("BFL-001",))
     def test_the_held_groups_stay_as_they_were(self) -> None:
@@ -82,7 +82,7 @@ class BufferFilterContract(RoleContract[BufferFilterSpec]):
             raise SkipTest(f"needs hypothesis: {error}") from error
 
         def chosen_well(groups: Sequence[Group], want: int) -> None:
-            check_selection(self._select(groups, want), plugin=type(self).__name__, held=len(groups), want=want)
+            check_selection(self._select(groups, want), plugin=self.registered.plugin, held=len(groups), want=want)
 
         for_any_groups(chosen_well)
 

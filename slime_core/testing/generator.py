@@ -52,7 +52,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
     def test_it_returns_finished_and_consistent_samples(self) -> None:
         """Use `sample.append_response_tokens` and set `status`: then tokens, mask and log-probs agree."""
         asked = self._pending()
-        check_generated(self._run(ScriptedEngine(), asked), plugin=type(self).__name__, sample=asked)
+        check_generated(self._run(ScriptedEngine(), asked), plugin=self.registered.plugin, sample=asked)
 
     @check("GEN-003", needs=("GEN-002",))
     def test_the_response_is_what_the_engine_sampled(self) -> None:
@@ -226,7 +226,7 @@ class GeneratorContract(RoleContract[GeneratorSpec]):
         """With `ctx.evaluation` the same generator is asked, and must finish its samples as in training."""
         asked, ctx = self._pending(), dataclasses.replace(ScriptedEngine().context(), evaluation=True)
         returned = asyncio.run(_limited(self._build(), asked, ctx))
-        check_generated(returned, plugin=type(self).__name__, sample=asked)
+        check_generated(returned, plugin=self.registered.plugin, sample=asked)
 
     def _act(self, engine: Callable[[], ScriptedEngine]) -> Act:
         """Fresh calls of one generator."""

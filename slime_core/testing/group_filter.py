@@ -38,7 +38,7 @@ class GroupFilterContract(RoleContract[GroupFilterSpec]):
     def test_it_answers_with_a_decision(self) -> None:
         """Return `Keep()`, `Drop(reason)` or `KeepIfShort(reason)`, and nothing else: a truth value drops nothing."""
         for group in self._given():
-            check_decision(self._decide(group), plugin=type(self).__name__, group=group)
+            check_decision(self._decide(group), plugin=self.registered.plugin, group=group)
 
     @check("GFL-003", needs=("GFL-002",))
     def test_it_leaves_the_group_as_it_was(self) -> None:
@@ -64,7 +64,7 @@ class GroupFilterContract(RoleContract[GroupFilterSpec]):
     def test_odd_groups_are_decided_about_too(self) -> None:
         """Samples may be unscored, failed or empty: `group.rewards` holds the scored ones, and may be empty."""
         for group in odd_groups():
-            check_decision(self._decide(group), plugin=type(self).__name__, group=group)
+            check_decision(self._decide(group), plugin=self.registered.plugin, group=group)
 
     @check("GFL-007", needs=("GFL-002",))
     def test_reasons_can_be_counted(self) -> None:

@@ -67,7 +67,7 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
         """Return a list of `Score`, `Unscored` or `NotApplicable`, one a sample, for groups of every size."""
         samples = self._usable()
         for group in (samples, samples[:1], [*samples, *samples]):
-            check_verdicts(self._answer(group), plugin=type(self).__name__, samples=group)
+            check_verdicts(self._answer(group), plugin=self.registered.plugin, samples=group)
 
     @check("GRW-003", needs=("GRW-002",))
     def test_it_leaves_the_samples_as_they_were(self) -> None:
@@ -136,7 +136,7 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
                 returned = in_thread(partial(self._answer, group), self.spec.timeout_s + 1)
             except Exception as error:
                 raise AssertionError(f"response {name!r}: {error!r}") from error
-            check_verdicts(returned, plugin=type(self).__name__, samples=group)
+            check_verdicts(returned, plugin=self.registered.plugin, samples=group)
 
     @check("GRW-010", needs=("GRW-002",))
     def test_it_can_be_cancelled(self) -> None:

@@ -81,7 +81,7 @@ class RewardContract(RoleContract[RewardSpec]):
     def test_it_answers_with_a_verdict(self) -> None:
         """Return `Score(value)` with a float, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
         for sample in self._pair():
-            check_verdict(self._answer(sample), plugin=type(self).__name__, sample=sample)
+            check_verdict(self._answer(sample), plugin=self.registered.plugin, sample=sample)
 
     @check("REW-003", needs=("REW-002",))
     def test_it_leaves_the_sample_as_it_was(self) -> None:
@@ -154,7 +154,7 @@ class RewardContract(RoleContract[RewardSpec]):
             except Exception as error:
                 what = f"no answer in {self.spec.timeout_s} s" if isinstance(error, TimeoutError) else repr(error)
                 raise AssertionError(f"response {name!r}: {what}") from error
-            check_verdict(returned, plugin=type(self).__name__, sample=sample)
+            check_verdict(returned, plugin=self.registered.plugin, sample=sample)
             if self._on_the_loop() and time.perf_counter() - started > 0.2 and (stall := blocks(self._act(sample))):
                 raise AssertionError(f"response {name!r}: {stall}")
 
@@ -286,7 +286,8 @@ class RewardContract(RoleContract[RewardSpec]):
 
     def _hostile(self) -> dict[str, Sample]:
         """Hostile samples by name."""
-        samples = {name: copy.deepcopy(self._pair()[0]) for name in HOSTILE}
+        good = self._pair()[0]
+        samples = {name: copy.deepcopy(good) for name in HOSTILE}
         for name, sample in samples.items():
             sample.response = HOSTILE[name]
         return samples

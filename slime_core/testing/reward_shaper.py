@@ -81,7 +81,7 @@ class RewardShaperContract(RoleContract[RewardShaperSpec]):
     def _shape(self, groups: Sequence[Group], rewards: Rewards | None = None) -> Rewards:
         before = rewards or raw(groups)
         shaped = self._shaper()(groups, ShapeContext(rollout_id=3, rewards=copy.deepcopy(before)))
-        return check_shaped(shaped, plugin=type(self).__name__, groups=groups, before=before)
+        return check_shaped(shaped, plugin=self.registered.plugin, groups=groups, before=before)
 
     def _shaper(self) -> Callable[[Sequence[Group], ShapeContext], Rewards]:
         return cast(Callable[[Sequence[Group], ShapeContext], Rewards], self.built())

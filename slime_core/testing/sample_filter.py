@@ -36,7 +36,7 @@ class SampleFilterContract(RoleContract[SampleFilterSpec]):
     def test_it_answers_with_removals(self) -> None:
         """Return a list of `Removal(group.id, position, reason)`: each sample once, of the groups that were given."""
         groups = varied_groups()
-        check_removals(self._filter()(groups, CONTEXT), plugin=type(self).__name__, groups=groups)
+        check_removals(self._filter()(groups, CONTEXT), plugin=self.registered.plugin, groups=groups)
 
     @check("SFL-003", needs=("SFL-002",))
     def test_it_leaves_the_groups_as_they_were(self) -> None:
@@ -62,7 +62,7 @@ class SampleFilterContract(RoleContract[SampleFilterSpec]):
         removed = varied_groups()[:2]
         removed[0].samples[0].remove_sample = True
         for groups in ([], odd_groups(), removed):
-            check_removals(self._filter()(groups, CONTEXT), plugin=type(self).__name__, groups=groups)
+            check_removals(self._filter()(groups, CONTEXT), plugin=self.registered.plugin, groups=groups)
 
     @check("SFL-007", needs=("SFL-002",))
     def test_reasons_can_be_counted(self) -> None:

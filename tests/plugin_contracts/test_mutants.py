@@ -90,8 +90,11 @@ def installed() -> type[PluginPackageContract]:
 
 
 @pytest.fixture
-def install(install_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
-    """Installs a package where other processes find it too."""
+def install(
+    install_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[object], None]:
+    """Installs a package where other processes find it too; what it writes where it is, it writes elsewhere."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")]))
 
     def install(package: object) -> None:
