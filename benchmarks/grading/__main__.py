@@ -25,6 +25,8 @@ from speed import GROUP, graded, imports, large, memo, responses, throughput
 from slime_reward_math.cases import PAIRS
 from slime_reward_math.cases import hostile as attacks
 
+TOGETHER, PASSES = f"grades/s, {GROUP} together", "grades/s, pass by pass"
+
 
 def main() -> int:
     """Run what was asked for and print it."""
@@ -37,9 +39,9 @@ def main() -> int:
     if asked.rounds:
         real = responses(cases)
         print(f"{len(real)} whole responses, the median of {asked.rounds} rounds")
-        alone, together = throughput(wanted, real, asked.rounds, 1), throughput(wanted, real, asked.rounds, GROUP)
+        alone, together, passes = (throughput(wanted, real, asked.rounds, burst) for burst in (1, GROUP, len(real)))
         for name in wanted:
-            found[name] |= alone[name] | {f"grades/s, {GROUP} together": together[name]["grades/s"]}
+            found[name] |= alone[name] | {TOGETHER: together[name]["grades/s"], PASSES: passes[name]["grades/s"]}
     if "ours" in wanted:
         found["ours"]["undecided"] = undecided(cases)
         found["ours"] |= _against(found) | memo(wanted["ours"], cases) | large(wanted["ours"]) | imports()
@@ -57,7 +59,7 @@ def _against(found: dict[str, dict[str, float]]) -> dict[str, float]:
     """How many times as fast as each other grader ours is, one by one and a group together."""
     return {
         f"{rate} / {name}": found["ours"][rate] / figures[rate]
-        for rate in ("grades/s", f"grades/s, {GROUP} together")
+        for rate in ("grades/s", TOGETHER, PASSES)
         for name, figures in found.items()
         if name != "ours" and rate in figures
     }

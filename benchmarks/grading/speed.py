@@ -34,7 +34,8 @@ def throughput(
     """Grades a second of CPU time, the median of the rounds, and latencies in ms: the median, the slowest percent.
 
     Cold: every memo is emptied before a round, SymPy's too. Interleaved: `burst` cases go to every grader in turn, in a
-    random order, before the next ones do. One by one, each grader finds the processor's caches full of another's data.
+    random order, before the next ones do. One by one, each grader finds the processor's caches full of another's data;
+    with all of them in a burst, the graders take turns pass by pass, as each would work in a run of its own.
     """
     rates: dict[str, list[float]] = {name: [] for name in graders}
     latencies: dict[str, list[float]] = {name: [] for name in graders}
