@@ -24,6 +24,7 @@ from slime_core.roles import (
     BufferSetup,
     BufferSpec,
     CheckSpec,
+    Companion,
     Correction,
     CorrectionSpec,
     DataSource,
@@ -199,12 +200,14 @@ def slime_advantages() -> Iterable[AdvantageSpec]:
         _reinforce_plus_plus,
         ReinforcePlusPlusSettings,
         "Discounted rewards, whitened over the step (REINFORCE++)",
+        uses_kl_penalty=True,
     )
     yield AdvantageSpec(
         "reinforce_plus_plus_baseline",
         _reinforce_plus_plus_baseline,
         ReinforcePlusPlusBaselineSettings,
         "Rewards minus their group's mean, whitened over the step (REINFORCE++-baseline)",
+        uses_kl_penalty=True,
     )
 
 
@@ -256,7 +259,7 @@ def slime_losses() -> Iterable[LossSpec]:
         "Log-likelihood weighed by advantage and clipped ratio (CISPO)",
         zero_without_advantage=_adds_no_entropy,
     )
-    yield LossSpec("sft_loss", _sft_loss, summary="Negative log-likelihood of the response")
+    yield LossSpec("sft_loss", _sft_loss, summary="Negative log-likelihood of the response", uses_advantages=False)
 
 
 def _adds_no_entropy(settings: Settings) -> bool:
@@ -343,6 +346,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         "Plain torch on CPU, data-parallel AdamW",
         transports=(Transport.SHARED_BUFFER,),
         world_size=_local_world_size,
+        companions=frozenset({Companion.REFERENCE, Companion.TEACHER}),
     )
 
 

@@ -7,7 +7,7 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 """
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -19,17 +19,11 @@ from pydantic import (
     model_validator,
 )
 
-from slime_core.roles import Settings
+from slime_core.config.companions import DistillationArgs, ReferenceArgs
+from slime_core.config.family import Family, Positive
 
-Positive = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
-
-
-class Family(Settings):
-    """Base of the families."""
-
-    _reads_environment: ClassVar[bool] = False
 
 
 class DataArgs(Family):
@@ -233,6 +227,8 @@ FAMILIES: dict[str, type[Family]] = {
     "rollout": RolloutArgs,
     "evaluation": EvalArgs,
     "optim": OptimArgs,
+    "reference": ReferenceArgs,
+    "distillation": DistillationArgs,
     "debug": DebugArgs,
     "run": RunArgs,
 }

@@ -7,6 +7,7 @@ file, which writes defaults out, reads back.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, RolloutArgs
 from slime_core.errors import ConfigError
 
@@ -77,6 +78,7 @@ def refuse_inert(config: "RunConfig") -> None:
         problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
     if not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
+    problems += companion_problems(config, given)
     problems += _debug_problems(config)
     if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
         problems.append(

@@ -19,6 +19,7 @@ from slime_core.catalog.rank_hooks import RankHooks
 from slime_core.catalog.used import Used
 from slime_core.errors import CheckpointError, NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
+from slime_core.local.beside import Beside
 from slime_core.local.collectives import gather_over_ranks, sum_over_ranks
 from slime_core.local.model import load_model
 from slime_core.local.settings import LocalTrainerSettings
@@ -57,6 +58,7 @@ class LocalRank:
         self._optimizer = FlatAdamW(self._weights, self.weight_slots(), setup.optim)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
+        self._beside = Beside(setup) if setup.reference or setup.teacher else None
         loss_spec = cast(LossSpec, catalog.find("loss", setup.loss.name).spec)
         self._step = LocalStep(
             model=self._model,
@@ -65,12 +67,14 @@ class LocalRank:
             correction=cast(Used[Correction], _build(catalog, setup.correction, setup.seed))
             if setup.correction
             else None,
-            skip_zero_advantage=loss_spec.zero_without_advantage(setup.loss.settings),
+            skip_zero_advantage=loss_spec.zero_without_advantage(setup.loss.settings)
+            and not (setup.reference and setup.reference.kl_loss_coef),
             temperature=setup.rollout_temperature,
             per_token=setup.calculate_per_token_loss,
             constant_length=setup.constant_loss_length,
             sum_over_ranks=sum_over_ranks,
             max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
+            beside=self._beside,
         )
         self._hooks.fire(TrainInit(rank, world_size, setup, self._model, self._optimizer))
 
@@ -83,6 +87,8 @@ class LocalRank:
         rank, model, optimizer = self._rank, self._model, self._optimizer
         self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, "actor", model))
         self._hooks.fire(BeforeTrainStep(rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
+        if self._beside:
+            self._beside.begin(batch.rollout_id, self._weights)
         try:
             gradient, result = self._step.run(batch)
         except NonFiniteError as error:
@@ -112,10 +118,14 @@ class LocalRank:
         if self._rank == 0:
             self._model.save_hf(directory / "hf", self._weights)
             self._optimizer.save(directory / "optim")
+            if self._beside:
+                self._beside.save(directory / "optim")
 
     def load(self, directory: Path) -> None:
         """Read weights and moments."""
         self._optimizer.load(directory / "optim")
+        if self._beside:
+            self._beside.load(directory / "optim")
 
 
 class FlatAdamW:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
     from slime_core.roles.check import Check, CheckSpec, Finding, Health
+    from slime_core.roles.companions import Companion, KlType, Reference, Teacher
     from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
     from slime_core.roles.data_source import (
         DataSource,
@@ -99,6 +100,7 @@ __all__ = [
     "Check",
     "CheckSpec",
     "Choice",
+    "Companion",
     "Correction",
     "CorrectionInput",
     "CorrectionOutput",
@@ -130,6 +132,7 @@ __all__ = [
     "Isolation",
     "Keep",
     "KeepIfShort",
+    "KlType",
     "Launcher",
     "LauncherSetup",
     "LauncherSpec",
@@ -144,6 +147,7 @@ __all__ = [
     "PluginSet",
     "PromptFile",
     "RankSetup",
+    "Reference",
     "Removal",
     "Replay",
     "Reward",
@@ -165,6 +169,7 @@ __all__ = [
     "StepResult",
     "SyncGroupReward",
     "SyncReward",
+    "Teacher",
     "Tokenizer",
     "Tracker",
     "TrackerSetup",

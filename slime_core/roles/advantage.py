@@ -43,6 +43,9 @@ class AdvantageInput:
     """Columns of batch transforms with one number a token, float32 [T]."""
     sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = _alone
     """Adds up a tensor over all ranks, for what is of the whole step; every rank calls it equally often."""
+    kl_penalty_T: "torch.Tensor | None" = None
+    """What the KL to the reference takes off each token's reward, `kl_coef` times the KL, float32 [T]; 0 where the mask
+    is 0. None without `kl_coef`."""
 
 
 @runtime_checkable
@@ -60,3 +63,6 @@ class AdvantageSpec(Spec[Advantage]):
 
     role: ClassVar[str] = "advantage"
     stability: ClassVar[Stability] = Stability.PROVISIONAL
+
+    uses_kl_penalty: bool = False
+    """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Settings, Spec, Stability
+from slime_core.roles.companions import Companion, Reference, Teacher
 from slime_core.roles.weights import Transport, WeightSlot
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class RankSetup:
     """A file that does not exist yet, where the ranks of the group meet."""
     constant_loss_length: int | None = None
     """Tokens that a rollout's losses are divided by, instead of its own number of trained ones."""
+    reference: Reference | None = None
+    """What the policy is kept near, if anything."""
+    teacher: Teacher | None = None
+    """What the policy is distilled from, if anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +194,5 @@ class TrainerSpec(Spec[TrainerRank]):
     """Ways of sending weights that it knows."""
     world_size: Callable[[Settings], int] = lambda settings: 1
     """How many ranks these settings ask for."""
+    companions: frozenset[Companion] = frozenset()
+    """Which models beside the policy it holds where the setup asks for them; others are refused."""

@@ -7,7 +7,7 @@ from typing import cast
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.config import Chosen, Plan, RolloutArgs
+from slime_core.config import TEACHER_COLUMN, Chosen, Plan, RolloutArgs, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
@@ -51,6 +51,7 @@ from slime_core.run.row_choices import RowChoices
 from slime_core.run.stored import StoredRollouts
 from slime_core.run.trackers import Trackers
 from slime_core.stats import PluginStats
+from slime_core.train.own_columns import teacher_column
 from slime_core.train.prepare import ColumnMaker, Preparation
 
 
@@ -163,16 +164,19 @@ class Builder:
 
     def preparation(self) -> Preparation:
         """What is done to the groups of a draw before they are trained on."""
-        return Preparation(
-            [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]],
-            [
-                ColumnMaker(
-                    cast(Used[BatchTransform], build_used(chosen, self.setup)),
-                    cast(BatchTransformSpec, chosen.registered.spec).columns,
-                )
-                for chosen in self.plan.roles["batch_transform"]
-            ],
-        )
+        makers = [
+            ColumnMaker(
+                cast(Used[BatchTransform], build_used(chosen, self.setup)),
+                cast(BatchTransformSpec, chosen.registered.spec).columns,
+            )
+            for chosen in self.plan.roles["batch_transform"]
+        ]
+        made = {name for maker in makers for name in maker.columns}
+        teacher = teacher_of(self.plan.config)
+        if teacher and teacher.load is None and TEACHER_COLUMN not in made:
+            makers.append(teacher_column())
+        shapers = [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]]
+        return Preparation(shapers, makers)
 
     def buffer(self) -> CheckedBuffer:
         """The run's buffer, with its filter."""

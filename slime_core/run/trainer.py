@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.catalog.checks import check_step_result
-from slime_core.config import Plan
+from slime_core.config import Plan, reference_of, teacher_of
 from slime_core.errors import RunFolderError
 from slime_core.roles import (
     Launcher,
@@ -160,6 +160,8 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         constant_loss_length=optim.constant_loss_length,
         seed=config.run.seed,
         rendezvous=scratch / "rendezvous",
+        reference=reference_of(config),
+        teacher=teacher_of(config),
     )
 
 
