@@ -63,6 +63,7 @@ from slime_core.train.settings import (
     MisSettings,
     PolicyGradientSettings,
     PolicyLossSettings,
+    PpoSettings,
     ReinforcePlusPlusBaselineSettings,
     ReinforcePlusPlusSettings,
     TisSettings,
@@ -209,6 +210,14 @@ def slime_advantages() -> Iterable[AdvantageSpec]:
         "Rewards minus their group's mean, whitened over the step (REINFORCE++-baseline)",
         uses_kl_penalty=True,
     )
+    yield AdvantageSpec(
+        "ppo",
+        _ppo,
+        PpoSettings,
+        "Generalized advantages of a critic's values (PPO, GAE)",
+        uses_kl_penalty=True,
+        uses_values=True,
+    )
 
 
 def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
@@ -233,6 +242,12 @@ def _reinforce_plus_plus_baseline(settings: ReinforcePlusPlusBaselineSettings, s
     from slime_core.train.advantages import ReinforcePlusPlusBaseline
 
     return ReinforcePlusPlusBaseline(settings)
+
+
+def _ppo(settings: PpoSettings, setup: Setup) -> Advantage:
+    from slime_core.train.ppo import Ppo
+
+    return Ppo(settings)
 
 
 @hookimpl
@@ -346,7 +361,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         "Plain torch on CPU, data-parallel AdamW",
         transports=(Transport.SHARED_BUFFER,),
         world_size=_local_world_size,
-        companions=frozenset({Companion.REFERENCE, Companion.TEACHER}),
+        companions=frozenset(Companion),
     )
 
 

@@ -6,7 +6,7 @@ from slime_core._lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.config.aliases import ALIASES, Alias, places_of
-    from slime_core.config.companions import TEACHER_COLUMN, reference_of, teacher_of
+    from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
     from slime_core.config.families import (
         FAMILIES,
@@ -52,6 +52,7 @@ __all__ = [
     "add_plugins",
     "changed_plugins",
     "check_model_dir",
+    "critic_of",
     "describe_plan",
     "lock_plugins",
     "merge",

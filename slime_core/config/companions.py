@@ -1,4 +1,4 @@
-"""Keys of the models beside the policy: a reference and its KL terms, a teacher; and what each combination needs.
+"""Keys of the models beside the policy: a reference and its KL terms, a teacher, a critic; and what they need.
 
 Example:
 
@@ -8,14 +8,26 @@ Example:
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from slime_core.config.family import Family, Positive
+from slime_core.config.family import Family, Positive, given_in
 from slime_core.errors import ConfigError
-from slime_core.roles import AdvantageSpec, Companion, KlType, LossSpec, Reference, Spec, Teacher, TrainerSpec
+from slime_core.roles import (
+    AdvantageSpec,
+    Companion,
+    Critic,
+    KlType,
+    LossSpec,
+    Optim,
+    Reference,
+    Spec,
+    Teacher,
+    TrainerSpec,
+)
 
 if TYPE_CHECKING:
     from slime_core.config.run_config import RunConfig
@@ -54,6 +66,22 @@ class DistillationArgs(Family):
     )
 
 
+class CriticArgs(Family):
+    """Critic."""
+
+    critic_load: Path | None = Field(
+        None, description="Model directory that the critic begins as, in HF format; default hf_checkpoint."
+    )
+    critic_lr: float | None = Field(None, gt=0.0, description="Peak learning rate of the critic; default lr.")
+    critic_lr_warmup_iters: int = Field(0, ge=0, description="The critic's optimizer steps of linear warm-up.")
+    value_clip: float = Field(
+        0.2, gt=0.0, description="How far a rollout's steps may move a value, before its loss stops rewarding it."
+    )
+    num_critic_only_steps: int = Field(
+        0, ge=0, description="Rollouts, from the first, in which only the critic is trained."
+    )
+
+
 def reference_of(config: "RunConfig") -> Reference | None:
     """The reference that a configuration asks for."""
     keys = config.reference
@@ -76,6 +104,14 @@ def teacher_of(config: "RunConfig") -> Teacher | None:
     return Teacher(keys.opd_teacher_load, keys.opd_kl_coef) if keys.use_opd else None
 
 
+def critic_of(config: "RunConfig", optim: Optim) -> Critic:
+    """The critic that a configuration describes, whose optimizer has the policy's keys besides its own."""
+    keys = config.critic
+    own = replace(optim, lr=keys.critic_lr or optim.lr, lr_warmup_iters=keys.critic_lr_warmup_iters)
+    load = keys.critic_load or config.run.hf_checkpoint
+    return Critic(load, own, keys.value_clip, keys.num_critic_only_steps)
+
+
 def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[str]:
     """Keys among those `given` that have no effect, and contradictions."""
     reference = config.reference
@@ -93,6 +129,17 @@ def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[s
     for key, has_effect, remedy in needs:
         if key in given and not has_effect:
             yield f"{key} has no effect here: {remedy}"
+    if "value_clip" in given and config.optim.num_steps_per_rollout == 1:
+        yield (
+            "value_clip has no effect here: the one step of a rollout begins where its values were found; give "
+            "num_steps_per_rollout above 1, or leave it out"
+        )
+    optim, critic_lr, length = config.optim, config.critic.critic_lr, config.rollout.num_rollout
+    if critic_lr is not None and optim.lr_decay_style != "constant" and optim.min_lr > critic_lr:
+        yield f"min_lr = {optim.min_lr} is above critic_lr = {critic_lr}, where the decay begins"
+    only = config.critic.num_critic_only_steps
+    if length is not None and only >= length:
+        yield f"num_critic_only_steps = {only} leaves none of num_rollout = {length} rollouts to train the policy in"
     if reference.kl_coef and reference.kl_loss_coef:
         yield "kl_coef and kl_loss_coef both keep the policy near the reference, in rewards and in the loss: give one"
 
@@ -105,7 +152,11 @@ def check_companions(config: "RunConfig", specs: Mapping[str, Spec[object]]) -> 
     """
     advantage, loss = cast(AdvantageSpec, specs["advantage"]), cast(LossSpec, specs["loss"])
     trainer = cast(TrainerSpec, specs["trainer"])
-    wanted = {Companion.REFERENCE: reference_of(config) is not None, Companion.TEACHER: config.distillation.use_opd}
+    wanted = {
+        Companion.REFERENCE: reference_of(config) is not None,
+        Companion.TEACHER: config.distillation.use_opd,
+        Companion.CRITIC: advantage.uses_values,
+    }
     problems = [
         f"trainer {trainer.name!r} holds no {each.value} model: {_SWITCHES[each]} needs a trainer that does"
         for each, is_wanted in wanted.items()
@@ -114,15 +165,29 @@ def check_companions(config: "RunConfig", specs: Mapping[str, Spec[object]]) -> 
     if config.reference.kl_coef and not advantage.uses_kl_penalty:
         problems.append(
             f"kl_coef has no effect here: advantage {advantage.name!r} has one reward a sample; use "
-            "reinforce_plus_plus or reinforce_plus_plus_baseline, or use_kl_loss with kl_loss_coef"
+            "reinforce_plus_plus, reinforce_plus_plus_baseline or ppo, or use_kl_loss with kl_loss_coef"
         )
+    if not advantage.uses_values:
+        problems += [
+            f"{key} has no effect here: advantage {advantage.name!r} has no critic; use ppo, or leave it out"
+            for key in sorted(given_in(config.critic))
+        ]
+    switches = {
+        "kl_coef": config.reference.kl_coef > 0,
+        "use_opd": config.distillation.use_opd,
+        f"advantage {advantage.name!r}": advantage.uses_values,
+    }
     problems += [
-        f"{key} has no effect here: loss {loss.name!r} does not look at advantages"
-        for key, is_on in (("kl_coef", config.reference.kl_coef > 0), ("use_opd", config.distillation.use_opd))
+        f"{switch} has no effect here: loss {loss.name!r} does not look at advantages"
+        for switch, is_on in switches.items()
         if is_on and not loss.uses_advantages
     ]
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-_SWITCHES = {Companion.REFERENCE: "use_kl_loss or kl_coef", Companion.TEACHER: "use_opd"}
+_SWITCHES = {
+    Companion.REFERENCE: "use_kl_loss or kl_coef",
+    Companion.TEACHER: "use_opd",
+    Companion.CRITIC: "an advantage estimator of values",
+}

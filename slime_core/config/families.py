@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from slime_core.config.companions import DistillationArgs, ReferenceArgs
+from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.family import Family, Positive
 
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -229,6 +229,7 @@ FAMILIES: dict[str, type[Family]] = {
     "optim": OptimArgs,
     "reference": ReferenceArgs,
     "distillation": DistillationArgs,
+    "critic": CriticArgs,
     "debug": DebugArgs,
     "run": RunArgs,
 }

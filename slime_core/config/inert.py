@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, RolloutArgs
+from slime_core.config.family import given_in
 from slime_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -116,9 +117,4 @@ def _partial_in_sync(rollout: RolloutArgs) -> list[str]:
 
 def _set_keys(config: "RunConfig") -> frozenset[str]:
     """Keys whose value is not their default."""
-    return frozenset(
-        key
-        for name, family in FAMILIES.items()
-        for key, info in family.model_fields.items()
-        if getattr(getattr(config, name), key) != info.get_default(call_default_factory=True)
-    )
+    return frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))

@@ -56,7 +56,7 @@ def read_model_config(directory: Path) -> dict[str, Json]:
 
 
 def check_companion_dirs(config: RunConfig) -> None:
-    """See that reference and teacher are models of the policy's vocabulary, and a refreshed reference of its shape.
+    """See that all models are of the policy's vocabulary, and a refreshed reference of its shape.
 
     Raises:
         ModelError: naming the key, and what differs.
@@ -65,6 +65,7 @@ def check_companion_dirs(config: RunConfig) -> None:
     for key, directory in (
         ("ref_load", config.reference.ref_load),
         ("opd_teacher_load", config.distillation.opd_teacher_load),
+        ("critic_load", config.critic.critic_load),
     ):
         if directory is None:
             continue

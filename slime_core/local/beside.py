@@ -6,7 +6,7 @@ Example:
     seen.kl_penalty_T                      # [T], for the advantage estimator
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,22 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slime_core.config import TEACHER_COLUMN
+from slime_core.local.critic import LocalCritic, Pack
 from slime_core.local.frozen import FrozenModel
-from slime_core.local.model import GroupTokens
 from slime_core.roles import RankSetup
 from slime_core.train.kl import approximate_kl, kl_loss
 
+CRITIC_FOLDER = "critic"
 REFERENCE_FILE = "reference.safetensors"
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """Some samples of a batch, for one forward."""
-
-    tokens: torch.Tensor
-    """Places of their response tokens in the batch, int64 [T]."""
-    groups: Sequence[GroupTokens]
-    """The same tokens with their prompts, in that order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +33,17 @@ class Seen:
     """What the KL to the reference takes off the rewards; 0 where the mask is 0."""
     reverse_kl_T: torch.Tensor | None = None
     """The reverse KL to the teacher in nats, estimated by k1; 0 where the mask is 0."""
+    values_T: torch.Tensor | None = None
+    """The critic's values; 0 in samples without a trained token."""
 
 
 NOTHING = Seen()
 
 
 class Beside:
-    """The reference and the teacher of one rank."""
+    """The reference, the teacher and the critic of one rank."""
 
-    def __init__(self, setup: RankSetup) -> None:
+    def __init__(self, setup: RankSetup, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Load what the setup asks for.
 
         Raises:
@@ -60,6 +53,8 @@ class Beside:
         self._about, self._teaching = setup.reference, setup.teacher
         self._reference = FrozenModel(setup.reference.load) if setup.reference else None
         self._teacher = FrozenModel(setup.teacher.load) if setup.teacher and setup.teacher.load else None
+        self.critic = LocalCritic(setup.critic, sum_over_ranks) if setup.critic else None
+        """The critic, if there is one."""
         self._refreshes = setup.reference is not None and setup.reference.update_interval is not None
         self._refreshed: int | None = 0
 
@@ -68,6 +63,8 @@ class Beside:
 
         `ref_update_interval` K, as slime has it: after K rollouts, which is before the first step of rollout K.
         """
+        if self.critic:
+            self.critic.begin(rollout_id)
         if self._reference is None or self._about is None or self._about.update_interval is None:
             return
         due = rollout_id // self._about.update_interval
@@ -99,7 +96,8 @@ class Beside:
         if self._teaching is not None:
             teacher_T = columns_T[TEACHER_COLUMN] if self._teacher is None else self._read(self._teacher, packs, mask_T)
             reverse_T = torch.where(mask_T > 0, log_probs_T - teacher_T, 0.0)
-        return Seen(ref_T, penalty_T, reverse_T)
+        values_T = self.critic.values(packs, len(mask_T)) if self.critic else None
+        return Seen(ref_T, penalty_T, reverse_T, values_T)
 
     def _read(self, model: FrozenModel, packs: Sequence[Pack], mask_T: torch.Tensor) -> torch.Tensor:
         found_T = torch.zeros_like(mask_T)
@@ -133,7 +131,9 @@ class Beside:
         return advantage_T - self._teaching.kl_coef * seen.reverse_kl_T
 
     def save(self, directory: Path) -> None:
-        """Write what a resume cannot load from where it came from: a reference that is refreshed."""
+        """Write what a resume cannot load from where it came from: a refreshed reference, and the critic."""
+        if self.critic:
+            self.critic.save(directory / CRITIC_FOLDER)
         if self._refreshes:
             assert self._reference is not None
             tensors = {"weights": self._reference.weights, "refreshed": torch.tensor(self._refreshed or 0)}
@@ -144,7 +144,10 @@ class Beside:
 
         Raises:
             ModelError: it is of another model.
+            CheckpointError: the critic is missing, or of another model.
         """
+        if self.critic:
+            self.critic.load(directory / CRITIC_FOLDER)
         if self._refreshes and self._reference is not None:
             self._refreshed = None
             if (directory / REFERENCE_FILE).is_file():

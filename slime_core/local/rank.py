@@ -11,17 +11,17 @@ from typing import cast
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
 
 from slime_core.catalog import Catalog, discover_in_worker
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.rank_hooks import RankHooks
 from slime_core.catalog.used import Used
-from slime_core.errors import CheckpointError, NonFiniteError
+from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.local.beside import Beside
 from slime_core.local.collectives import gather_over_ranks, sum_over_ranks
 from slime_core.local.model import load_model
+from slime_core.local.optimizer import FlatAdamW
 from slime_core.local.settings import LocalTrainerSettings
 from slime_core.local.step import LocalStep
 from slime_core.roles import (
@@ -30,7 +30,6 @@ from slime_core.roles import (
     Correction,
     Loss,
     LossSpec,
-    Optim,
     RankSetup,
     Setup,
     StepResult,
@@ -38,7 +37,6 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_core.train.mismatch import ratio_quantiles
-from slime_core.train.schedule import learning_rate
 
 
 class LocalRank:
@@ -55,10 +53,12 @@ class LocalRank:
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
-        self._optimizer = FlatAdamW(self._weights, self.weight_slots(), setup.optim)
+        matrices = [slot for slot in self._model.layout if len(slot.shape) > 1]
+        decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in matrices]
+        self._optimizer = FlatAdamW(self._weights, decayed, setup.optim)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
-        self._beside = Beside(setup) if setup.reference or setup.teacher else None
+        self._beside = Beside(setup, sum_over_ranks) if setup.reference or setup.teacher or setup.critic else None
         loss_spec = cast(LossSpec, catalog.find("loss", setup.loss.name).spec)
         self._step = LocalStep(
             model=self._model,
@@ -89,18 +89,27 @@ class LocalRank:
         self._hooks.fire(BeforeTrainStep(rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
         if self._beside:
             self._beside.begin(batch.rollout_id, self._weights)
+        of_policy = not (self._setup.critic and batch.rollout_id < self._setup.critic.num_critic_only_steps)
         try:
-            gradient, result = self._step.run(batch)
+            gradient, result = self._step.run(batch, of_policy=of_policy)
         except NonFiniteError as error:
             raise self._not_finite(str(error)) from error
-        if self._world_size > 1:
+        if self._world_size > 1 and of_policy:
             dist.all_reduce(gradient)
-        norm = float(gradient.norm())
-        if not math.isfinite(norm):
-            raise self._not_finite(f"the gradient norm is {norm}")
-        lr = self._optimizer.step(gradient, norm)
-        scalars = {"grad_norm": norm, "lr-pg_0": lr, **ratio_quantiles(gather_over_ranks(result.log_ratio_T))}
+        norm = self._finite(float(gradient.norm()), "the gradient norm")
+        critic = self._beside.critic if self._beside else None
+        critic_norm = self._finite(critic.norm(), "the gradient norm of the critic") if critic else 0.0
+        scalars = dict(critic.step(critic_norm)) if critic else {}
+        if of_policy:
+            lr = optimizer.step(gradient, norm)
+            ratios = ratio_quantiles(gather_over_ranks(result.log_ratio_T))
+            scalars |= {"grad_norm": norm, "lr-pg_0": lr, **ratios}
         return StepResult(result.metrics, result.tokens, scalars, result.scores)
+
+    def _finite(self, norm: float, what: str) -> float:
+        if not math.isfinite(norm):
+            raise self._not_finite(f"{what} is {norm}")
+        return norm
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
@@ -126,57 +135,6 @@ class LocalRank:
         self._optimizer.load(directory / "optim")
         if self._beside:
             self._beside.load(directory / "optim")
-
-
-class FlatAdamW:
-    """AdamW with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2) on one flat vector, clipped first."""
-
-    FILE = "adamw.safetensors"
-
-    def __init__(self, weights: torch.Tensor, layout: Sequence[WeightSlot], optim: Optim) -> None:
-        """Start with zero moments; `weights` [N] is updated in place."""
-        self._weights, self._optim = weights, optim
-        self._m, self._v = torch.zeros_like(weights), torch.zeros_like(weights)
-        self._decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in layout if len(slot.shape) > 1]
-        self.steps = 0
-
-    def step(self, gradient: torch.Tensor, norm: float) -> float:
-        """Apply one gradient [N], which is scaled in place to the norm limit; returns the learning rate used."""
-        optim = self._optim
-        lr = learning_rate(optim, self.steps)
-        self.steps += 1
-        if optim.clip_grad and norm > optim.clip_grad:
-            gradient.mul_(optim.clip_grad / (norm + 1e-6))
-        self._m.lerp_(gradient, 1 - optim.adam_beta1)
-        self._v.mul_(optim.adam_beta2).addcmul_(gradient, gradient, value=1 - optim.adam_beta2)
-        if optim.weight_decay:
-            for part in self._decayed:
-                self._weights[part].mul_(1 - lr * optim.weight_decay)
-        correction_m, correction_v = 1 - optim.adam_beta1**self.steps, 1 - optim.adam_beta2**self.steps
-        denominator = (self._v / correction_v).sqrt_().add_(optim.adam_eps)
-        self._weights.addcdiv_(self._m, denominator, value=-lr / correction_m)
-        return lr
-
-    def save(self, directory: Path) -> None:
-        """Write weights, moments and the step count."""
-        directory.mkdir(parents=True)
-        tensors = {"weights": self._weights, "m": self._m, "v": self._v, "steps": torch.tensor(self.steps)}
-        save_file(tensors, directory / self.FILE)
-
-    def load(self, directory: Path) -> None:
-        """The inverse of `save`.
-
-        Raises:
-            CheckpointError: it is of another model.
-        """
-        tensors = load_file(directory / self.FILE)
-        if tensors["weights"].shape != self._weights.shape:
-            saved, mine = tensors["weights"].numel(), self._weights.numel()
-            raise CheckpointError(f"{directory / self.FILE} is of a model of {saved} weights, and this one has {mine}")
-        self._weights.copy_(tensors["weights"])
-        self._m.copy_(tensors["m"])
-        self._v.copy_(tensors["v"])
-        self.steps = int(tensors["steps"])
 
 
 def _build(catalog: Catalog, choice: Choice, seed: int) -> Used[object]:

@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
 from slime_core.catalog.used import Used
 from slime_core.errors import NonFiniteError
-from slime_core.local.beside import NOTHING, Beside, Pack, Seen
+from slime_core.local.beside import NOTHING, Beside, Seen
+from slime_core.local.critic import Pack, Target
 from slime_core.local.model import GroupTokens, LocalModel
 from slime_core.roles import (
     Advantage,
@@ -19,6 +21,7 @@ from slime_core.roles import (
     Loss,
     LossInput,
     TrainBatch,
+    ValueAdvantage,
 )
 from slime_core.train.checks import check_advantages, check_correction, check_loss
 from slime_core.train.mismatch import mismatch
@@ -84,8 +87,8 @@ class LocalStep:
         self._beside = beside
         self._gradient = torch.zeros(model.numel)
 
-    def run(self, batch: TrainBatch) -> tuple[torch.Tensor, StepSums]:
-        """Gradient [N] and sums of a rank's share.
+    def run(self, batch: TrainBatch, *, of_policy: bool = True) -> tuple[torch.Tensor, StepSums]:
+        """Gradient [N] and sums of a rank's share; without `of_policy` it is 0, and the critic's alone is computed.
 
         Raises:
             NonFiniteError: a log-prob or the loss is not finite.
@@ -95,13 +98,8 @@ class LocalStep:
         sums: defaultdict[str, float] = defaultdict(float)
         columns = self._estimated(batch, self._columns(batch))
         signal_T = columns.mask_T * columns.advantage_T.abs() if self._skip else columns.mask_T
-        ratios = [
-            torch.empty(0),
-            *(
-                self._backward(batch, columns, samples, sums)
-                for samples in self._micro_batches(batch, columns, signal_T)
-            ),
-        ]
+        micro_batches = self._micro_batches(batch, columns, signal_T) if of_policy else iter(())
+        ratios = [torch.empty(0), *(self._backward(batch, columns, samples, sums) for samples in micro_batches)]
         tokens = int(sums.pop(TOKENS, 0.0))
         return self._gradient, StepSums(dict(sums), tokens, _scores(batch, columns), torch.cat(ratios))
 
@@ -128,30 +126,35 @@ class LocalStep:
         return _Columns(lengths, starts, sample_T, mask, old, none, weight_T, extra_S, extra_T)
 
     def _estimated(self, batch: TrainBatch, columns: _Columns) -> _Columns:
-        """The columns with their advantages, and what the models beside the policy say."""
-        seen = NOTHING
+        """The columns with their advantages, and what the models beside the policy say; the critic's gradient."""
+        seen, packs = NOTHING, list[Pack]()
         if self._beside is not None:
             packs = [
                 Pack(_places(columns, samples), _group_tokens(batch, columns, samples))
                 for samples in self._micro_batches(batch, columns, columns.mask_T)
             ]
             seen = self._beside.look(packs, columns.old_T, columns.mask_T, columns.extra_T)
-        answer = self._advantage.part(
-            AdvantageInput(
-                torch.tensor(batch.rewards_S, dtype=torch.float32),
-                torch.tensor(batch.group_index_S, dtype=torch.int64),
-                torch.tensor(batch.rollout_index_S, dtype=torch.int64),
-                columns.sample_T,
-                columns.mask_T,
-                columns.extra_S,
-                columns.extra_T,
-                self._sum_over_ranks,
-                seen.kl_penalty_T,
-            )
+        given = AdvantageInput(
+            torch.tensor(batch.rewards_S, dtype=torch.float32),
+            torch.tensor(batch.group_index_S, dtype=torch.int64),
+            torch.tensor(batch.rollout_index_S, dtype=torch.int64),
+            columns.sample_T,
+            columns.mask_T,
+            columns.extra_S,
+            columns.extra_T,
+            self._sum_over_ranks,
+            seen.kl_penalty_T,
+            seen.values_T,
         )
-        advantage = check_advantages(answer, plugin=self._advantage.plugin, tokens=len(columns.mask_T))
+        plugin, tokens = self._advantage.plugin, len(columns.mask_T)
+        advantage = check_advantages(self._advantage.part(given), plugin=plugin, tokens=tokens)
         if self._beside is not None:
             advantage = self._beside.distilled(advantage, seen)
+            if self._beside.critic is not None and seen.values_T is not None:
+                answer = cast(ValueAdvantage, self._advantage.part).returns(given)
+                returns = check_advantages(answer, plugin=plugin, tokens=tokens)
+                target = Target(seen.values_T, returns, columns.mask_T, columns.weight_T)
+                self._beside.critic.backward(packs, target)
         return replace(columns, advantage_T=advantage, seen=seen)
 
     def _micro_batches(self, batch: TrainBatch, columns: _Columns, signal_T: torch.Tensor) -> Iterator[list[int]]:

@@ -46,6 +46,9 @@ class AdvantageInput:
     kl_penalty_T: "torch.Tensor | None" = None
     """What the KL to the reference takes off each token's reward, `kl_coef` times the KL, float32 [T]; 0 where the mask
     is 0. None without `kl_coef`."""
+    values_T: "torch.Tensor | None" = None
+    """The critic's estimate of what is still to come before each token is drawn, float32 [T]; None unless the spec
+    `uses_values`."""
 
 
 @runtime_checkable
@@ -54,6 +57,15 @@ class Advantage(Protocol):
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
         """Advantages, float32 [T], finite."""
+        ...
+
+
+@runtime_checkable
+class ValueAdvantage(Advantage, Protocol):
+    """An estimator that also says what the critic should have found."""
+
+    def returns(self, batch: AdvantageInput) -> "torch.Tensor":
+        """What the values of the trained tokens are to become, float32 [T], finite."""
         ...
 
 
@@ -66,3 +78,5 @@ class AdvantageSpec(Spec[Advantage]):
 
     uses_kl_penalty: bool = False
     """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
+    uses_values: bool = False
+    """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""

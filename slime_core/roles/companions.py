@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slime_core.roles.optim import Optim
+
 KlType = Literal["k1", "k2", "k3", "low_var_kl"]
 """Estimators of a KL divergence from one sample a token, slime's `--kl-loss-type`."""
 
@@ -53,3 +55,17 @@ class Teacher:
     """Model directory in HF format, of the policy's vocabulary; None: samples bring `teacher_log_probs`."""
     kl_coef: float
     """What a nat of reverse KL takes off a token's advantage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """The model of values, trained beside the policy."""
+
+    load: Path
+    """Model directory in HF format of the policy's vocabulary, to which a value head is added."""
+    optim: Optim
+    """Its optimizer's keys."""
+    value_clip: float
+    """How far a value may move from what it was before the rollout's training, before moving on pays no more."""
+    num_critic_only_steps: int
+    """Rollouts, from the first, in which the policy is not trained."""

@@ -8,14 +8,15 @@ Example:
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from slime_core.catalog.checks import check_step_result
-from slime_core.config import Plan, reference_of, teacher_of
+from slime_core.config import Plan, critic_of, reference_of, teacher_of
 from slime_core.errors import RunFolderError
 from slime_core.roles import (
+    AdvantageSpec,
     Launcher,
     Optim,
     RankSetup,
@@ -135,33 +136,38 @@ def _allocate(path: Path, size: int) -> None:
 
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
-    config, optim = plan.config, plan.config.optim
+    config, keys = plan.config, plan.config.optim
+    optim = Optim(
+        lr=keys.lr,
+        lr_warmup_iters=keys.lr_warmup_iters,
+        lr_decay_style=keys.lr_decay_style,
+        min_lr=keys.min_lr,
+        adam_beta1=keys.adam_beta1,
+        adam_beta2=keys.adam_beta2,
+        adam_eps=keys.adam_eps,
+        weight_decay=keys.weight_decay,
+        clip_grad=keys.clip_grad,
+        train_steps=train_steps,
+    )
+    needs_critic = cast(AdvantageSpec, plan.one("advantage").registered.spec).uses_values
+    critic = critic_of(config, optim) if needs_critic else None
+    without = critic.num_critic_only_steps * keys.num_steps_per_rollout if critic else 0
     return RankSetup(
         hf_checkpoint=config.run.hf_checkpoint,
-        optim=Optim(
-            lr=optim.lr,
-            lr_warmup_iters=optim.lr_warmup_iters,
-            lr_decay_style=optim.lr_decay_style,
-            min_lr=optim.min_lr,
-            adam_beta1=optim.adam_beta1,
-            adam_beta2=optim.adam_beta2,
-            adam_eps=optim.adam_eps,
-            weight_decay=optim.weight_decay,
-            clip_grad=optim.clip_grad,
-            train_steps=train_steps,
-        ),
+        optim=replace(optim, train_steps=train_steps - without),
         advantage=plan.one("advantage").choice("advantage"),
         loss=plan.one("loss").choice("loss"),
         correction=correction.choice("correction") if (correction := plan.maybe("correction")) else None,
         plugins=plan.catalog.plugin_set,
         settings=plan.one("trainer").settings,
         rollout_temperature=config.rollout.rollout_temperature,
-        calculate_per_token_loss=optim.calculate_per_token_loss,
-        constant_loss_length=optim.constant_loss_length,
+        calculate_per_token_loss=keys.calculate_per_token_loss,
+        constant_loss_length=keys.constant_loss_length,
         seed=config.run.seed,
         rendezvous=scratch / "rendezvous",
         reference=reference_of(config),
         teacher=teacher_of(config),
+        critic=critic,
     )
 
 

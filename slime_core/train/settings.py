@@ -25,6 +25,14 @@ class ReinforcePlusPlusSettings(ReinforcePlusPlusBaselineSettings):
     gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the reward, per token before the last.")
 
 
+class PpoSettings(EstimatorSettings):
+    """`[advantage.ppo]`, slime's flags."""
+
+    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the step.")
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the rewards, per trained token.")
+    lambd: float = Field(1.0, ge=0.0, le=1.0, description="How far errors of the critic reach: 0 one token, 1 all.")
+
+
 class GrpoSettings(EstimatorSettings):
     """`[advantage.grpo]`, slime's flags."""
 

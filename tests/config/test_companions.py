@@ -44,6 +44,24 @@ def plan_of(model: Path, **changes: Json) -> Plan:
             {"kl_coef": 0.1, "advantage_estimator": "reinforce_plus_plus", "loss_type": "sft_loss"},
             "kl_coef has no effect here: loss 'sft_loss' does not look at advantages",
         ),
+        ({"critic_lr": 0.1}, "critic_lr has no effect here: advantage 'grpo' has no critic; use ppo"),
+        ({"lambd": 0.9}, "lambd has no effect here: it is a setting of advantage 'ppo'"),
+        (
+            {"advantage_estimator": "ppo", "value_clip": 0.1},
+            "value_clip has no effect here: the one step of a rollout begins where its values were found",
+        ),
+        (
+            {"advantage_estimator": "ppo", "num_critic_only_steps": 3},
+            "num_critic_only_steps = 3 leaves none of num_rollout = 3 rollouts to train the policy in",
+        ),
+        (
+            {"advantage_estimator": "ppo", "critic_lr": 1e-6, "lr_decay_style": "linear", "min_lr": 1e-5, "lr": 1e-3},
+            "min_lr = 1e-05 is above critic_lr = 1e-06",
+        ),
+        (
+            {"advantage_estimator": "ppo", "loss_type": "sft_loss"},
+            "advantage 'ppo' has no effect here: loss 'sft_loss'",
+        ),
         ({"use_opd": True, "loss_type": "sft_loss"}, "use_opd has no effect here: loss 'sft_loss'"),
     ],
 )

@@ -34,6 +34,16 @@ class TestReinforcePlusPlusBaseline(AdvantageContract):
     independent_groups = False
 
 
+class TestPpo(AdvantageContract):
+    choice = "slime-core/ppo"
+    independent_groups = False
+
+
+class TestPpoAsItIs(AdvantageContract):
+    choice = "slime-core/ppo"
+    settings: ClassVar[Mapping[str, object]] = {"normalize_advantages": False, "gamma": 0.9, "lambd": 0.8}
+
+
 class TestPolicyLoss(LossContract):
     choice = "slime-core/policy_loss"
 

@@ -1,4 +1,4 @@
-"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-010.
+"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-011.
 
 Example:
 
@@ -12,7 +12,7 @@ from threading import BrokenBarrierError
 from typing import TYPE_CHECKING, ClassVar
 from unittest import SkipTest
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, ValueAdvantage
 from slime_core.testing.contract import check, require
 from slime_core.testing.role import RoleContract, require_plain_def
 from slime_core.testing.tensors.batches import (
@@ -102,7 +102,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
             one, other = getattr(before, field.name), getattr(batch, field.name)
             if isinstance(one, dict):
                 require(one.keys() == other.keys(), f"it changed {field.name}")
-            elif not callable(one):
+            elif one is not None and not callable(one):
                 require(equal(one, other), f"it changed {field.name}")
 
     @check("ADV-007", needs=("ADV-002",))
@@ -151,6 +151,21 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
         except BrokenBarrierError:
             raise AssertionError("one rank called sum_over_ranks more often than another; all call it alike") from None
         require(equal(self._estimate(advantage_input()), apart), "on three ranks it gave other advantages than on one")
+
+    @check("ADV-011", needs=("ADV-001",))
+    def test_an_estimator_of_values_says_what_they_are_to_become(self) -> None:
+        """The critic learns from `returns`: with `uses_values` in the spec, define it, one finite number a token."""
+        if not self.spec.uses_values:
+            raise SkipTest("the spec says uses_values = False")
+        estimator = self._build()
+        if not isinstance(estimator, ValueAdvantage):
+            raise AssertionError(
+                f"{type(estimator).__name__} has no method returns(batch), though its spec uses_values"
+            )
+        for batch in (advantage_input(), advantage_input(masked=True), advantage_input((), (), ())):
+            given, count = estimator.returns(batch), len(batch.sample_index_T)
+            require(is_column(given, count), f"expected a float tensor [{count}], got {describe(given)}")
+            require(finite(given), f"returns are not finite: {given.tolist()}")
 
     def _build(self) -> Advantage:
         return self.spec.factory(self.validated(), self.setup())

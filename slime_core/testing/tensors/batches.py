@@ -43,7 +43,7 @@ def advantage_input(
     rollouts: tuple[int, ...] | None = None,
     sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
 ) -> AdvantageInput:
-    """Samples of several lengths in several groups; `masked` takes out the first token of each."""
+    """Samples of several lengths in several groups, all values equal; `masked` takes out the first token of each."""
     import torch
 
     sample_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
@@ -57,6 +57,7 @@ def advantage_input(
         rollout_index_S=torch.tensor(range(len(rewards)) if rollouts is None else rollouts, dtype=torch.int64),
         sample_index_T=sample_T,
         loss_mask_T=mask_T,
+        values_T=torch.full_like(mask_T, 0.25),
     )
     return batch if sum_over_ranks is None else replace(batch, sum_over_ranks=sum_over_ranks)
 
