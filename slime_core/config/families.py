@@ -184,6 +184,14 @@ class OptimArgs(Family):
     constant_loss_length: Positive | None = Field(
         None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
     )
+    max_mean_logprob_abs_diff: float | None = Field(
+        None,
+        gt=0.0,
+        description="Nats between trainer's and sampler's log-probs, on average, at which the run stops.",
+    )
+    max_logprob_abs_diff: float | None = Field(
+        None, gt=0.0, description="The same for the largest distance of a token."
+    )
 
 
 class DebugArgs(Family):

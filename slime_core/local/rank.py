@@ -36,7 +36,7 @@ from slime_core.roles import (
     TrainBatch,
     WeightSlot,
 )
-from slime_core.train.mismatch import ratio_quantiles
+from slime_core.train.mismatch import mismatch_extremes
 
 
 class LocalRank:
@@ -102,8 +102,8 @@ class LocalRank:
         scalars = dict(critic.step(critic_norm)) if critic else {}
         if of_policy:
             lr = optimizer.step(gradient, norm)
-            ratios = ratio_quantiles(gather_over_ranks(result.log_ratio_T))
-            scalars |= {"grad_norm": norm, "lr-pg_0": lr, **ratios}
+            extremes = mismatch_extremes(gather_over_ranks(result.log_ratio_T))
+            scalars |= {"grad_norm": norm, "lr-pg_0": lr, **extremes}
         return StepResult(result.metrics, result.tokens, scalars, result.scores)
 
     def _finite(self, norm: float, what: str) -> float:
