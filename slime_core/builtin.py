@@ -40,6 +40,8 @@ from slime_core.roles import (
     LauncherSpec,
     LossSpec,
     RankSetup,
+    RewardShaper,
+    RewardShaperSpec,
     RewardSpec,
     Settings,
     Setup,
@@ -51,6 +53,7 @@ from slime_core.roles import (
     TrainerSpec,
     Transport,
 )
+from slime_core.train.settings import OverlongSettings
 from slime_core.train.specs import advantages, corrections, losses
 
 SLIME_API = "1"
@@ -173,6 +176,20 @@ def _oldest_first(settings: Settings, setup: Setup) -> BufferFilter:
     from slime_core.buffer import FifoFilter
 
     return FifoFilter()
+
+
+@hookimpl
+def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
+    """Penalties that are not the reward's own."""
+    yield RewardShaperSpec(
+        "overlong", _overlong, OverlongSettings, "A penalty that grows over the last tokens of the budget (DAPO)"
+    )
+
+
+def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
+    from slime_core.train.overlong import Overlong
+
+    return Overlong(settings)
 
 
 @hookimpl

@@ -53,7 +53,7 @@ ALIASES: dict[str, Alias] = {
     "normalize_advantages": Alias(
         "advantage",
         "normalize_advantages",
-        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"),
+        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo", "gdpo"),
     ),
     "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus", "ppo")),
     "lambd": Alias("advantage", "lambd", ("ppo",)),

@@ -8,11 +8,11 @@ Example:
             return (batch.rewards_S - mean_G[batch.group_index_S])[batch.sample_index_T]
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Spec, Stability
+from slime_core.roles._spec import Settings, Spec, Stability
 
 if TYPE_CHECKING:
     import torch
@@ -78,5 +78,8 @@ class AdvantageSpec(Spec[Advantage]):
 
     uses_kl_penalty: bool = False
     """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
+    reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
+    """Which parts of a sample's reward it reads, with these settings: names of rewards, `NAME/COMPONENT`, or keys of a
+    reward that is a dict; `columns_S` has each as `reward/KEY`."""
     uses_values: bool = False
     """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""

@@ -5,6 +5,8 @@ Example:
     Grpo(GrpoSettings())(batch)      # [T], batch an AdvantageInput
 """
 
+from dataclasses import replace
+
 import torch
 
 from slime_core.roles import AdvantageInput
@@ -12,6 +14,7 @@ from slime_core.train.discount import discounted_sums
 from slime_core.train.groups import Groups
 from slime_core.train.settings import (
     EstimatorSettings,
+    GdpoSettings,
     GrpoSettings,
     ReinforcePlusPlusSettings,
 )
@@ -40,6 +43,27 @@ class Grpo:
         advantage_S = groups.centred_S
         if self._settings.grpo_std_normalization:
             advantage_S = advantage_S / (groups.deviation() + EPSILON)
+        return _of_tokens(batch, advantage_S, self._settings)
+
+
+class Gdpo:
+    """GDPO (Liu et al. 2026, arXiv:2601.05242): each part of the reward relative to its group, then added up.
+
+    A_i = sum over parts k of w_k (r_ik - mean(r_k)) / (std(r_k) + 1e-6), as `Grpo` has it for one reward, then `whiten`
+    over the step: a part's say does not depend on its scale, and samples of one total that differ in parts are told
+    apart.
+    """
+
+    def __init__(self, settings: GdpoSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> torch.Tensor:
+        """Advantages [T], in standard deviations: every token of a sample has its sample's."""
+        advantage_S = torch.zeros_like(batch.rewards_S, dtype=torch.float64)
+        for key, weight in self._settings.reward_weights.items():
+            groups = Groups.of(replace(batch, rewards_S=batch.columns_S[f"reward/{key}"]))
+            advantage_S = advantage_S + weight * groups.centred_S / (groups.deviation() + EPSILON)
         return _of_tokens(batch, advantage_S, self._settings)
 
 

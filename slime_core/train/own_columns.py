@@ -22,6 +22,26 @@ def teacher_column() -> ColumnMaker:
     return ColumnMaker(Used(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
 
 
+def reward_columns(keys: Sequence[str]) -> ColumnMaker:
+    """The parts of a sample's reward, each as `reward/KEY`."""
+
+    def parts(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float]:
+        reward = sample.reward
+        if reward is None:
+            return {f"reward/{key}": 0.0 for key in keys}
+        there = reward if isinstance(reward, dict) else {}
+        for key in keys:
+            if key not in there:
+                raise ContractError(
+                    f"sample {sample.index} of group {sample.group_index} has no part {key!r} of its reward, which the "
+                    f"advantage estimator reads: it has {', '.join(there) or f'the one number {reward}'}; name rewards "
+                    "of [reward] or [group_reward], NAME/COMPONENT, or keys of a reward that is a dict"
+                )
+        return {f"reward/{key}": there[key] for key in keys}
+
+    return ColumnMaker(Used("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
+
+
 def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, Sequence[float]]:
     if sample.teacher_log_probs is not None:
         return {TEACHER_COLUMN: sample.teacher_log_probs}

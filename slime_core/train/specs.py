@@ -21,6 +21,7 @@ from slime_core.roles import (
 from slime_core.train.settings import (
     CispoSettings,
     EstimatorSettings,
+    GdpoSettings,
     GrpoSettings,
     GspoSettings,
     IcepopSettings,
@@ -37,6 +38,13 @@ from slime_core.train.settings import (
 def advantages() -> Iterable[AdvantageSpec]:
     """From rewards to advantages."""
     yield AdvantageSpec("grpo", _grpo, GrpoSettings, "Rewards relative to their group (GRPO, Dr.GRPO)")
+    yield AdvantageSpec(
+        "gdpo",
+        _gdpo,
+        GdpoSettings,
+        "Each part of the reward relative to its group, weighed and whitened (GDPO)",
+        reward_keys=lambda settings: tuple(cast(GdpoSettings, settings).reward_weights),
+    )
     yield AdvantageSpec("rloo", _rloo, EstimatorSettings, "Rewards relative to the others of their group (RLOO)")
     yield AdvantageSpec(
         "reinforce_plus_plus",
@@ -66,6 +74,12 @@ def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
     from slime_core.train.advantages import Grpo
 
     return Grpo(settings)
+
+
+def _gdpo(settings: GdpoSettings, setup: Setup) -> Advantage:
+    from slime_core.train.advantages import Gdpo
+
+    return Gdpo(settings)
 
 
 def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:

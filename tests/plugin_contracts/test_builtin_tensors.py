@@ -20,6 +20,12 @@ class TestGrpoWhitened(AdvantageContract):
     independent_groups = False
 
 
+class TestGdpo(AdvantageContract):
+    choice = "slime-core/gdpo"
+    settings: ClassVar[Mapping[str, object]] = {"reward_weights": {"right": 1.0, "short": 0.5}}
+    independent_groups = False
+
+
 class TestRloo(AdvantageContract):
     choice = "slime-core/rloo"
 
