@@ -167,6 +167,12 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
     return rest, settings
 
 
+def is_setting(key: str) -> bool:
+    """Whether a flag of `slime train` sets this: a key, one of slime's names, a role or a setting of a choice."""
+    known = {*ALIASES, *SELECTABLE, *(field for family in FAMILIES.values() for field in family.model_fields)}
+    return key.partition(".")[0] in known
+
+
 def _literal(text: str) -> Json:
     try:
         value: Json = json.loads(text)
