@@ -204,7 +204,7 @@ def _option(key: str, info: FieldInfo, allowed: str) -> click.Option:
     flag, default = _flag(key), info.get_default(call_default_factory=True)
     hints = [allowed] if allowed else []
     if info.is_required():
-        hints.append("required")
+        hints.append("required without a run file" if key == "save" else "required")
     elif default is not False and default not in (None, {}, []):
         hints.append(f"default: {default}")
     text = f"{info.description}  [{'; '.join(hints)}]" if hints else str(info.description)
