@@ -5,7 +5,7 @@
 
 Each is the demo's run with slime's flags for that algorithm, or the demo's GRPO on groups that were generated while the
 trainer worked, at most so many weight versions old, with and without truncated importance weights. All begin at the
-same warm start; finished runs are left as they are. Writes docs/assets/algorithms.png and schedules.png, prints one line
+same warm start; finished runs are left as they are. Writes docs/assets/algorithms.png and schedules.png, prints a line
 a run and one JSON object as the last line: the reward of the first and of the last five rollouts, by variant.
 """
 
