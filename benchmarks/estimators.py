@@ -5,7 +5,7 @@
 
 Each is the demo's run with slime's flags for that algorithm, or the demo's GRPO on groups that were generated while the
 trainer worked, at most so many weight versions old, with and without truncated importance weights. All begin at the
-same warm start; finished runs are left as they are. Writes docs/assets/algorithms.png and schedules.png, prints one line
+same warm start; finished runs are left as they are. Writes docs/assets/algorithms.png and schedules.png, prints a line
 a run and one JSON object as the last line: the reward of the first and of the last five rollouts, by variant.
 """
 
@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from slime_core.run.demo import MAX_RESPONSE
 from slime_core.telemetry import MetricsLog, names
@@ -100,7 +101,8 @@ def _draw(curves: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
 
     reference = [_mean(step) for step in zip(*next(iter(curves.values())), strict=True)]
     columns = 4
-    with plt.rc_context({**PLOT_STYLE, "axes.titlesize": 10}):
+    style: Any = {**PLOT_STYLE, "axes.titlesize": 10}
+    with plt.rc_context(style):
         figure, axes = plt.subplots(
             -(-len(curves) // columns), columns, figsize=(12, 5.6), sharex=True, sharey=True, squeeze=False
         )
