@@ -6,7 +6,7 @@ Example:
     seen.kl_penalty_T                      # [T], for the advantage estimator
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from slime_core.config import TEACHER_COLUMN
 from slime_core.local.critic import LocalCritic, Pack
 from slime_core.local.frozen import FrozenModel
+from slime_core.local.model import LocalModel
 from slime_core.roles import RankSetup
 from slime_core.train.kl import approximate_kl, kl_loss
 
@@ -57,6 +58,15 @@ class Beside:
         """The critic, if there is one."""
         self._refreshes = setup.reference is not None and setup.reference.update_interval is not None
         self._refreshed: int | None = 0
+
+    def models(self) -> Iterator[tuple[str, LocalModel]]:
+        """Those that a step is about to ask, under slime's names."""
+        if self._reference:
+            yield "ref", self._reference.model
+        if self._teacher:
+            yield "teacher", self._teacher.model
+        if self.critic:
+            yield "critic", self.critic.model
 
     def begin(self, rollout_id: int, weights: torch.Tensor) -> None:
         """A step on a rollout begins: where it is time, the reference becomes the policy [N] as it is now.

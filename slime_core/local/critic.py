@@ -57,14 +57,15 @@ class LocalCritic:
             ModelError: it cannot be loaded.
         """
         self._critic, self._sum_over_ranks = critic, sum_over_ranks
-        self._model: LocalModel = load_model(critic.load)
-        size = self._model.numel
-        self._weights = torch.zeros(size + self._model.hidden_size)
-        self._model.read_into(self._weights[:size])
+        self.model: LocalModel = load_model(critic.load)
+        """Its decoder."""
+        size = self.model.numel
+        self._weights = torch.zeros(size + self.model.hidden_size)
+        self.model.read_into(self._weights[:size])
         self._old = self._weights.clone()
         self._gradient = torch.zeros_like(self._weights)
         self._sums = torch.zeros(len(SUMS), dtype=torch.float64)
-        matrices = [slot for slot in self._model.layout if len(slot.shape) > 1]
+        matrices = [slot for slot in self.model.layout if len(slot.shape) > 1]
         decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in matrices]
         self._optimizer = FlatAdamW(self._weights, [*decayed, slice(size, len(self._weights))], critic.optim)
         self._rollout_id: int | None = None
@@ -80,7 +81,7 @@ class LocalCritic:
         found_T = torch.zeros(tokens)
         head = self._bind(self._old)
         for pack in packs:
-            found_T[pack.tokens] = self._model.values(pack.groups, head)
+            found_T[pack.tokens] = self.model.values(pack.groups, head)
         return found_T
 
     def backward(self, packs: Sequence[Pack], target: Target) -> None:
@@ -92,11 +93,11 @@ class LocalCritic:
         self._gradient.zero_()
         self._sums.zero_()
         head = self._bind(self._weights).requires_grad_()
-        size = self._model.numel
+        size = self.model.numel
         head.grad = self._gradient[size:]
         for pack in packs:
             part = pack.tokens
-            values_T = self._model.values(pack.groups, head, grad=self._gradient[:size])
+            values_T = self.model.values(pack.groups, head, grad=self._gradient[:size])
             returns_T, mask_T = target.returns_T[part], target.mask_T[part]
             loss_T, clipped_T = value_loss(values_T, target.old_values_T[part], returns_T, self._critic.value_clip)
             loss = (loss_T * target.weight_T[part]).sum()
@@ -133,6 +134,6 @@ class LocalCritic:
 
     def _bind(self, weights: torch.Tensor) -> torch.Tensor:
         """Compute with these weights from now on; their head, a view [d]."""
-        size = self._model.numel
-        self._model.bind(weights[:size])
+        size = self.model.numel
+        self.model.bind(weights[:size])
         return weights[size:].detach()

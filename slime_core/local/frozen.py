@@ -25,16 +25,17 @@ class FrozenModel:
             ModelError: it cannot be loaded.
         """
         self._directory = directory
-        self._model = load_model(directory)
+        self.model = load_model(directory)
+        """As it was loaded."""
 
     def log_probs(self, groups: Sequence[GroupTokens], temperature: float) -> torch.Tensor:
         """Log-prob of every response token [T]."""
-        return self._model.log_probs(groups, temperature=temperature).log_probs_T
+        return self.model.log_probs(groups, temperature=temperature).log_probs_T
 
     @property
     def weights(self) -> torch.Tensor:
         """Its weights [N]."""
-        return self._model.flat
+        return self.model.flat
 
     def take(self, weights: torch.Tensor) -> None:
         """Become a model of these weights [N].
@@ -42,9 +43,9 @@ class FrozenModel:
         Raises:
             ModelError: they are of another architecture.
         """
-        if weights.shape != self._model.flat.shape:
+        if weights.shape != self.model.flat.shape:
             raise ModelError(
-                f"the reference in {self._directory} has {self._model.numel} weights and the policy {len(weights)}: "
+                f"the reference in {self._directory} has {self.model.numel} weights and the policy {len(weights)}: "
                 "leave ref_update_interval out, or give a ref_load of the policy's architecture"
             )
-        self._model.flat.copy_(weights)
+        self.model.flat.copy_(weights)

@@ -85,10 +85,12 @@ class LocalRank:
     def train_step(self, batch: TrainBatch) -> StepResult:
         """One optimizer step, log-probs included; see `TrainerRank.train_step`."""
         rank, model, optimizer = self._rank, self._model, self._optimizer
-        self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, "actor", model))
-        self._hooks.fire(BeforeTrainStep(rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
         if self._beside:
             self._beside.begin(batch.rollout_id, self._weights)
+            for weights, other in self._beside.models():
+                self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, weights, other))
+        self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, "actor", model))
+        self._hooks.fire(BeforeTrainStep(rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
         of_policy = not (self._setup.critic and batch.rollout_id < self._setup.critic.num_critic_only_steps)
         try:
             gradient, result = self._step.run(batch, of_policy=of_policy)

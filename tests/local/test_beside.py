@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from slime_core.catalog.rank_hooks import RankHooks
 from slime_core.errors import ModelError
+from slime_core.events import BeforeLogProb
 from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.rank import LocalRank
 from slime_core.roles import Reference, Teacher, TrainBatch
@@ -121,6 +123,18 @@ def test_a_refreshed_reference_comes_through_a_resume_bit_for_bit(
     again = [other.train_step(batch_of(rollout_id)).metrics["kl_loss"] for rollout_id in range(stop, 5)]
     assert again == reported[stop:]
     assert torch.equal(flat(one), flat(other))
+
+
+def test_rank_hooks_are_told_of_each_model_that_is_asked(
+    models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(RankHooks, "fire", lambda hooks, event: told.append(event))
+    rank = rank_with(models, tmp_path, reference=KL, teacher=Teacher(models[1], 1.0))
+    rank.train_step(batch_of())
+    asked = [event for event in told if isinstance(event, BeforeLogProb)]
+    assert [event.weights for event in asked] == ["ref", "teacher", "actor"]
+    assert len({id(event.model) for event in asked}) == 3
 
 
 def test_a_reference_of_another_shape_cannot_be_refreshed(models: tuple[Path, Path], tmp_path: Path) -> None:
