@@ -1,15 +1,18 @@
 """The plain path: any causal LM, computed by Hugging Face's own forward on padded rows."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from slime_core.errors import ModelError
 from slime_core.local.model.base import LocalModel, check_log_probs_call
@@ -95,9 +98,25 @@ class PlainModel(LocalModel):
     def _gradients(self, grad: Tensor | None) -> Iterator[None]:
         """Backward adds into this vector; None computes without a graph."""
         for slot, parameter in zip(self.layout, self._parameters, strict=True):
-            parameter.grad = None if grad is None else slot.view(grad)
+            is_trained = grad is not None and slot.name in self.trained
+            parameter.requires_grad_(is_trained)
+            parameter.grad = slot.view(grad) if grad is not None and is_trained else None
         with torch.set_grad_enabled(grad is not None):
             yield
+
+    def checkpoint_layers(self) -> None:
+        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`.
+
+        Not by Hugging Face's own switch, which works in its training mode alone, where dropout would be on.
+        """
+        layers = [each for each in self.hf.modules() if isinstance(each, GradientCheckpointingLayer)]
+        if not layers:
+            raise ModelError(
+                f"gradient_checkpointing: {type(self.hf).__name__} in {self.source} has no layers that can be computed "
+                "again; leave it out, and lower max_tokens_per_micro_batch to save memory"
+            )
+        for each in layers:
+            each.forward = _checkpointed(each.forward)
 
     def start_decode(
         self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
@@ -134,6 +153,17 @@ class _Rows:
             mask[row, : len(text)] = 1
             predicted[row, len(text) - response : len(text)] = True
         return cls(ids, mask, predicted)
+
+
+def _checkpointed(forward: Callable[..., object]) -> Callable[..., object]:
+    def again(*args: object, **kwargs: object) -> object:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        bound = partial(forward, *args, **kwargs)
+        out: object = checkpoint(bound, use_reentrant=False, preserve_rng_state=False)
+        return out
+
+    return again
 
 
 class PlainDecode:
