@@ -51,6 +51,11 @@ class LocalModel(ABC):
 
     path: ClassVar[ModelPath]
 
+    linear: frozenset[str] = frozenset()
+    """Names of the matrices of linear layers, without the output head."""
+    transposed: frozenset[str] = frozenset()
+    """Those of them that are stored [in, out]."""
+
     def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], vocab_size: int, max_positions: int) -> None:
         self.source = source
         self.why = why
@@ -61,6 +66,8 @@ class LocalModel(ABC):
         self.vocab_size = vocab_size
         self.max_positions = max_positions
         """The longest text, prompt and response together."""
+        self.trained = frozenset(slot.name for slot in layout)
+        """Names of the weights that have a gradient; for any other, what `log_probs` adds to `grad` means nothing."""
 
     @property
     @abstractmethod
@@ -90,6 +97,14 @@ class LocalModel(ABC):
         """
         check_flat(flat, self.numel)
         flat.copy_(self.flat)
+
+    @abstractmethod
+    def checkpoint_layers(self) -> None:
+        """From now on a training forward keeps each layer's input alone, and the backward pass computes the rest again.
+
+        Raises:
+            ModelError: its layers cannot be told apart.
+        """
 
     @abstractmethod
     def log_probs(

@@ -1,13 +1,16 @@
 """The plain path: any causal LM, computed by Hugging Face's own forward on padded rows."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from slime_core.errors import ModelError
 from slime_core.local.model.base import LocalModel, check_log_probs_call
@@ -67,7 +70,9 @@ class PlainModel(LocalModel):
         """Log-prob and entropy of every response token; see `LocalModel.log_probs`."""
         check_log_probs_call(groups, temperature, grad, self.numel)
         for slot, parameter in zip(self.layout, self._parameters, strict=True):
-            parameter.grad = None if grad is None else slot.view(grad)
+            is_trained = grad is not None and slot.name in self.trained
+            parameter.requires_grad_(is_trained)
+            parameter.grad = slot.view(grad) if grad is not None and is_trained else None
         texts = [([*g.prompt, *r], len(r)) for g in groups for r in g.responses]
         width = max(len(text) for text, _ in texts)
         ids = torch.zeros(len(texts), width, dtype=torch.long)
@@ -83,6 +88,20 @@ class PlainModel(LocalModel):
             chosen = log_probs.gather(1, ids[predicted][:, None])[:, 0]
             return TokenLogProbs(chosen, call(_Entropy, log_probs))
 
+    def checkpoint_layers(self) -> None:
+        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`.
+
+        Not by Hugging Face's own switch, which works in its training mode alone, where dropout would be on.
+        """
+        layers = [each for each in self.hf.modules() if isinstance(each, GradientCheckpointingLayer)]
+        if not layers:
+            raise ModelError(
+                f"gradient_checkpointing: {type(self.hf).__name__} in {self.source} has no layers that can be computed "
+                "again; leave it out, and lower max_tokens_per_micro_batch to save memory"
+            )
+        for each in layers:
+            each.forward = _checkpointed(each.forward)
+
     def start_decode(
         self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
     ) -> "PlainDecode":
@@ -96,6 +115,17 @@ class PlainModel(LocalModel):
             self.hf.save_pretrained(directory)
         finally:
             self._bind(bound)
+
+
+def _checkpointed(forward: Callable[..., object]) -> Callable[..., object]:
+    def again(*args: object, **kwargs: object) -> object:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        bound = partial(forward, *args, **kwargs)
+        out: object = checkpoint(bound, use_reentrant=False, preserve_rng_state=False)
+        return out
+
+    return again
 
 
 class PlainDecode:
