@@ -176,7 +176,19 @@ class OptimArgs(Family):
 
     lr: float = Field(1e-6, gt=0.0, description="Peak learning rate of AdamW.")
     lr_warmup_iters: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
-    lr_decay_style: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape after warm-up.")
+    lr_warmup_fraction: float | None = Field(
+        None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters, instead of lr_warmup_iters."
+    )
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = Field(
+        "constant", description="Shape after warm-up."
+    )
+    lr_decay_iters: Positive | None = Field(
+        None, description="Optimizer steps after which the decay has ended; default: those of the run."
+    )
+    lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
+    lr_wsd_decay_style: Literal["exponential", "linear", "cosine", "minus_sqrt"] = Field(
+        "exponential", description="Shape of the decay that ends WSD."
+    )
     min_lr: float = Field(0.0, ge=0.0, description="Where the decay ends.")
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
@@ -225,6 +237,9 @@ class RunArgs(Family):
         False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
     )
     seed: int = Field(1234, ge=0, description="Every random number derives from it.")
+    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
+        "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
+    )
     step_timeout_s: float = Field(1800.0, gt=0.0, description="Seconds a training step may take.")
 
 

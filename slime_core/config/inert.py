@@ -4,10 +4,10 @@
 file, which writes defaults out, reads back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
-from slime_core.config.families import FAMILIES, RolloutArgs
+from slime_core.config.families import FAMILIES, OptimArgs, RolloutArgs
 from slime_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,10 +65,7 @@ def refuse_inert(config: "RunConfig") -> None:
     if rollout.partial_rollout and rollout.rollout_policy == "sync":
         problems += _partial_in_sync(rollout)
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
-    decays = config.optim.lr_decay_style != "constant"
-    needs("min_lr", decays, 'set lr_decay_style = "linear" or "cosine"')
-    if decays and config.optim.min_lr > config.optim.lr:
-        problems.append(f"min_lr = {config.optim.min_lr} is above lr = {config.optim.lr}, where the decay begins")
+    problems += _schedule_problems(config.optim, given)
     if config.optim.constant_loss_length is not None and config.optim.calculate_per_token_loss:
         problems.append("calculate_per_token_loss and constant_loss_length both say what divides the loss: give one")
     if rollout.num_rollout is not None and rollout.num_epoch is not None:
@@ -85,6 +82,24 @@ def refuse_inert(config: "RunConfig") -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
+    style = optim.lr_decay_style
+    if "min_lr" in given and style == "constant":
+        yield 'min_lr has no effect here: set lr_decay_style = "linear" or "cosine"'
+    if style != "constant" and optim.min_lr > optim.lr:
+        yield f"min_lr = {optim.min_lr} is above lr = {optim.lr}, where the decay begins"
+    if "lr_warmup_fraction" in given and "lr_warmup_iters" in given:
+        yield "lr_warmup_fraction and lr_warmup_iters both say how long the warm-up is: give one"
+    ends = style not in ("constant", "inverse-square-root")
+    if "lr_decay_iters" in given and not ends and "lr_warmup_fraction" not in given:
+        yield f'lr_decay_iters has no effect here: lr_decay_style = "{style}" does not end; cosine, linear and WSD do'
+    for key in ("lr_wsd_decay_iters", "lr_wsd_decay_style"):
+        if key in given and style != "WSD":
+            yield f'{key} has no effect here: set lr_decay_style = "WSD"'
+    if style == "WSD" and optim.lr_wsd_decay_iters is None:
+        yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
 
 
 def _debug_problems(config: "RunConfig") -> Iterator[str]:

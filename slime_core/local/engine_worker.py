@@ -16,10 +16,18 @@ class EngineWorker:
     """Holds one model whose parameters are views into the shared buffer."""
 
     def __init__(
-        self, rank: int, size: int, *, hf_checkpoint: Path, eos_token_ids: frozenset[int], abort_flag: Path
+        self,
+        rank: int,
+        size: int,
+        *,
+        hf_checkpoint: Path,
+        eos_token_ids: frozenset[int],
+        abort_flag: Path,
+        float32_matmul_precision: str,
     ) -> None:
         """Build the model; it serves after the first `load_weights`."""
         torch.set_num_threads(1)
+        torch.set_float32_matmul_precision(float32_matmul_precision)
         self._model = load_model(hf_checkpoint)
         self._eos = eos_token_ids
         self._version = -1

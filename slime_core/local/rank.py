@@ -45,6 +45,7 @@ class LocalRank:
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
         """Load the model, build advantage and loss, and meet the other ranks."""
         torch.set_num_threads(1)
+        torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
         if world_size > 1:
             meeting = f"file://{setup.rendezvous.absolute()}"

@@ -45,6 +45,11 @@ class LocalTrainerSettings(Settings):
         [], description="Do not train weights whose name holds one of these regular expressions; slime's flag."
     )
 
+    @field_validator("lora_target_modules", "only_train_params_name_list", "freeze_params_name_list", mode="before")
+    @classmethod
+    def _one_name(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
     @field_validator("only_train_params_name_list", "freeze_params_name_list")
     @classmethod
     def _compiles(cls, patterns: list[str]) -> list[str]:

@@ -26,7 +26,7 @@ class Optim:
     lr_warmup_iters: int
     """Steps of linear warm-up."""
     lr_decay_style: str
-    """"constant", "linear" or "cosine", over the run's steps."""
+    """"constant", "linear", "cosine", "inverse-square-root" or "WSD"."""
     min_lr: float
     """Where the decay ends."""
     adam_beta1: float
@@ -41,6 +41,12 @@ class Optim:
     """Global gradient norm limit; 0 is off."""
     train_steps: int
     """Optimizer steps of the whole run, for the schedule."""
+    lr_decay_iters: int | None = None
+    """Steps after which the decay has ended; None: `train_steps`."""
+    lr_wsd_decay_iters: int | None = None
+    """Steps of the decay at the end of "WSD"."""
+    lr_wsd_decay_style: str = "exponential"
+    """Its shape: "exponential", "linear", "cosine" or "minus_sqrt"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class RankSetup:
     """A file that does not exist yet, where the ranks of the group meet."""
     constant_loss_length: int | None = None
     """Tokens that a rollout's losses are divided by, instead of its own number of trained ones."""
+    float32_matmul_precision: str = "highest"
+    """What fp32 matrices may be multiplied in, as torch has it; weights, gradient and optimizer stay in fp32."""
 
 
 @dataclass(frozen=True, slots=True)

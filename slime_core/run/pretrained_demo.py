@@ -87,6 +87,7 @@ def pretrained_values(base: Path, seed: int, save: Path, num_rollout: int | None
         "calculate_per_token_loss": True,
         "save_interval": 20,
         "save_keep": 1,
+        "float32_matmul_precision": "medium",
         "reward": {"use": {"math": 1.0}},
         "loss": {"policy_loss": {"eps_clip": 0.2, "eps_clip_high": 0.28}},
     }

@@ -213,6 +213,7 @@ class Builder:
                 launcher=launcher,
                 scratch=scratch,
                 name=name,
+                float32_matmul_precision=run.float32_matmul_precision,
             )
             return self._checked(cast(Used[Engine], build_used(self.plan.one("engine"), setup)))
 

@@ -136,11 +136,14 @@ def _allocate(path: Path, size: int) -> None:
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     config, optim = plan.config, plan.config.optim
+    warmup = optim.lr_warmup_iters
+    if optim.lr_warmup_fraction is not None:
+        warmup = round(optim.lr_warmup_fraction * (optim.lr_decay_iters or train_steps))
     return RankSetup(
         hf_checkpoint=config.run.hf_checkpoint,
         optim=Optim(
             lr=optim.lr,
-            lr_warmup_iters=optim.lr_warmup_iters,
+            lr_warmup_iters=warmup,
             lr_decay_style=optim.lr_decay_style,
             min_lr=optim.min_lr,
             adam_beta1=optim.adam_beta1,
@@ -149,6 +152,9 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
             weight_decay=optim.weight_decay,
             clip_grad=optim.clip_grad,
             train_steps=train_steps,
+            lr_decay_iters=optim.lr_decay_iters,
+            lr_wsd_decay_iters=optim.lr_wsd_decay_iters,
+            lr_wsd_decay_style=optim.lr_wsd_decay_style,
         ),
         advantage=plan.one("advantage").choice("advantage"),
         loss=plan.one("loss").choice("loss"),
@@ -160,6 +166,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         constant_loss_length=optim.constant_loss_length,
         seed=config.run.seed,
         rendezvous=scratch / "rendezvous",
+        float32_matmul_precision=config.run.float32_matmul_precision,
     )
 
 

@@ -23,11 +23,7 @@ def find_gguf() -> Path | None:
 
 
 def write_smollm2(rank: int, size: int, *, directory: Path, gguf: Path) -> None:
-    """Write weights (bf16) and tokenizer of a GGUF file as an HF directory; a launcher's target.
-
-    Four-bit weights are expanded to what they stand for: bf16 rounds them by up to one part in 256, about a tenth of a
-    quantization step.
-    """
+    """Write weights (bf16) and tokenizer of a GGUF file as an HF directory; a launcher's target."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
