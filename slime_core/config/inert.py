@@ -7,7 +7,7 @@ file, which writes defaults out, reads back.
 from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
-from slime_core.config.families import FAMILIES, OptimArgs, RolloutArgs
+from slime_core.config.families import FAMILIES, EvalArgs, OptimArgs, RolloutArgs
 from slime_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def refuse_inert(config: "RunConfig") -> None:
         problems.append("num_rollout and num_epoch both say how long the run is: give one")
     if rollout.num_rollout is None and rollout.num_epoch is None:
         problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
-    if not config.roles["reward"].use and not config.roles["group_reward"].use:
+    if config.finetunes:
+        problems += _inert_in_finetuning(config, given)
+    elif not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
     problems += _debug_problems(config)
     if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
@@ -100,6 +102,19 @@ def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
             yield f'{key} has no effect here: set lr_decay_style = "WSD"'
     if style == "WSD" and optim.lr_wsd_decay_iters is None:
         yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
+
+
+def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
+    used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
+    used |= {"eval_prompt_data", "eval_input_key", "eval_label_key"}
+    unread = {"metadata_key", "multimodal_keys", "rollout_max_prompt_len", "bad_rows", "max_bad_row_rate"}
+    keys = [*RolloutArgs.model_fields, *EvalArgs.model_fields]
+    for key in [*(key for key in keys if key not in used), *unread]:
+        if key in given:
+            yield f"{key} has no effect here: with sft_loss and no reward nothing is generated"
+    for role in ("group_filter", "sample_filter", "correction"):
+        if config.roles[role].use:
+            yield f"{role} has no effect here: with sft_loss and no reward nothing is generated"
 
 
 def _debug_problems(config: "RunConfig") -> Iterator[str]:

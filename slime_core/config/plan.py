@@ -108,7 +108,8 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         raise ConfigError("\n".join(problems))
     _check_fit(config, roles)
     check_model_dir(config.run.hf_checkpoint)
-    _check_lengths(config)
+    if not config.finetunes:
+        _check_lengths(config)
     _check_eval_choices(plan := Plan(config, catalog, roles, _transport(roles), tuple(unused)))
     return plan
 

@@ -54,6 +54,13 @@ class RunConfig:
     plugins: PluginSet
     """Which plugins are loaded."""
 
+    @property
+    def finetunes(self) -> bool:
+        """Whether it is a finetuning on given responses: the loss is `sft_loss`, and nothing scores."""
+        return list(self.roles["loss"].use) in (["sft_loss"], ["slime-core/sft_loss"]) and not (
+            self.roles["reward"].use or self.roles["group_reward"].use or self.debug.load_debug_rollout_data
+        )
+
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""
         flat: dict[str, Json] = {}

@@ -103,6 +103,11 @@ class LocalRank:
         scalars = {"grad_norm": norm, "lr-pg_0": lr, **ratio_quantiles(gather_over_ranks(result.log_ratio_T))}
         return StepResult(result.metrics, result.tokens, scalars, result.scores)
 
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The loss of a batch without a step; see `MeasuresLoss`."""
+        _, result = self._step.run(batch, trains=False)
+        return StepResult(result.metrics, result.tokens, {}, result.scores)
+
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
             f"optimizer step {self._optimizer.steps}: {what}; the weights are as before it. "

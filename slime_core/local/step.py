@@ -78,15 +78,17 @@ class LocalStep:
         self._per_token, self._constant_length, self._max_tokens = per_token, constant_length, max_tokens
         self._sum_over_ranks = sum_over_ranks
         self._gradient = torch.zeros(model.numel)
+        self._grad: torch.Tensor | None = self._gradient
 
-    def run(self, batch: TrainBatch) -> tuple[torch.Tensor, StepSums]:
-        """Gradient [N] and sums of a rank's share.
+    def run(self, batch: TrainBatch, *, trains: bool = True) -> tuple[torch.Tensor, StepSums]:
+        """Gradient [N] and sums of a rank's share; unless it `trains`, the sums alone, and a gradient of 0.
 
         Raises:
             NonFiniteError: a log-prob or the loss is not finite.
             ContractError: what the estimator, the loss or the correction returned breaks its contract.
         """
         self._gradient.zero_()
+        self._grad = self._gradient if trains else None
         sums: defaultdict[str, float] = defaultdict(float)
         columns = self._columns(batch)
         ratios = [
@@ -149,7 +151,7 @@ class LocalStep:
         spans = [range(columns.starts_S[sample], columns.starts_S[sample + 1]) for sample in samples]
         tokens = torch.cat([torch.arange(span.start, span.stop) for span in spans])
         groups = _group_tokens(batch, columns, samples)
-        forward = self._model.log_probs(groups, temperature=self._temperature, grad=self._gradient)
+        forward = self._model.log_probs(groups, temperature=self._temperature, grad=self._grad)
         mask, rollout = columns.mask_T[tokens], columns.old_T[tokens]
         log_probs = forward.log_probs_T.detach()
         sample_T = torch.repeat_interleave(columns.lengths_S[list(samples)])
@@ -176,7 +178,8 @@ class LocalStep:
         loss = (loss_T * columns.weight_T[tokens]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
-        loss.backward()  # type: ignore[no-untyped-call]
+        if self._grad is not None:
+            loss.backward()  # type: ignore[no-untyped-call]
         sums[TOKENS] += float(mask.sum())
         sums["loss"] += float((loss_T.detach() * mask).sum())
         metrics = {**mismatch(log_probs, rollout), **output.metrics_T, **(corrected.metrics_T if corrected else {})}

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
     from slime_core.roles.trainer import (
         Choice,
+        MeasuresLoss,
         Optim,
         RankSetup,
         StepResult,
@@ -138,6 +139,7 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Make",
+    "MeasuresLoss",
     "MediaKeys",
     "NamesChoices",
     "Optim",

@@ -179,6 +179,15 @@ class TrainerRank(Protocol):
         ...
 
 
+@runtime_checkable
+class MeasuresLoss(Protocol):
+    """A trainer's rank that can also tell the loss of a batch that it does not train on; finetuning evaluates so."""
+
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The same sums as of `train_step`, without a gradient; nothing changes, and there are no scalars."""
+        ...
+
+
 class TrainerFactory(Protocol):
     """Builds one rank; called inside the rank's process."""
 

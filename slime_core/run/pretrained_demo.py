@@ -25,7 +25,7 @@ WRITER = "slime_core.local.demo.smollm2:write_smollm2"
 EXAMPLES = ("4+3", "9-2", "7+8", "6-5")
 """Shown in every prompt: which form an answer has. All prompts share them, so they are computed once."""
 ANSWERS = (7, 7, 15, 1)
-BATCH, ROLLOUTS, EVAL_PROBLEMS, MAX_RESPONSE = 8, 40, 64, 24
+BATCH, ROLLOUTS, EVAL_PROBLEMS, MAX_RESPONSE = 16, 24, 64, 16
 TRAIN_SEED, EVAL_SEED = 1000, 777
 
 
@@ -81,11 +81,13 @@ def pretrained_values(base: Path, seed: int, save: Path, num_rollout: int | None
         "num_rollout": num_rollout or ROLLOUTS,
         "rollout_max_response_len": MAX_RESPONSE,
         "eval_prompt_data": {"heldout": str(save / "eval.jsonl")},
-        "eval_interval": 10,
+        "eval_interval": 6,
         "eval_temperature": 0.0,
-        "lr": 3e-5,
+        "lr": 2e-4,
+        "lr_warmup_iters": 2,
+        "lora_rank": 16,
         "calculate_per_token_loss": True,
-        "save_interval": 20,
+        "save_interval": 12,
         "save_keep": 1,
         "float32_matmul_precision": "medium",
         "reward": {"use": {"math": 1.0}},

@@ -20,6 +20,7 @@ from slime_core.roles import (
     Optim,
     RankSetup,
     StepResult,
+    TrainBatch,
     TrainerSpec,
     WeightChannel,
     WeightSlot,
@@ -92,14 +93,28 @@ class Trainer:
         for step_groups in steps_of(groups, self._num_steps):
             batches = split_step(step_groups, self._group.size, rollout_id)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
-            results = [
-                check_step_result(reply, plugin=self._plugin, rank=rank, groups=set(batch.group_index_S))
-                for rank, (reply, batch) in enumerate(zip(replies, batches, strict=True))
-            ]
+            results = self._checked(replies, batches)
             steps.append(_gather(results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
         return TrainReport(steps, scores)
+
+    async def measure(self, groups: Sequence[TrainGroup], rollout_id: int) -> Mapping[str, float]:
+        """Means over the trained tokens of groups that are not trained on, `loss` among them; nothing changes.
+
+        Raises:
+            PluginError: this trainer cannot tell.
+            WorkerError: a rank died, raised or did not answer.
+        """
+        batches = split_step(groups, self._group.size, rollout_id)
+        results = self._checked(await self._group.call("measure", batches, timeout_s=self._timeout_s), batches)
+        return {name.removeprefix("train/"): value for name, value in _gather(results).items()}
+
+    def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
+        return [
+            check_step_result(reply, plugin=self._plugin, rank=rank, groups=set(batch.group_index_S))
+            for rank, (reply, batch) in enumerate(zip(replies, batches, strict=True))
+        ]
 
     async def publish(self, version: int) -> None:
         """Write the current weights as a version; the engine switches by its own `load_weights`."""

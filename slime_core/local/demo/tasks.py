@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 TERMS = {"chain": (3, 5), "word": (3, 5), "short": (2, 2)}
 """Task -> fewest and most numbers."""
-LARGEST = {"chain": 9, "word": 9, "short": 20}
+LARGEST = {"chain": 9, "word": 9, "short": 12}
 """Task -> largest number; the smallest is 1."""
 TASKS = tuple(TERMS)
 NAMES = ["Tom", "Ana", "Sam", "Mia", "Leo", "Eva", "Ben", "Zoe"]
