@@ -18,6 +18,7 @@ from slime_core.run.checkpoint import describe_file
 from slime_core.run.eval_sets import eval_file
 from slime_core.run.folder import RunFolder
 from slime_core.run.loop import Outcome
+from slime_core.run.setup import Builder
 from slime_core.run.trainer import Trainer
 from slime_core.run.training_loop import TrainingLoop, run_training
 from slime_core.sample import Group, GroupId, Json, Sample, Status
@@ -95,8 +96,6 @@ class Finetuning(TrainingLoop):
 
 def read_dialogs(plan: Plan) -> tuple[Sequence[Dialog], Mapping[str, Sequence[Dialog]]]:
     """The rows to train on, and those of each evaluation set; errors as of `Finetuning`."""
-    from slime_core.run.setup import Builder
-
     build = Builder.of(plan)
     tokenizer, form = build.tokenizer(), build.row_format()
     positions = plan.model_config().get("max_position_embeddings")
