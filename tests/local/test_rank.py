@@ -79,7 +79,7 @@ def rank_setup(
     ranks: int = 1,
     per_token: bool = True,
     constant_loss_length: int | None = None,
-    **trainer: Any,
+    **trainer: object,
 ) -> RankSetup:
     return RankSetup(
         hf_checkpoint=model_dir,
@@ -88,7 +88,7 @@ def rank_setup(
         loss=loss,
         correction=None,
         plugins=PluginSet(),
-        settings=LocalTrainerSettings(ranks=ranks, **trainer),
+        settings=LocalTrainerSettings.model_validate({"ranks": ranks, **trainer}),
         rollout_temperature=1.0,
         calculate_per_token_loss=per_token,
         constant_loss_length=constant_loss_length,
