@@ -196,6 +196,9 @@ class OptimArgs(Family):
     weight_decay: float = Field(0.0, ge=0.0, description="Decoupled weight decay of matrices.")
     clip_grad: float = Field(1.0, ge=0.0, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
+    balance_by_flops: bool = Field(
+        False, description="Balance ranks by operations, attention among them, instead of tokens; for long texts."
+    )
     calculate_per_token_loss: bool = Field(
         False, description="Average the loss over all tokens of a step instead of over samples."
     )

@@ -185,6 +185,10 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
             raise ConfigError("prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE")
     elif config.data.prompt_data:
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
+    trainer = roles["trainer"][0]
+    spec = cast(TrainerSpec, trainer.registered.spec)
+    if config.optim.balance_by_flops and spec.world_size(trainer.settings) == 1:
+        raise ConfigError(f"balance_by_flops has no effect here: trainer {trainer.reference!r} has one rank")
     buffer = roles["buffer"][0]
     own_filter = roles["buffer_filter"][0]
     if (

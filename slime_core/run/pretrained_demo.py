@@ -85,6 +85,7 @@ def pretrained_values(base: Path, seed: int, save: Path, num_rollout: int | None
         "eval_temperature": 0.0,
         "lr": 2e-4,
         "lr_warmup_iters": 2,
+        "lr_decay_style": "cosine",
         "lora_rank": 16,
         "calculate_per_token_loss": True,
         "save_interval": 12,

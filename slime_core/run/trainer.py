@@ -28,6 +28,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.sample import GroupId
+from slime_core.train.balance import Cost
 from slime_core.train.prepare import TrainGroup
 from slime_core.train.split import split_step, steps_of
 
@@ -49,13 +50,20 @@ class Trainer:
     """The ranks as one object."""
 
     def __init__(
-        self, plugin: str, group: WorkerGroup, channel: WeightChannel, num_steps: int, timeout_s: float
+        self,
+        plugin: str,
+        group: WorkerGroup,
+        channel: WeightChannel,
+        num_steps: int,
+        timeout_s: float,
+        cost: Cost | None,
     ) -> None:
         """Take over started ranks of a plugin's trainer; use `start`."""
         self._plugin = plugin
         self._group = group
         self._num_steps = num_steps
         self._timeout_s = timeout_s
+        self._cost = cost
         self.channel = channel
         """Where `publish` puts versions."""
 
@@ -67,6 +75,7 @@ class Trainer:
             WorkerError: a rank could not be built.
             RunFolderError: there is no room for the weights.
         """
+        cost = Cost.of_config(plan.model_config()) if plan.config.optim.balance_by_flops else None
         chosen = plan.one("trainer")
         spec = cast(TrainerSpec, chosen.registered.spec)
         setup = _rank_setup(plan, scratch, train_steps)
@@ -76,9 +85,8 @@ class Trainer:
         channel = WeightChannel(plan.transport, scratch / "weights.bin", slots)
         _allocate(channel.path, 2 * 4 * channel.numel)
         config = plan.config
-        return cls(
-            chosen.registered.plugin, group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s
-        )
+        steps, timeout_s = config.optim.num_steps_per_rollout, config.run.step_timeout_s
+        return cls(chosen.registered.plugin, group, channel, steps, timeout_s, cost)
 
     async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
         """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
@@ -91,7 +99,7 @@ class Trainer:
         steps: list[Mapping[str, float]] = []
         scores: dict[GroupId, float] = {}
         for step_groups in steps_of(groups, self._num_steps):
-            batches = split_step(step_groups, self._group.size, rollout_id)
+            batches = split_step(step_groups, self._group.size, rollout_id, self._cost)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
             results = self._checked(replies, batches)
             steps.append(_gather(results))
@@ -106,7 +114,7 @@ class Trainer:
             PluginError: this trainer cannot tell.
             WorkerError: a rank died, raised or did not answer.
         """
-        batches = split_step(groups, self._group.size, rollout_id)
+        batches = split_step(groups, self._group.size, rollout_id, self._cost)
         results = self._checked(await self._group.call("measure", batches, timeout_s=self._timeout_s), batches)
         return {name.removeprefix("train/"): value for name, value in _gather(results).items()}
 
