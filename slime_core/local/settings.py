@@ -27,7 +27,7 @@ class LocalTrainerSettings(Settings):
         description="Prompt and response tokens of one forward; samples of one prompt stay together.",
     )
     gradient_checkpointing: bool = Field(
-        False, description="Keep each layer's input alone and compute the rest again: less memory, a third more time."
+        False, description="Keep each layer's input alone and compute the rest again: less memory, more time."
     )
     lora_rank: int | None = Field(
         None, ge=1, description="Train low-rank updates of this rank instead of the weights (LoRA)."
