@@ -27,7 +27,7 @@ from slime_core.config.families import (
 )
 from slime_core.config.inert import refuse_inert
 from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
-from slime_core.config.selection import Selection, parse_selection
+from slime_core.config.selection import DEFAULT_USE, Selection, parse_selection
 from slime_core.config.settings import explain
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, PluginSet
@@ -80,6 +80,14 @@ class RunConfig:
         if plugins := plugins_table(self.plugins):
             flat[TABLE] = plugins
         return flat
+
+
+def default_settings() -> dict[str, Json]:
+    """What every key is that a run file does not name, those without a default left out."""
+    flat: dict[str, Json] = {}
+    for family in FAMILIES.values():
+        flat.update(family.model_construct().model_dump(mode="json", exclude_none=True, warnings=False))
+    return flat | {role: {"use": dict(use)} for role, use in DEFAULT_USE.items()}
 
 
 def parse_config(values: Mapping[str, Json]) -> RunConfig:
