@@ -232,6 +232,9 @@ class RunArgs(Family):
     )
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
+    save_best: str | None = Field(
+        None, description="Evaluation set whose best model so far is kept in RUN/best, beside the checkpoints."
+    )
     async_save: bool = Field(
         False, description="Checksum and sync a checkpoint while the next rollout runs; its snapshot is taken before."
     )

@@ -7,6 +7,7 @@ file, which writes defaults out, reads back.
 from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
+from slime_core.catalog import did_you_mean
 from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, EvalArgs, OptimArgs, RolloutArgs
 from slime_core.config.family import given_in
@@ -46,6 +47,7 @@ def refuse_inert(config: "RunConfig") -> None:
         needs(key, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out")
     if config.evaluation.eval_prompt_data and config.evaluation.eval_interval is None:
         problems.append("eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations")
+    problems += _best_problems(config)
     needs(
         "apply_chat_template_kwargs",
         data.apply_chat_template,
@@ -105,6 +107,20 @@ def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
             yield f'{key} has no effect here: set lr_decay_style = "WSD"'
     if style == "WSD" and optim.lr_wsd_decay_iters is None:
         yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
+
+
+def _best_problems(config: "RunConfig") -> Iterator[str]:
+    wanted, sets = config.run.save_best, config.evaluation.eval_prompt_data
+    if wanted is None:
+        return
+    if config.finetunes:
+        yield "save_best has no effect here: finetuning is judged by its loss, not by rewards"
+    elif config.debug.debug_rollout_only:
+        yield "save_best has no effect here: with debug_rollout_only the model stays as it is"
+    elif wanted not in sets:
+        yield f"save_best = {wanted!r} names no evaluation set.{did_you_mean(wanted, sets)} eval_prompt_data has: " + (
+            ", ".join(sets) or "none"
+        )
 
 
 def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:

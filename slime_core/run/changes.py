@@ -15,7 +15,17 @@ from slime_core.run.checkpoint import Checkpoint
 from slime_core.sample import Json
 
 CHANGEABLE = frozenset(
-    {"save", "save_interval", "save_keep", "async_save", "num_rollout", "num_epoch", "step_timeout_s", "plugins"}
+    {
+        "save",
+        "save_interval",
+        "save_keep",
+        "save_best",
+        "async_save",
+        "num_rollout",
+        "num_epoch",
+        "step_timeout_s",
+        "plugins",
+    }
 )
 """Keys that may differ when a run is continued: they do not change what was computed so far. (The plugins that a run
 took something from are compared with the checkpoint's.)"""
