@@ -100,9 +100,9 @@ class FastModel(LocalModel):
         log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, shape.eps)
         return TokenLogProbs(log_probs, entropy[packed.source])
 
-    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> FastDecode:
-        """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""
-        return FastDecode(self, prompts, prompt_of_row, max_rows)
+    def start_decode(self) -> FastDecode:
+        """A decode without rows."""
+        return FastDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
         self._config.save_pretrained(directory)
