@@ -131,7 +131,7 @@ class Batch:
     def so_far(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
         """What some of the living have, as if it ended here."""
         places = np.flatnonzero(np.isin(self._numbers, list(numbers)))
-        return {int(self._numbers[place]): self._result(place, FinishReason.ABORT) for place in places}
+        return {int(self._numbers[place]): self._result(place, FinishReason.ABORT) for place in places.tolist()}
 
     def drop(self, numbers: Collection[int]) -> None:
         """Go on without some."""
@@ -147,8 +147,11 @@ class Batch:
         self._drawn = self._drawn + 1
         stopped = self._stops[self._stop_set, tokens]
         full = self._budget == self._drawn
-        ended = {int(self._numbers[place]): self._result(place, FinishReason.LENGTH) for place in np.flatnonzero(full)}
-        for place in np.flatnonzero(stopped):
+        ended = {
+            int(self._numbers[place]): self._result(place, FinishReason.LENGTH)
+            for place in np.flatnonzero(full).tolist()
+        }
+        for place in np.flatnonzero(stopped).tolist():
             ended[int(self._numbers[place])] = self._result(place, FinishReason.STOP, int(tokens[place]))
         over = stopped | full
         for place, text in self._completed_texts(stopped).items():
@@ -233,9 +236,7 @@ def _fork(
     return sources, next_tokens, place[new_of]
 
 
-def _stop_texts(
-    requests: Mapping[int, GenerateRequest], ends: Ends
-) -> dict[int, tuple[tuple[int, ...], StopTexts]]:
+def _stop_texts(requests: Mapping[int, GenerateRequest], ends: Ends) -> dict[int, tuple[tuple[int, ...], StopTexts]]:
     """Tokens made before and texts to look for, of the requests that have some."""
     found = {}
     for number, request in requests.items():

@@ -1,7 +1,7 @@
 """Desk: the requests of one worker, on the driver's side: what waits, what is under way, what nobody wants any more.
 
-A worker is called for a turn at a time: it is told what is new, goes on decoding, and answers what has ended. What comes
-meanwhile waits for the next turn, which a flag brings about soon.
+A worker is called for a turn at a time: it is told what is new, goes on decoding, and answers what has ended. What
+comes meanwhile waits for the next turn, which a flag brings about soon.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The local engine, worker side: one process that decodes with the weights of the shared buffer.
 
-    answers = worker.decode(Turn({0: request, 1: other}, frozenset()))       # those of them that have ended
-    answers |= worker.decode(Turn({}, frozenset({1})))                       # go on, without request 1
+answers = worker.decode(Turn({0: request, 1: other}, frozenset()))       # those of them that have ended
+answers |= worker.decode(Turn({}, frozenset({1})))                       # go on, without request 1
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,9 @@ driver, which may have other things to do."""
 class EngineWorker:
     """Holds one model whose parameters are views into the shared buffer."""
 
-    def __init__(self, rank: int, size: int, *, hf_checkpoint: Path, eos_token_ids: frozenset[int], flags: Path) -> None:
+    def __init__(
+        self, rank: int, size: int, *, hf_checkpoint: Path, eos_token_ids: frozenset[int], flags: Path
+    ) -> None:
         """Build the model; it serves after the first `load_weights`."""
         torch.set_num_threads(1)
         self._rank, self._flags = rank, Flags(flags)

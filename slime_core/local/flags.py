@@ -1,8 +1,8 @@
 """Flags: a few bytes of shared memory by which a driver reaches workers that are deep in a computation.
 
-    flags = Flags.create(scratch / "engine.flags", workers=2)
-    flags.set_news(1, True)          # worker 1 ends its turn soon, and is told more
-    flags.aborting = True            # every worker ends all requests at the next token
+flags = Flags.create(scratch / "engine.flags", workers=2)
+flags.set_news(1, True)          # worker 1 ends its turn soon, and is told more
+flags.aborting = True            # every worker ends all requests at the next token
 """
 
 import mmap

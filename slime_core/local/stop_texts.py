@@ -1,7 +1,7 @@
 """Which text of `stop` a response has completed with its newest token.
 
-    stops = StopTexts(("\\n\\n", "END"), tokenizer.decode)
-    stops.completed(tokens, before=0)                    # "END", or None
+    stops = StopTexts(("Question:", "END"), tokenizer.decode)
+    stops.completed(tokens)                              # "END", or None
 
 A text ends with the token that completes it, however many tokens it is spread over and whatever follows in that token.
 """

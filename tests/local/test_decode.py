@@ -221,9 +221,7 @@ def test_an_empty_batch_is_no_work(qwen3: LocalModel) -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [({"prompt": []}, "empty prompt"), ({"max_new_tokens": 0}, "=0")])
-def test_requests_without_a_token_are_refused(
-    qwen3: LocalModel, change: dict[str, object], message: str
-) -> None:
+def test_requests_without_a_token_are_refused(qwen3: LocalModel, change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode(qwen3, [but(BASE, **change)], ENDS)
 

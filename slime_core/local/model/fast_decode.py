@@ -83,9 +83,7 @@ class FastDecode:
         self._widest = 0
         """The most tokens that a row has drawn."""
         empty = torch.zeros(0, shape.kv_heads, 0, dim)
-        self._layers = [
-            _LayerCache(empty[:, 0], empty[:, 0], empty, empty) for _ in range(shape.layers)
-        ]
+        self._layers = [_LayerCache(empty[:, 0], empty[:, 0], empty, empty) for _ in range(shape.layers)]
         self._bias = torch.zeros(0, 0)
         self._logits = torch.zeros(0, model.vocab_size)
 
