@@ -2,9 +2,11 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -64,7 +66,8 @@ def show_plan(resolved: Plan, console: Console) -> None:
     for attribute, family in FAMILIES.items():
         for key, info in family.model_fields.items():
             value = getattr(getattr(resolved.config, attribute), key)
-            keys.add_row(*_line(key, value, info.get_default(call_default_factory=True)))
+            for name, each in _flat(key, value):
+                keys.add_row(*_line(name, each, info.get_default(call_default_factory=True)))
     for title, table in (("choices", choices), ("settings", settings), ("keys", keys)):
         console.print(Text(title, "bold cyan"))
         console.print(table)
@@ -79,6 +82,16 @@ def show_plan(resolved: Plan, console: Console) -> None:
         console.print(Text(f"local model path    {path}: {why}"))
     for section in described["unused"]:
         console.print(Text(f"unused section      [{section}]: nothing chooses {section.partition('.')[2]!r}", "yellow"))
+
+
+def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """A key and its value; a table of tables, key by key, without what it leaves to others."""
+    if not isinstance(value, dict) or not any(isinstance(each, BaseModel) for each in value.values()):
+        yield key, value
+        return
+    for name, table in value.items():
+        for inner, each in table.model_dump(exclude_none=True).items():
+            yield f"{key}.{name}.{inner}", each
 
 
 def _line(name: str, value: object, default: object) -> tuple[Text, Text]:

@@ -5,13 +5,31 @@ from pathlib import Path
 import click
 
 from slime_core.cli.plugin_options import plugin_options, with_plugin_options
+from slime_core.cli.run_options import is_setting
 from slime_core.cli.train import execute, resolve_in_folder
 from slime_core.config import merge, parse_config, read_run_file
-from slime_core.errors import RunFolderError
+from slime_core.errors import ConfigError, RunFolderError
 from slime_core.sample import Json
 
 
-@click.command()
+class ResumeCommand(click.Command):
+    """A command that says where the settings are that a resumed run does not take from the command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; a flag of `slime train` is refused with what to type instead."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            key = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
+            if not is_setting(key):
+                raise
+            raise ConfigError(
+                f"{error.option_name} is no flag of `slime resume`: a run continues with the settings that it started "
+                "with. To change one, edit it in RUN_DIR/run.toml, and pass --accept-changed-settings."
+            ) from None
+
+
+@click.command(cls=ResumeCommand)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option("--num-rollout", metavar="INT", help="Rollouts of the whole run, to make it longer.")
 @click.option("--save-interval", metavar="INT", help="Rollouts between checkpoints.")

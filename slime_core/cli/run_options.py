@@ -167,6 +167,12 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
     return rest, settings
 
 
+def is_setting(key: str) -> bool:
+    """Whether a flag of `slime train` sets this: a key, one of slime's names, a role or a setting of a choice."""
+    known = {*ALIASES, *SELECTABLE, *(field for family in FAMILIES.values() for field in family.model_fields)}
+    return key.partition(".")[0] in known
+
+
 def _literal(text: str) -> Json:
     try:
         value: Json = json.loads(text)
@@ -198,7 +204,7 @@ def _option(key: str, info: FieldInfo, allowed: str) -> click.Option:
     flag, default = _flag(key), info.get_default(call_default_factory=True)
     hints = [allowed] if allowed else []
     if info.is_required():
-        hints.append("required")
+        hints.append("required without a run file" if key == "save" else "required")
     elif default is not False and default not in (None, {}, []):
         hints.append(f"default: {default}")
     text = f"{info.description}  [{'; '.join(hints)}]" if hints else str(info.description)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from slime_core.events import SamplesDone
 from slime_core.roles import SamplingParams
+from slime_core.rollout.allowance import Allowance
 from slime_core.rollout.policy import GeneratorUse, Scoring
 from slime_core.rollout.scheduler import Scheduler
 from slime_core.rollout.tally import Tally, mean, sample_metrics
@@ -39,9 +40,14 @@ class EvalSet:
     scoring: Scoring | None = None
     """Instead of the run's."""
 
-    def purpose(self, rollout_id: int) -> Purpose:
+    def purpose(self, rollout_id: int, allowance: Allowance) -> Purpose:
         """What its samples are run for."""
-        return Purpose(rollout_id, True, self.sampling, self.generator, self.scoring)
+        return Purpose(rollout_id, True, self.sampling, self.generator, self.scoring, allowance)
+
+    @property
+    def drawn(self) -> int:
+        """How many samples that are."""
+        return sum(len(group.samples) for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +67,17 @@ async def evaluate(scheduler: Scheduler, sets: Sequence[EvalSet], *, rollout_id:
         RolloutError: more than `max_error_rate` of a data set's samples failed.
         WorkerError: the engine is gone.
     """
-    ran = await all_or_none([scheduler.runner.run(each.groups, each.purpose(rollout_id)) for each in sets])
+    runner, limit = scheduler.runner, scheduler.policy.max_error_rate
+    tallies = [Tally(f"evaluation of {each.name}") for each in sets]
+    purposes = [
+        each.purpose(rollout_id, tally.allowance(each.drawn, limit)) for each, tally in zip(sets, tallies, strict=True)
+    ]
+    ran = await all_or_none([runner.run(each.groups, purpose) for each, purpose in zip(sets, purposes, strict=True)])
     samples: dict[str, Sequence[Sample]] = {}
     metrics: dict[str, float] = {}
-    for each, groups in zip(sets, ran, strict=True):
-        tally = Tally(f"evaluation of {each.name}")
+    for each, tally, groups in zip(sets, tallies, ran, strict=True):
         tally.add_samples(groups)
-        tally.check_error_rate(scheduler.policy.max_error_rate)
+        tally.check_error_rate(limit)
         samples[each.name] = [scored.sample for group in groups for scored in group.scored]
         for sample in samples[each.name]:
             sample.freeze()

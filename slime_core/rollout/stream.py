@@ -251,9 +251,7 @@ class Stream(Scheduler):
 
     def _check(self, rollout_id: int, want: int) -> None:
         """Give up on a rollout that will not come to its end."""
-        finished = len(self._ready) + len(self._tally.dropped)
-        if finished >= want:
-            self._tally.check_error_rate(self.policy.max_error_rate)
+        self._tally.check_error_rate(self.policy.max_error_rate, expected=want * (self._per_group or 1))
         wave = self.policy.over_sampling_batch_size or max(1, want)
         if len(self._tally.dropped) >= self.policy.max_filter_waves * wave:
             self._tally.kept = [group for _, _, group in self._ready]

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from slime_core.errors import RolloutError
 from slime_core.roles import Removal
-from slime_core.rollout.score import Failure, Scored
+from slime_core.rollout.allowance import Allowance, Failures
+from slime_core.rollout.score import Scored
 from slime_core.rollout.work import RunGroup
 from slime_core.sample import Group, GroupId, Sample, Status, scalar_reward
 from slime_core.score import NotApplicable, Score
@@ -28,8 +29,7 @@ class Tally:
         self.reasons: dict[GroupId, str] = {}
         """Why each dropped group was."""
         self._samples = 0
-        self._failures: Counter[str] = Counter()
-        self._first: dict[str, Failure] = {}
+        self._failures = Failures()
         self._rewards: defaultdict[str, list[float]] = defaultdict(list)
         self._not_applicable: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
@@ -43,8 +43,7 @@ class Tally:
     def _add_sample(self, scored: Scored) -> None:
         self._samples += 1
         if scored.failure is not None:
-            self._failures[scored.failure.reason] += 1
-            self._first.setdefault(scored.failure.reason, scored.failure)
+            self._failures.add(scored.failure)
         for metric, verdict in scored.verdicts.items():
             if isinstance(verdict, Score):
                 self._rewards[metric].append(verdict.value)
@@ -66,20 +65,23 @@ class Tally:
             self._removed[removal.reason] += 1
         self.kept = [_without(group, by_group[group.id]) if group.id in by_group else group for group in self.kept]
 
-    def check_error_rate(self, limit: float) -> None:
+    def check_error_rate(self, limit: float, expected: int = 0) -> None:
         """Stop a rollout in which too much fails.
 
+        Args:
+            limit: share of the samples that may fail.
+            expected: samples that the rollout will come to, where more are to come.
+
         Raises:
-            RolloutError: more than `limit` of the samples so far failed; names the three commonest reasons.
+            RolloutError: more failed; names the commonest reasons.
         """
-        failed = self._failures.total()
-        if self._samples == 0 or failed / self._samples <= limit:
-            return
-        common = self._failures.most_common(3)
-        top = "".join(f"\n  {count} x {reason}: {self._first[reason].detail}" for reason, count in common)
-        raise RolloutError(
-            f"{self._what}: {failed} of {self._samples} samples failed, which is over --max-error-rate {limit:g}:{top}"
-        )
+        samples = max(self._samples, expected)
+        if self._failures.total > limit * samples:
+            raise self._failures.too_many(self._what, samples, limit, samples - self._samples)
+
+    def allowance(self, drawn: int, limit: float) -> Allowance:
+        """What a wave of so many samples is counted against while it runs."""
+        return Allowance(self._what, drawn, limit, self._failures.copy(), self._samples)
 
     def give_up(self, want: int, waves: int) -> RolloutError:
         """The error of a rollout that came up short, with a histogram of why groups were dropped."""
@@ -105,7 +107,7 @@ class Tally:
         for metric, count in sorted(self._not_applicable.items()):
             found[f"rollout/{metric}/not_applicable"] = float(count)
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
-        found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.items())}
+        found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.counts.items())}
         return found
 
 

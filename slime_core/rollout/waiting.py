@@ -51,7 +51,9 @@ class Waiting:
     @property
     def text(self) -> str:
         """Such as "engine: 37 samples, reward math: 2 samples"; "nothing" when none is in flight."""
-        counts = [f"{what}: {count} sample{'s' * (count != 1)}" for what, count in self._counts.items() if count > 0]
+        counts = [
+            f"{what}: {count} sample{'s' * (count != 1)}" for what, count in tuple(self._counts.items()) if count > 0
+        ]
         return ", ".join(counts) or "nothing"
 
     @property

@@ -47,7 +47,8 @@ class Waves(Scheduler):
 
     async def _run_wave(self, rollout_id: int, drawn: Sequence[Group], tally: Tally, want: int) -> list[Group]:
         """Run one wave into the tally; returns the groups that an engine interrupted, as they were drawn."""
-        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling))
+        allowance = tally.allowance(sum(len(group.samples) for group in drawn), self.policy.max_error_rate)
+        ran = await self.runner.run(drawn, Purpose(rollout_id, False, self.policy.sampling, allowance=allowance))
         interrupted = [group for group in ran if is_interrupted(group)]
         finished = [group for group in ran if not is_interrupted(group)]
         tally.add_samples(finished)

@@ -25,6 +25,7 @@ from slime_core.roles import (
     SamplingParams,
     Tokenizer,
 )
+from slime_core.rollout.allowance import Allowance
 from slime_core.rollout.choices import Choices
 from slime_core.rollout.pausable import Continued, PausableEngine
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
@@ -51,6 +52,8 @@ class Purpose:
     """Instead of the run's."""
     scoring: Scoring | None = None
     """Instead of the run's."""
+    allowance: Allowance | None = None
+    """Counts failures while samples still run; None waits for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class SampleRunner:
             freed: called for each drawn sample when it is generated and gave its slot back.
 
         Raises:
-            RolloutError: a sample failed and the policy is to raise.
+            RolloutError: a sample failed and the policy is to raise, or more failed than the purpose allows.
             ContractError: a drawn sample names a generator or a reward that does not exist.
             WorkerError: the engine is gone.
         """
@@ -122,6 +125,8 @@ class SampleRunner:
     async def _run(self, running: _Running, place: int, purpose: Purpose) -> None:
         """Run one drawn sample; the last one of a group has the group scored."""
         running.made[place] = await self._run_alone(running, running.group.samples[place], purpose)
+        if purpose.allowance is not None:
+            purpose.allowance.ended([each.failure for each in running.made[place]])
         running.missing -= 1
         if running.missing:
             return

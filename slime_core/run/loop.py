@@ -167,7 +167,8 @@ class Loop:
         """Generate until the buffer can feed a step, and so much that its groups are not used too often."""
         session, want = self._session, self._wanted(being_trained=0)
         session.source.rollout_id = self.rollout_id
-        self._display.phase(f"engine: {want} groups of {self._config.rollout.n_samples_per_prompt}")
+        each = self._config.rollout.n_samples_per_prompt
+        self._display.phase(f"{want} groups of {each} samples", lambda: session.scheduler.waiting_for)
         return await session.scheduler.collect(self.rollout_id, want)
 
     def _wanted(self, being_trained: int) -> int:

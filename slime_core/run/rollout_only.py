@@ -22,7 +22,8 @@ class RolloutLoop(Loop):
         batch = self._config.rollout.rollout_batch_size
         await session.emit(RolloutStart(self.rollout_id, 0))
         session.source.rollout_id = self.rollout_id
-        self._display.phase(f"engine: {batch} groups of {self._config.rollout.n_samples_per_prompt}")
+        each = self._config.rollout.n_samples_per_prompt
+        self._display.phase(f"{batch} groups of {each} samples", lambda: session.scheduler.waiting_for)
         result = await session.scheduler.collect(self.rollout_id, batch)
         await session.emit(RolloutEnd(self.rollout_id, result.kept, result.dropped, result.metrics))
         draw = Draw(result.kept[:batch], [1.0] * min(batch, len(result.kept)))

@@ -63,7 +63,7 @@ class Dashboard(Display):
             parts = [_bar(progress, now), _curves(progress, max(1, width - LABEL_WIDTH - 30))]
             if self._stopped_at is None and progress.phase:
                 waited = seconds(now - progress.phase_began)
-                parts.append(Text.assemble(("waiting for: ", "dim"), progress.phase, (f"  {waited}", "dim")))
+                parts.append(Text.assemble(("waiting for: ", "dim"), progress.waits_for, (f"  {waited}", "dim")))
         parts.extend(Text(line, style="yellow", overflow="ellipsis", no_wrap=True) for line in tuple(self._messages))
         title = Text(progress.title, style="bold")
         return Panel(Group(*parts), title=title, title_align="left", border_style="cyan", box=box.ROUNDED, width=width)

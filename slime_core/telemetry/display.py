@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self, TextIO
 
@@ -41,6 +41,8 @@ class Progress:
     """What is waited for."""
     phase_began: float = 0.0
     """Since when."""
+    detail: Callable[[], str] | None = None
+    """What the phase itself waits for now; called from the thread that draws."""
     unit: str = "rollout"
     """What is counted."""
     first: int = 0
@@ -67,6 +69,13 @@ class Progress:
             self.paced_from = max(self.began, now - metrics.get(names.STEP_TIME, math.inf))
         self.done = rollout_id + 1
 
+    @property
+    def waits_for(self) -> str:
+        """The phase, and what it waits for itself."""
+        if not self.phase or self.detail is None:
+            return self.phase
+        return f"{self.phase} ({one_line(self.detail())})"
+
     def remaining(self) -> float | None:
         """Seconds to go at this process's mean pace; None before its first rollout is done."""
         done = self.done - self.first
@@ -87,11 +96,12 @@ class Display(ABC):
         self.progress.phase_began, self.progress.first, self.progress.unit = now, first_rollout, unit
         self._started(self.progress)
 
-    def phase(self, text: str) -> None:
-        """Say what is being waited for, from now on."""
+    def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
+        """Say what is being waited for, from now on; `detail` is asked, from any thread, whenever it is shown."""
         if self.progress is not None:
             with self.lock:
                 self.progress.phase, self.progress.phase_began = one_line(text), time.monotonic()
+                self.progress.detail = detail
 
     def row(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Show a row of metrics; one that holds more than an evaluation ends its rollout."""
@@ -165,7 +175,7 @@ class PlainDisplay(Display):
             with self.lock:
                 if time.monotonic() - self._last_line >= self.silence:
                     waited = time.monotonic() - progress.phase_began
-                    self._write(f"waiting for: {progress.phase or 'the run to begin'} ({seconds(waited)})")
+                    self._write(f"waiting for: {progress.waits_for or 'the run to begin'} ({seconds(waited)})")
 
     def _write(self, line: str) -> None:
         self._last_line = time.monotonic()

@@ -44,7 +44,10 @@ def found(name: str, plugins: PluginSet) -> tuple[Candidate, PluginSet]:
         if name in (candidate.plugin, candidate.name):
             return candidate, plugins
     known = [candidate.plugin for candidate in installed]
-    raise UnknownName(f"no plugin {name!r} is installed.{did_you_mean(name, known)} Installed: {', '.join(known)}.")
+    everywhere = [each for role in SPECS for each in catalog_of(plugins).choices(role).values()]
+    offering = {each.plugin for each in everywhere if name in (each.spec.name, each.qualified)}
+    hint = f" It is a choice of {', '.join(sorted(offering))}." if offering else did_you_mean(name, known)
+    raise UnknownName(f"no plugin {name!r} is installed.{hint} Installed: {', '.join(known)}.")
 
 
 def judged(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract], str]]:

@@ -35,6 +35,17 @@ def test_where_a_reward_runs_is_shown(project: Project, slime: Slime) -> None:
     assert "process, 30 s, 1024 MiB" in ran.out
 
 
+def test_data_sets_to_evaluate_on_are_shown_key_by_key(project: Project, slime: Slime) -> None:
+    project.write_run(eval_interval=1, eval_prompt_data={"few": {"path": "prompts.jsonl@[0:2]", "temperature": 0.0}})
+    ran = slime("plan", "run.toml")
+    assert ran.code == 0, ran.err
+    shown = dict(line.split() for line in ran.out.splitlines() if line.startswith("eval_prompt_data"))
+    assert shown == {
+        "eval_prompt_data.few.path": '"prompts.jsonl@[0:2]"',
+        "eval_prompt_data.few.temperature": "0.0",
+    }
+
+
 def test_nothing_is_written(project: Project, slime: Slime) -> None:
     assert slime("plan", "run.toml").code == 0
     assert not project.run.exists()

@@ -65,6 +65,17 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
     assert slime("resume", project.run, "--num-rollout", 3).code == 0  # the new setting is the run's own now
 
 
+@pytest.mark.parametrize(
+    "flag", ["--lr", "--reward", "--eps-clip", "--engine.local.workers", "--no-apply-chat-template"]
+)
+def test_a_flag_of_training_is_refused_with_where_the_setting_is(project: Project, slime: Slime, flag: str) -> None:
+    ran = slime("resume", project.run, flag, "1")
+    assert ran.code == 2
+    assert f"{flag} is no flag of `slime resume`" in ran.err
+    assert "edit it in RUN_DIR/run.toml, and pass --accept-changed-settings" in ran.err
+    assert "No such option" in slime("resume", project.run, "--no-such-thing").err
+
+
 def test_a_run_file_that_changed_is_refused_or_accepted_alike(project: Project, slime: Slime) -> None:
     assert slime("train", "run.toml", "--num-rollout", 1).code == 0
     ran = slime("train", "run.toml", "--num-rollout", 2, "--lr", "2e-3")

@@ -95,7 +95,7 @@ def test_too_many_failures_stop_it_by_name(make_bench: Make, use: Make) -> None:
         return Unscored("no judge")
 
     bench = make_bench(rewards=[use(never)], max_error_rate=0.5)
-    with pytest.raises(RolloutError, match="evaluation of tests: 3 of 3 samples failed"):
+    with pytest.raises(RolloutError, match="evaluation of tests: 2 of 3 samples failed"):
         run(bench, eval_set("tests", 3))
 
 

@@ -20,11 +20,13 @@ from slime_core.roles import (
     GenerateRequest,
     Keep,
     KeepIfShort,
+    RewardContext,
     SamplingParams,
     WeightChannel,
 )
 from slime_core.rollout import OneAhead, Parts, Room, Scheduler, Stream, Waves
-from slime_core.sample import Group
+from slime_core.sample import Group, Sample
+from slime_core.score import Verdict
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 BATCH = 4
@@ -299,6 +301,19 @@ def test_an_error_ends_the_rollout_and_leaves_no_task(make_bench: Make) -> None:
     bench = make_bench(engine=DecodingEngine(), make=stream(3), max_error_rate=0.05)
     bench.engine.generate = broken
     with pytest.raises(RolloutError, match=r"(?s)rollout 0.*failed.*boom"):
+        run(bench, 3)
+
+
+def test_a_step_that_is_lost_does_not_wait_for_its_hanging_groups(make_bench: Make, use: Make) -> None:
+    async def only_the_first_ends(sample: Sample, ctx: RewardContext) -> Verdict:
+        if sample.group_index == 0:
+            raise ZeroDivisionError("division by zero")
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+    rewards = [use(only_the_first_ends, "judge", timeout_s=600.0)]
+    bench = make_bench(engine=DecodingEngine(), rewards=rewards, make=stream(3), max_error_rate=0.05)
+    with pytest.raises(RolloutError, match=r"2 of 8 samples failed, .* whatever becomes of the 6 that have not ended"):
         run(bench, 3)
 
 

@@ -31,7 +31,7 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
 
     stuck: list[GenerateRequest] = []
     said: list[str] = []
-    bench = make_bench(engine=make_engine(answer), n=8, sample_timeout_s=1.0)
+    bench = make_bench(engine=make_engine(answer), n=8, sample_timeout_s=4.0)
 
     async def main() -> int:
         with LongWaits(bench.scheduler.runner.waiting, said.append, first_s=0.1):
@@ -43,7 +43,7 @@ def test_one_of_512_rollouts_that_never_returns_is_named_and_the_step_completes(
         "no sample ended for N s; waiting for engine: 1 sample: "
         "sample 0 of group numbers:e0:r5:d5, N s in engine 2 (generator scripted)"
     )
-    assert len(said) <= 4, "after 0.1, 0.2, 0.4 and 0.8 s"
+    assert len(said) <= 6, "after 0.1 s, and again after twice as long"
 
 
 def test_a_sample_is_named_by_what_it_waits_for_now(make_bench: MakeBench) -> None:

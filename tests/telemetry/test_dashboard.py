@@ -80,10 +80,10 @@ def test_every_line_fits_the_terminal(screen: Screen, width: int) -> None:
 
 
 def test_the_screen_moves_while_the_loop_is_busy(screen: Screen) -> None:
-    screen.awaited = "waiting for: generation of 64 samples"
+    screen.awaited = "waiting for: 8 groups of 8 samples (reward judge: 3 samples)"
     with Dashboard(terminal(screen)) as display:
         display.start(40, "demo")
-        display.phase("generation of 64 samples")
+        display.phase("8 groups of 8 samples", lambda: "reward judge: 3 samples")
         assert screen.seen.wait(30), "the refresh thread draws without a call from here"
 
 

@@ -68,10 +68,12 @@ def test_many_short_steps_without_a_reward_share_lines() -> None:
 
 
 def test_silence_is_broken_with_what_is_waited_for() -> None:
-    stream = Lines("waiting for: generation of 64 samples (")
+    stream = Lines("waiting for: 8 groups of 8 samples (reward judge: 3 samples) (")
+    held = ["engine: 64 samples"]
     with PlainDisplay(stream, silence=0.02) as display:
         display.start(10, "demo")
-        display.phase("generation of 64 samples")
+        display.phase("8 groups of 8 samples", lambda: held[0])
+        held[0] = "reward judge: 3 samples"
         assert stream.seen.wait(30)
 
 

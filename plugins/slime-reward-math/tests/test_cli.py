@@ -107,3 +107,39 @@ def test_run_settles_what_is_undecided_by_algebra_where_asked(tmp_path: Path) ->
     assert json.loads(invoke("run", path, "--json"))["undecided"] == 1
     assert json.loads(invoke("run", path, "--symbolic", "--json"))["correct"] == 1
     assert "--symbolic settles what math leaves" in invoke("run", path, "--symbolic", "--reward", "f1", code=1)
+
+
+def test_run_says_why_there_are_no_scores(answers: Path) -> None:
+    summary = json.loads(invoke("run", answers, "--reward", "remote_rm", "--json"))
+    assert summary["mean_score"] is None
+    assert summary["unscored"] == {
+        "remote_rm has no address: set rm_url, for instance http://127.0.0.1:9000/score": 4,
+    }
+    assert "4 without a score: remote_rm has no address" in " ".join(
+        invoke("run", answers, "--reward", "remote_rm").split()
+    )
+
+
+def test_settings_of_a_reward_are_passed_on_and_checked(answers: Path) -> None:
+    assert "rm_url is 'ftp://x'" in invoke("run", answers, "--reward", "remote_rm", "--set", "rm_url=ftp://x", code=1)
+    output = invoke("run", answers, "--reward", "remote_rm", "--set", "url=http://x", code=1)
+    assert "reward remote_rm has no setting url; it has: rm_url, timeout_s, max_retries, reward_key" in output
+    assert "expected KEY=VALUE" in invoke("run", answers, "--set", "strict_slime", code=1)
+    strict = invoke("run", answers, "--set", "strict_slime=true", "--json")
+    assert json.loads(strict)["correct"] == json.loads(invoke("run", answers, "--strict-slime", "--json"))["correct"]
+
+
+@pytest.mark.parametrize(("kind", "meant"), [("equvi", "equiv"), ("mqc", "mcq"), ("Equiv", "equiv")])
+def test_a_misspelt_kind_is_refused_and_a_kind_of_ones_own_is_a_response(tmp_path: Path, kind: str, meant: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"gold": "2", "response": "2", "kind": kind}), "utf-8")
+    assert f"in.jsonl:1: kind is {kind!r}. Did you mean {meant!r}?" in invoke("run", path, code=1)
+    path.write_text(json.dumps({"gold": "2", "response": r"\boxed{2}", "kind": "free"}), "utf-8")
+    assert json.loads(invoke("run", path, "--json"))["correct"] == 1
+
+
+def test_explain_speaks_for_every_reward() -> None:
+    steps = json.loads(invoke("explain", "B", "Answer: B", "--reward", "gpqa", "--json"))
+    assert (steps["verdict"], steps["score"]) == ("correct", 1.0)
+    strict = json.loads(invoke("explain", "1/2", r"\boxed{\frac{2}{4}}", "--set", "strict_slime=true", "--json"))
+    assert strict["verdict"] == "wrong"

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.markup import escape
 
 from slime_core.catalog import installed_candidates
 from slime_core.cli.plugin_options import plugin_options, plugin_set
@@ -74,7 +76,12 @@ def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
             f"{name} is one choice, and the kit judges plugins. Have {file} declare SLIME_API and offer {choice} by a "
             f"hook, as `slime plugins new` writes it; then type: slime plugins check {file}"
         )
-    with contextlib.redirect_stdout(sys.stderr), _importable(name) as known_as:  # what plugins print is not the report
+    console = Console(stderr=True)
+    with (
+        contextlib.redirect_stdout(sys.stderr),  # what plugins print is not the report
+        console.status(f"checking {escape(name)}") if console.is_terminal else contextlib.nullcontext(),
+        _importable(name) as known_as,
+    ):
         try:
             return check_plugin(known_as, plugins)
         except PluginError as error:
@@ -102,7 +109,7 @@ def _show(report: PluginReport) -> None:
     counts = [(status, sum(result.status is status for result in report.results)) for status in CheckStatus]
     said = ", ".join(f"{count} {status.value}" for status, count in counts if count)
     title = click.style(f"{report.plugin} {report.version}".rstrip(), fg="cyan", bold=True)
-    click.echo(f"{title}  {said}, {report.cpu_s:.1f} s")
+    click.echo(f"{title}  {said}, {report.cpu_s:.1f} s of CPU")
     for subject in report.subjects:
         click.echo(f"  {subject.title}")
         for result in subject.results:

@@ -16,6 +16,8 @@ NARROW = 12
 """Columns below which a summary is left out."""
 _COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow", "unknown": "yellow"}
 
+_SHOWN = {"unknown": "not loaded yet"}
+
 
 @click.command("list")
 @click.option("--role", metavar="ROLE", help="Only what fills this role.")
@@ -106,7 +108,8 @@ def _show(listed: Listed, role: str | None) -> None:
     number = f"{listed.order:2}" if listed.order else " -"
     name = click.style(listed.plugin, fg="cyan", bold=True)
     api = f"  API {facts.api}" if facts and facts.api else ""
-    state = "" if listed.state == "loaded" else click.style(f"  {listed.state}", fg=_COLOURS[listed.state])
+    shown = _SHOWN.get(listed.state, listed.state)
+    state = "" if listed.state == "loaded" else click.style(f"  {shown}", fg=_COLOURS[listed.state])
     click.echo(f"{number}  {name} {listed.version}{api}{state}".rstrip())
     if facts and facts.detail:
         click.echo(f"      {click.style(f'{facts.phase.value}: {facts.detail}', fg=_COLOURS.get(listed.state))}")

@@ -210,7 +210,7 @@ class LeavesTasks(OneTurn):
 
 class LeavesSockets(OneTurn):
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        SOCKETS.append(socket.socket())
+        socket.socket().detach()
         return await super().__call__(sample, ctx)
 
 
@@ -226,7 +226,6 @@ class TrainsOnly(OneTurn):
 
 
 TASKS: list["asyncio.Future[None]"] = []
-SOCKETS: list[socket.socket] = []
 
 
 def contract_of(kind: type[OneTurn]) -> type[Contract]:

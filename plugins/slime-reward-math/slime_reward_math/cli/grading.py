@@ -2,18 +2,20 @@
 
 Example:
 
-    grading_of("math", strict_slime=False)(Row("1", "1/2", "0.5", "equiv", {}))
+    grading_of("math", {})(Row("1", "1/2", "0.5", "equiv", {}))
 """
 
 import asyncio
 import inspect
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import click
+from pydantic import ValidationError
 
 from slime_core.roles import Reward, RewardContext, Setup, SyncReward
-from slime_core.sample import Sample
+from slime_core.sample import Json, Sample
 from slime_core.score import Score, Unscored, Verdict
 from slime_reward_math.cli.rows import Graded, Row
 from slime_reward_math.extract import extract
@@ -33,26 +35,47 @@ def reward_names() -> list[str]:
     return [spec.name for spec in slime_rewards()]
 
 
-def grading_of(name: str, strict_slime: bool, symbolic: bool = False) -> Grading:
+def parse_settings(given: Sequence[str]) -> dict[str, Json]:
+    """Settings of a reward from the command line, `KEY=VALUE` each; a value is JSON, or else text.
+
+    Raises:
+        click.ClickException: one has no '='.
+    """
+    settings: dict[str, Json] = {}
+    for each in given:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise click.ClickException(f"--set {each}: expected KEY=VALUE, for instance --set strict_slime=true")
+        try:
+            settings[key] = json.loads(text)
+        except ValueError:
+            settings[key] = text
+    return settings
+
+
+def grading_of(name: str, settings: Mapping[str, Json], symbolic: bool = False) -> Grading:
     """The grading by a reward's name; rows of the kind `mcq` are graded as `gpqa` where `math` was asked for.
 
     Raises:
-        click.ClickException: the reward has no such verdicts, or the symbolic tier is not installed.
+        click.ClickException: the reward has no such settings, or the symbolic tier is not installed.
     """
-    if name in ("math", "boxed_math") and not strict_slime:
+    if name in ("math", "boxed_math") and not settings:
         settle = _settler() if symbolic else _left_alone
-        choices = grading_of("gpqa", strict_slime=False)
+        choices = grading_of("gpqa", {})
         graded = _timed(lambda row: _by_grade(row, settle))
         return lambda row: choices(row) if row.kind == "mcq" else graded(row)
     if symbolic:
         raise click.ClickException(f"--symbolic settles what math leaves undecided; reward {name} leaves it nothing")
     spec = next(spec for spec in slime_rewards() if spec.name == name)
-    if strict_slime and "strict_slime" not in spec.settings.model_fields:
-        raise click.ClickException(
-            f"reward {name} has no setting strict_slime: it has no verdicts of slime's to repeat"
-        )
-    settings = spec.settings.model_validate({"strict_slime": True} if strict_slime else {})
-    reward = spec.factory(settings, Setup(_no_others, seed=0))
+    if unknown := sorted(settings.keys() - spec.settings.model_fields.keys()):
+        has = ", ".join(spec.settings.model_fields) or "none"
+        raise click.ClickException(f"reward {name} has no setting {', '.join(unknown)}; it has: {has}")
+    try:
+        validated = spec.settings.model_validate(settings)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise click.ClickException(f"reward {name}: {problems}") from None
+    reward = spec.factory(validated, Setup(_no_others, seed=0))
 
     def by_score(row: Row) -> Graded:
         response = row.response if row.kind != "equiv" else f"\\boxed{{{row.response}}}"
@@ -99,8 +122,10 @@ def _graded(row: Row, verdict: Verdict, extracted: str | None) -> Graded:
     if isinstance(verdict, Score):
         right = verdict.components.get("correct", verdict.value) >= 1
         return Graded(row.id, "correct" if right else "wrong", verdict.value, extracted, "the reward's score", 0.0)
-    reason = verdict.reason if isinstance(verdict, Unscored) else "not this reward's kind of sample"
-    return Graded(row.id, "timeout" if reason == "timeout" else "undecided", None, extracted, reason, 0.0)
+    reason = "not this reward's kind of sample"
+    if isinstance(verdict, Unscored):
+        reason = f"{verdict.reason}: {verdict.detail}" if verdict.detail else verdict.reason
+    return Graded(row.id, "timeout" if reason.startswith("timeout") else "undecided", None, extracted, reason, 0.0)
 
 
 def _timed(grading: Grading) -> Grading:

@@ -8,11 +8,15 @@ Example:
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
 from slime_core.sample import Json
+
+KINDS = ("equiv", "mcq", "boxed")
+"""Kinds that a row may have; under any other name it is a whole response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file.
 
     Raises:
-        click.ClickException: a line is no JSON object, or lacks gold or response.
+        click.ClickException: a line is no JSON object, lacks gold or response, or misspells a kind.
     """
     for number, found in read_objects(path):
         missing = [name for name in ("gold", "response") if name not in found]
@@ -65,11 +69,14 @@ def read_rows(path: Path) -> Iterator[Row]:
             name: value for name, value in found.items() if name not in known and value is not None
         }
         fields.update(metadata if isinstance(metadata, dict) else {})
+        kind = str(found.get("kind", "boxed"))
+        if kind not in KINDS and (near := get_close_matches(kind, KINDS, n=1, cutoff=0.65)):
+            raise click.ClickException(f"{path}:{number}: kind is {kind!r}. Did you mean {near[0]!r}?")
         yield Row(
             id=str(found.get("id", number)),
             gold=found["gold"],
             response=str(found["response"]),
-            kind=str(found.get("kind", "boxed")),
+            kind=kind,
             metadata=fields,
         )
 

@@ -1,0 +1,72 @@
+"""A rollout that cannot stay within its share of failures ends at once, and no other does."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.errors import RolloutError
+from slime_core.roles import RewardContext
+from slime_core.rollout.allowance import Allowance
+from slime_core.rollout.score import Failure, Scored
+from slime_core.rollout.tally import Tally
+from slime_core.rollout.work import RunGroup
+from slime_core.sample import Group, GroupId, Sample
+from slime_core.score import Verdict
+
+Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
+
+
+async def first_fails_others_hang(sample: Sample, ctx: RewardContext) -> Verdict:
+    if sample.index == 0:
+        raise ZeroDivisionError("division by zero")
+    await asyncio.Event().wait()
+    raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize("wave", [2, 8])
+def test_a_wave_that_is_lost_does_not_wait_for_its_hanging_samples(make_bench: Make, use: Make, wave: int) -> None:
+    bench = make_bench(rewards=[use(first_fails_others_hang, "judge", timeout_s=600.0)], max_error_rate=0.05)
+    with pytest.raises(RolloutError, match=r"^rollout 0: \d of \d+ samples failed, .* have not ended:\n .*judge_Zero"):
+        asyncio.run(asyncio.wait_for(bench.scheduler.collect(0, wave), 60))
+    assert len(bench.source.back) == wave
+
+
+@given(
+    outcomes=st.lists(st.booleans(), min_size=1, max_size=40),
+    limit=st.sampled_from([0.0, 0.05, 0.3, 0.5, 1.0]),
+    made=st.integers(0, 30),
+)
+def test_it_ends_early_exactly_when_the_whole_would_be_refused(outcomes: list[bool], limit: float, made: int) -> None:
+    allowance = Allowance("rollout 0", len(outcomes), limit, made=made)
+    lost = [sum(outcomes[: place + 1]) > limit * (made + len(outcomes)) for place in range(len(outcomes))]
+    for is_last, is_lost, fails in zip([*[False] * (len(outcomes) - 1), True], lost, outcomes, strict=True):
+        ended = [Failure("bad") if fails else None]
+        if is_lost and not is_last:
+            with pytest.raises(RolloutError, match="whatever becomes of the"):
+                allowance.ended(ended)
+            return
+        allowance.ended(ended)
+
+
+def test_samples_that_fan_out_are_expected_of_the_others_too() -> None:
+    allowance = Allowance("rollout 0", drawn=4, limit=0.05)
+    allowance.ended([None] * 9 + [Failure("bad")])  # 1 of 40 to come
+    allowance.ended([None] * 9 + [Failure("bad")])  # 2 of 40
+    with pytest.raises(RolloutError, match="3 of 40 samples failed"):
+        allowance.ended([None] * 9 + [Failure("bad")])
+
+
+def test_what_failed_in_earlier_waves_counts() -> None:
+    sample = Sample(prompt="1", index=0, group_index=0)
+    group = Group(GroupId("train", 0, 0, 0), [sample] * 10)
+    tally = Tally("rollout 7")
+    tally.add_samples([RunGroup(group.id, group, [Scored(sample, failure=Failure("bad")), *[Scored(sample)] * 9])])
+    allowance = tally.allowance(5, limit=0.2)
+    for _ in range(2):
+        allowance.ended([Failure("bad")])
+    with pytest.raises(RolloutError, match=r"rollout 7: 4 of 15 .* of the 2 that have not ended:\n  4 x bad"):
+        allowance.ended([Failure("bad")])
+    assert tally.metrics()["rollout/errors/bad"] == 1.0  # the wave's own are counted when it is done
