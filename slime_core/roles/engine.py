@@ -8,7 +8,7 @@ Example:
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Protocol, cast, runtime_checkable
 
@@ -95,6 +95,16 @@ class SamplingParams:
             if not good:
                 raise ValueError(f"sampling with {name}={getattr(self, name)!r}; expected {expected}")
 
+    def besides(self, *heeded: str) -> list[str]:
+        """Names of what is asked for and not among what an engine heeds: it refuses them rather than leave them aside.
+
+        What is said of the text, which is a generator's to make, is no engine's to heed.
+        """
+        defaults = SamplingParams(self.max_new_tokens)
+        free = {*heeded, "skip_special_tokens", "no_stop_trim"}
+        names = [each.name for each in fields(self) if each.name not in free]
+        return [name for name in names if getattr(self, name) != getattr(defaults, name)]
+
     @property
     def shapes_logits(self) -> bool:
         """Whether the draw's law is another than the model's tempered one, cut off at its tail or not."""
@@ -167,7 +177,11 @@ class Engine(Protocol):
         ...
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """Generate one continuation."""
+        """Generate one continuation.
+
+        Raises:
+            SlimeError: something is asked for that the engine does not do; it leaves none aside (`besides` names it).
+        """
         ...
 
     async def abort(self) -> None:
