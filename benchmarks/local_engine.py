@@ -1,4 +1,4 @@
-"""Tokens a second of the local engine: whole waves of groups, and groups that follow one another in a full house.
+"""Tokens a second of the local engine, and seconds that a group takes: whole waves, and one after another.
 
     .venv/bin/python benchmarks/local_engine.py --seconds 20
 
@@ -12,6 +12,7 @@ import asyncio
 import json
 import math
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,6 @@ from slime_core.roles import EngineSetup, GenerateRequest, LauncherSetup, Sampli
 
 LONGEST = 200
 PROMPT = 24
-Clock = Callable[[], float]
 
 
 class House:
@@ -34,6 +34,8 @@ class House:
     def __init__(self, engine: LocalEngine, group_size: int) -> None:
         """Take an engine that serves."""
         self.tokens = 0
+        self.seconds: list[float] = []
+        """That groups took, from their request to the last answer."""
         self._engine, self._group_size = engine, group_size
         self._draw = random.Random(0)
 
@@ -42,8 +44,9 @@ class House:
         prompt = [self._draw.randrange(5, 30) for _ in range(PROMPT)]
         lengths = [self._length() for _ in range(self._group_size)]
         seeds = [self._draw.getrandbits(32) for _ in lengths]
-        calls = zip(lengths, seeds, strict=True)
+        calls, asked = zip(lengths, seeds, strict=True), time.monotonic()
         await asyncio.gather(*(self._one(prompt, length, seed) for length, seed in calls))
+        self.seconds.append(time.monotonic() - asked)
 
     async def _one(self, prompt: list[int], length: int, seed: int) -> None:
         output = await self._engine.generate(GenerateRequest(prompt, SamplingParams(length), seed))
@@ -69,8 +72,10 @@ async def stream(house: House, groups: int, until: float) -> None:
     await asyncio.gather(*(one_after_the_other() for _ in range(groups)))
 
 
-async def measure(mode: Callable[[House, int, float], Awaitable[None]], options: argparse.Namespace) -> float:
-    """Tokens a second of one mode."""
+async def measure(
+    mode: Callable[[House, int, float], Awaitable[None]], options: argparse.Namespace
+) -> dict[str, float]:
+    """Tokens a second of one mode, and the median of its groups' seconds."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         write_tiny_model(0, 1, directory=scratch / "hf", task="chain", seed=0)
@@ -84,9 +89,10 @@ async def measure(mode: Callable[[House, int, float], Awaitable[None]], options:
             await engine.load_checkpoint()
             house = House(engine, options.group_size)
             await house.group()  # warm
-            house.tokens, started = 0, time.monotonic()
+            house.tokens, house.seconds, started = 0, [], time.monotonic()
             await mode(house, options.groups, started + options.seconds)
-            return house.tokens / (time.monotonic() - started)
+            rate = house.tokens / (time.monotonic() - started)
+            return {"tokens_per_s": round(rate), "group_s": round(statistics.median(house.seconds), 3)}
         finally:
             await engine.close()
             await launcher.close()
@@ -106,7 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     for mode in (waves, stream):
         found = asyncio.run(measure(mode, options))
-        print(json.dumps({"mode": mode.__name__, "tokens_per_s": round(found), "groups": options.groups}), flush=True)
+        print(json.dumps({"mode": mode.__name__, "groups": options.groups, **found}), flush=True)
 
 
 if __name__ == "__main__":
