@@ -34,6 +34,7 @@ _INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, R
 COMMANDS: Commands = {
     "demo": ("slime_core.cli.demo:demo", "Train a tiny model from nothing and watch its reward rise."),
     "train": ("slime_core.cli.train:train", "Train on your own prompts."),
+    "sft": ("slime_core.cli.sft:sft", "Finetune on given responses."),
     "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
     "generate": ("slime_core.cli.generate:generate", "Generate with a model, or a run's newest checkpoint."),

@@ -53,13 +53,25 @@ ALIASES: dict[str, Alias] = {
     "normalize_advantages": Alias(
         "advantage",
         "normalize_advantages",
-        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo", "gdpo"),
     ),
-    "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus",)),
+    "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus", "ppo")),
+    "lambd": Alias("advantage", "lambd", ("ppo",)),
     "tis_clip": Alias("correction", "tis_clip", ("tis", "icepop")),
     "tis_clip_low": Alias("correction", "tis_clip_low", ("tis", "icepop")),
+    **{
+        key: Alias("trainer", key, ("local",))
+        for key in (
+            "lora_rank",
+            "lora_alpha",
+            "lora_target_modules",
+            "only_train_params_name_list",
+            "freeze_params_name_list",
+            "gradient_checkpointing",
+        )
+    },
 }
-"""slime's flat names for what lives in a section here."""
+"""slime's flat names, and peft's, for what lives in a section here."""
 
 
 def expand_aliases(values: Mapping[str, Json]) -> dict[str, Json]:

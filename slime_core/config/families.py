@@ -7,7 +7,7 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 """
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -19,19 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from slime_core.roles import Settings
+from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
+from slime_core.config.family import Family, Positive
 
-Positive = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 Texts = list[Annotated[str, Field(min_length=1)]]
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
-
-
-class Family(Settings):
-    """Base of the families."""
-
-    _reads_environment: ClassVar[bool] = False
 
 
 class DataArgs(Family):
@@ -195,7 +189,19 @@ class OptimArgs(Family):
 
     lr: float = Field(1e-6, gt=0.0, description="Peak learning rate of AdamW.")
     lr_warmup_iters: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
-    lr_decay_style: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape after warm-up.")
+    lr_warmup_fraction: float | None = Field(
+        None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters, instead of lr_warmup_iters."
+    )
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = Field(
+        "constant", description="Shape after warm-up."
+    )
+    lr_decay_iters: Positive | None = Field(
+        None, description="Optimizer steps after which the decay has ended; default: those of the run."
+    )
+    lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
+    lr_wsd_decay_style: Literal["exponential", "linear", "cosine", "minus_sqrt"] = Field(
+        "exponential", description="Shape of the decay that ends WSD."
+    )
     min_lr: float = Field(0.0, ge=0.0, description="Where the decay ends.")
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
@@ -203,11 +209,22 @@ class OptimArgs(Family):
     weight_decay: float = Field(0.0, ge=0.0, description="Decoupled weight decay of matrices.")
     clip_grad: float = Field(1.0, ge=0.0, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
+    balance_by_flops: bool = Field(
+        False, description="Balance ranks by operations, attention among them, instead of tokens; for long texts."
+    )
     calculate_per_token_loss: bool = Field(
         False, description="Average the loss over all tokens of a step instead of over samples."
     )
     constant_loss_length: Positive | None = Field(
         None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
+    )
+    max_mean_logprob_abs_diff: float | None = Field(
+        None,
+        gt=0.0,
+        description="Nats between trainer's and sampler's log-probs, on average, at which the run stops.",
+    )
+    max_logprob_abs_diff: float | None = Field(
+        None, gt=0.0, description="The same for the largest distance of a token."
     )
 
 
@@ -244,6 +261,9 @@ class RunArgs(Family):
         False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
     )
     seed: int = Field(1234, ge=0, description="Every random number derives from it.")
+    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
+        "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
+    )
     step_timeout_s: float = Field(1800.0, gt=0.0, description="Seconds a training step may take.")
 
 
@@ -252,6 +272,9 @@ FAMILIES: dict[str, type[Family]] = {
     "rollout": RolloutArgs,
     "evaluation": EvalArgs,
     "optim": OptimArgs,
+    "reference": ReferenceArgs,
+    "distillation": DistillationArgs,
+    "critic": CriticArgs,
     "debug": DebugArgs,
     "run": RunArgs,
 }

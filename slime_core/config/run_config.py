@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from slime_core.catalog import did_you_mean
 from slime_core.config.aliases import ALIASES, expand_aliases, inert_aliases
+from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.families import (
     FAMILIES,
     FAMILY_OF_KEY,
@@ -45,6 +46,12 @@ class RunConfig:
     """Evaluation."""
     optim: OptimArgs
     """Optimization."""
+    reference: ReferenceArgs
+    """Reference model and KL terms."""
+    distillation: DistillationArgs
+    """On-policy distillation."""
+    critic: CriticArgs
+    """Critic."""
     debug: DebugArgs
     """Which half of a run is left out."""
     run: RunArgs
@@ -53,6 +60,13 @@ class RunConfig:
     """Selections by role."""
     plugins: PluginSet
     """Which plugins are loaded."""
+
+    @property
+    def finetunes(self) -> bool:
+        """Whether it is a finetuning on given responses: the loss is `sft_loss`, and nothing scores."""
+        return list(self.roles["loss"].use) in (["sft_loss"], ["slime-core/sft_loss"]) and not (
+            self.roles["reward"].use or self.roles["group_reward"].use or self.debug.load_debug_rollout_data
+        )
 
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""

@@ -44,6 +44,7 @@ class LocalEngine:
             "hf_checkpoint": self._setup.hf_checkpoint,
             "eos_token_ids": self._setup.eos_token_ids,
             "flags": path,
+            "float32_matmul_precision": self._setup.float32_matmul_precision,
         }
         spec = WorkerGroupSpec(self._setup.name, self._settings.workers, WORKER, arguments)
         self._group = await self._setup.launcher.start(spec)

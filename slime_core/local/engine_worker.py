@@ -29,10 +29,18 @@ class EngineWorker:
     """Holds one model whose parameters are views into the shared buffer."""
 
     def __init__(
-        self, rank: int, size: int, *, hf_checkpoint: Path, eos_token_ids: frozenset[int], flags: Path
+        self,
+        rank: int,
+        size: int,
+        *,
+        hf_checkpoint: Path,
+        eos_token_ids: frozenset[int],
+        flags: Path,
+        float32_matmul_precision: str,
     ) -> None:
         """Build the model; it serves after the first `load_weights`."""
         torch.set_num_threads(1)
+        torch.set_float32_matmul_precision(float32_matmul_precision)
         self._rank, self._flags = rank, Flags(flags)
         self._hf_checkpoint = hf_checkpoint
         self._tokenizer: HfTokenizer | None = None

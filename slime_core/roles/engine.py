@@ -158,6 +158,8 @@ class EngineSetup(Setup):
     """A directory for the engine's own small files, inside the run folder; no other engine has the same."""
     name: str = "engine"
     """What its worker groups are called, in logs and errors: "engine", or "engine-3" among several."""
+    float32_matmul_precision: str = "highest"
+    """What fp32 matrices may be multiplied in, as the trainer's are."""
 
 
 @runtime_checkable

@@ -36,7 +36,7 @@ def read_eval_sets(builder: "Builder", tokenizer: Tokenizer, choices: RowChoices
 def _eval_set(name: str, own: EvalSetArgs, builder: "Builder", tokenizer: Tokenizer, choices: RowChoices) -> EvalSet:
     config = builder.plan.config
     size = _first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt)
-    read = every_prompt(_prompts(name, own, config, builder.row_format()), tokenizer, size)
+    read = every_prompt(eval_file(name, own, config, builder.row_format()), tokenizer, size)
     choices.check_rows(read.named)
     return EvalSet(
         name,
@@ -47,8 +47,8 @@ def _eval_set(name: str, own: EvalSetArgs, builder: "Builder", tokenizer: Tokeni
     )
 
 
-def _prompts(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
-    """The set's own keys, else those of all sets, else as in training; no prompt is too long to be evaluated."""
+def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
+    """A set's file, read by its own keys, else those of all sets, else as in training; no prompt is too long for it."""
     every = config.evaluation
     row_format = replace(
         training,

@@ -201,7 +201,14 @@ def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, t
 
 def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path) -> None:
     flags = Flags.create(tmp_path / "flags", workers=1)
-    worker = EngineWorker(0, 1, hf_checkpoint=model_dir, eos_token_ids=frozenset(), flags=tmp_path / "flags")
+    worker = EngineWorker(
+        0,
+        1,
+        hf_checkpoint=model_dir,
+        eos_token_ids=frozenset(),
+        flags=tmp_path / "flags",
+        float32_matmul_precision="highest",
+    )
     worker.load_checkpoint()
     flags.set_news(0, True)
     assert worker.decode(Turn({number: request([5, 6], number, tokens=60) for number in range(3)})) == {}

@@ -60,6 +60,11 @@ class LocalModel(ABC):
 
     path: ClassVar[ModelPath]
 
+    linear: frozenset[str] = frozenset()
+    """Names of the matrices of linear layers, without the output head."""
+    transposed: frozenset[str] = frozenset()
+    """Those of them that are stored [in, out]."""
+
     def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], vocab_size: int, max_positions: int) -> None:
         self.source = source
         self.why = why
@@ -70,6 +75,8 @@ class LocalModel(ABC):
         self.vocab_size = vocab_size
         self.max_positions = max_positions
         """The longest text, prompt and response together."""
+        self.trained = frozenset(slot.name for slot in layout)
+        """Names of the weights that have a gradient; for any other, what `log_probs` adds to `grad` means nothing."""
 
     @property
     @abstractmethod
@@ -101,6 +108,14 @@ class LocalModel(ABC):
         flat.copy_(self.flat)
 
     @abstractmethod
+    def checkpoint_layers(self) -> None:
+        """From now on a training forward keeps each layer's input alone, and the backward pass computes the rest again.
+
+        Raises:
+            ModelError: its layers cannot be told apart.
+        """
+
+    @abstractmethod
     def log_probs(
         self, groups: Sequence[GroupTokens], *, temperature: float = 1.0, grad: Tensor | None = None
     ) -> TokenLogProbs:
@@ -114,6 +129,24 @@ class LocalModel(ABC):
 
         Raises:
             ValueError: no groups, a temperature of 0 or less, or a `grad` that does not fit.
+        """
+
+    @property
+    @abstractmethod
+    def hidden_size(self) -> int:
+        """Width of the hidden states."""
+
+    @abstractmethod
+    def values(self, groups: Sequence[GroupTokens], head: Tensor, *, grad: Tensor | None = None) -> Tensor:
+        """A linear function of the last hidden state, after the final norm, that predicts each response token [T].
+
+        Args:
+            groups: as in `log_probs`, and in the order of its result.
+            head: [hidden_size]; may take a gradient.
+            grad: as in `log_probs`.
+
+        Raises:
+            ValueError: no groups, or a `grad` that does not fit.
         """
 
     @abstractmethod

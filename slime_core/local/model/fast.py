@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import embedding
+from torch.utils.checkpoint import checkpoint
 from transformers import GenerationConfig, PreTrainedConfig
 
 from slime_core.local.model.attention import attend
@@ -17,9 +18,10 @@ from slime_core.local.model.fast_decode import FastDecode
 from slime_core.local.model.head import Pairs, token_log_probs
 from slime_core.local.model.layout import Slot
 from slime_core.local.model.mlp import gated_mlp
-from slime_core.local.model.pack import pack_groups
+from slime_core.local.model.norm import rms_scale
+from slime_core.local.model.pack import Packed, pack_groups
 from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
-from slime_core.local.model.weights import leaves, view_weights
+from slime_core.local.model.weights import DecoderTrained, DecoderWeights, LayerWeights, leaves, view_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class FastModel(LocalModel):
         self._config, self._generation_config = config, generation_config
         self._slots = {slot.name: slot for slot in layout}
         self._cos, self._sin = _rope_tables(shape, 256)
+        self._checkpoints = False
         self.bind(flat)
 
     @property
@@ -73,6 +76,10 @@ class FastModel(LocalModel):
             self._cos, self._sin = _rope_tables(self.shape, 2 * longest)
         return embedding(positions, self._cos).unsqueeze(1), embedding(positions, self._sin).unsqueeze(1)
 
+    def checkpoint_layers(self) -> None:
+        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`."""
+        self._checkpoints = True
+
     def log_probs(
         self, groups: Sequence[GroupTokens], *, temperature: float = 1.0, grad: Tensor | None = None
     ) -> TokenLogProbs:
@@ -81,24 +88,50 @@ class FastModel(LocalModel):
         with torch.set_grad_enabled(grad is not None):
             return self._log_probs(groups, temperature, grad)
 
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden states."""
+        return self.weights.norm.shape[0]
+
+    def values(self, groups: Sequence[GroupTokens], head: Tensor, *, grad: Tensor | None = None) -> Tensor:
+        """A linear function of the states that predict each response token; see `LocalModel.values`."""
+        check_log_probs_call(groups, 1.0, grad, self.numel)
+        with torch.set_grad_enabled(grad is not None):
+            x, weights, packed = self._trunk(groups, grad)
+            return (x * rms_scale(x, self.shape.eps) * weights.norm).mv(head)[packed.source]
+
     def _log_probs(self, groups: Sequence[GroupTokens], temperature: float, grad: Tensor | None) -> TokenLogProbs:
+        x, weights, packed = self._trunk(groups, grad)
+        pairs = Pairs.of(packed.source, packed.targets, len(x))
+        log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, self.shape.eps)
+        return TokenLogProbs(log_probs, entropy[packed.source])
+
+    def _trunk(self, groups: Sequence[GroupTokens], grad: Tensor | None) -> tuple[Tensor, DecoderWeights, Packed]:
+        """States [M, d] before the final norm of the nodes that predict, the weights they came from, and the layout."""
         shape, weights = self.shape, self.weights
         if grad is not None:
-            weights = leaves(weights, view_weights(grad.detach(), self._slots, shape.layers))
+            gradients = view_weights(grad.detach(), self._slots, shape.layers)
+            weights = leaves(weights, gradients, DecoderTrained.of(self.trained, shape.layers))
         packed = pack_groups(groups, shape.heads, shape.kv_heads)
         longest = max(len(g.prompt) + max(map(len, g.responses)) for g in groups)
         cos, sin = self.rope(packed.positions, longest)
         heads = (shape.heads, shape.kv_heads)
         x = embedding(packed.tokens, weights.embed)
-        for index, w in enumerate(weights.layers):
-            last = index == shape.layers - 1
+
+        def layer(x: Tensor, w: LayerWeights, last: bool) -> Tensor:
             qkv = attention_input(x, w.norm, w.qkv, w.qkv_bias, w.q_norm, w.k_norm, cos, sin, heads, shape.eps)
             mixed = attend(qkv, packed.last_plan if last else packed.plan)
             x = torch.addmm(x.index_select(0, packed.kept) if last else x, mixed, w.o.t())
-            x = gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
-        pairs = Pairs.of(packed.source, packed.targets, len(x))
-        log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, shape.eps)
-        return TokenLogProbs(log_probs, entropy[packed.source])
+            return gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
+
+        for index, w in enumerate(weights.layers):
+            last = index == shape.layers - 1
+            if grad is not None and self._checkpoints:
+                # No random numbers are drawn in a layer, so their state need not be kept.
+                x = checkpoint(layer, x, w, last, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = layer(x, w, last)
+        return x, weights, packed
 
     def start_decode(self) -> FastDecode:
         """A decode without rows."""
