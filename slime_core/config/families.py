@@ -23,6 +23,8 @@ from slime_core.config.companions import CriticArgs, DistillationArgs, Reference
 from slime_core.config.family import Family, Positive
 
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
+Texts = list[Annotated[str, Field(min_length=1)]]
+Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
 
 
@@ -99,7 +101,12 @@ class RolloutArgs(Family):
     rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
     rollout_top_p: Unit = Field(1.0, description="Nucleus mass; 1 is off.")
     rollout_top_k: int = Field(-1, ge=-1, description="Candidates kept; -1 is off.")
+    rollout_min_p: float = Field(
+        0.0, ge=0.0, le=1.0, description="Least probability kept, as a share of the likeliest token's; 0 is off."
+    )
+    rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
     rollout_stop_token_ids: list[int] = Field([], description="Ids that end a response, besides the model's own.")
+    rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
     sample_timeout_s: float = Field(600.0, gt=0.0, description="Seconds after which one sample's rollout is given up.")
     rollout_num_engines: Positive = Field(1, description="Engines of the chosen kind that share the samples.")
@@ -124,7 +131,18 @@ class EvalSetArgs(Family):
     temperature: float | None = Field(None, ge=0.0, le=10.0, description="Sampling temperature; 0 is greedy.")
     top_p: Unit | None = Field(None, description="Nucleus mass.")
     top_k: int | None = Field(None, ge=-1, description="Candidates kept.")
+    min_p: float | None = Field(None, ge=0.0, le=1.0, description="Least share of the likeliest one's probability.")
     max_response_len: Positive | None = Field(None, description="Token budget of a response.")
+    min_new_tokens: int | None = Field(None, ge=0, description="Tokens before which no stop token is drawn.")
+    stop: Texts | None = Field(None, description="Texts that end a response.")
+    stop_token_ids: list[int] | None = Field(None, description="Ids that end a response.")
+    no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
+    skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
+    repetition_penalty: float | None = Field(
+        None, gt=0.0, le=2.0, description="Divides the logits of tokens made so far; 1 is off."
+    )
+    presence_penalty: Penalty | None = Field(None, description="Taken off the logits of tokens made so far.")
+    frequency_penalty: Penalty | None = Field(None, description="The same, as often as each was made.")
     input_key: str | None = Field(None, description="Column of the prompt.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     metadata_key: str | None = Field(None, description="Column of a mapping kept with the sample.")
@@ -163,6 +181,7 @@ class EvalArgs(Family):
     eval_top_p: Unit | None = Field(None, description="Default rollout_top_p.")
     eval_top_k: int | None = Field(None, ge=-1, description="Default rollout_top_k.")
     eval_max_response_len: Positive | None = Field(None, description="Default rollout_max_response_len.")
+    eval_min_new_tokens: int = Field(0, ge=0, description="Tokens before which no stop token is drawn.")
 
 
 class OptimArgs(Family):

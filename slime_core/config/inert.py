@@ -26,6 +26,7 @@ _EVAL_KEYS = (
     "eval_top_p",
     "eval_top_k",
     "eval_max_response_len",
+    "eval_min_new_tokens",
 )
 
 

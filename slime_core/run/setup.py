@@ -257,6 +257,9 @@ class Builder:
             top_p=rollout.rollout_top_p,
             top_k=rollout.rollout_top_k,
             stop_token_ids=frozenset(rollout.rollout_stop_token_ids),
+            min_p=rollout.rollout_min_p,
+            stop=tuple(rollout.rollout_stop),
+            skip_special_tokens=rollout.rollout_skip_special_tokens,
         )
 
 

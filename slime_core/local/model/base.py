@@ -29,11 +29,20 @@ TOKENIZER_FILES = (
 
 
 class DecodeState(Protocol):
-    """Rows of tokens being extended in lockstep: all have drawn the same number."""
+    """Rows of tokens being extended, a token each at a time; others may be added between two."""
 
     @property
     def logits(self) -> Tensor:
         """[rows, V] fp32, of the next token of each row, after the prefill or the last `step`."""
+
+    def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are.
+
+        Args:
+            prompts: token ids.
+            prompt_of_row: the prompt of each new row.
+            max_rows: the most rows that forks will make of all.
+        """
 
     def select(self, sources: Tensor) -> None:
         """Row i goes on from where row `sources[i]` is: rows are dropped, moved or forked."""
@@ -141,10 +150,8 @@ class LocalModel(ABC):
         """
 
     @abstractmethod
-    def start_decode(
-        self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
-    ) -> DecodeState:
-        """Prefill the prompts and open a row for each entry of `prompt_of_row`; forks make at most `max_rows`."""
+    def start_decode(self) -> DecodeState:
+        """A decode without rows."""
 
     def save_hf(self, directory: Path, flat: Tensor) -> None:
         """Write the weights of `flat` as a Hugging Face directory, with the tokenizer files of the source.

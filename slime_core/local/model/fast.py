@@ -133,9 +133,9 @@ class FastModel(LocalModel):
                 x = layer(x, w, last)
         return x, weights, packed
 
-    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> FastDecode:
-        """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""
-        return FastDecode(self, prompts, prompt_of_row, max_rows)
+    def start_decode(self) -> FastDecode:
+        """A decode without rows."""
+        return FastDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
         self._config.save_pretrained(directory)

@@ -118,11 +118,9 @@ class PlainModel(LocalModel):
         for each in layers:
             each.forward = _checkpointed(each.forward)
 
-    def start_decode(
-        self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
-    ) -> "PlainDecode":
-        """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""
-        return PlainDecode(self, prompts, prompt_of_row)
+    def start_decode(self) -> "PlainDecode":
+        """A decode without rows."""
+        return PlainDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
         bound = self._flat
@@ -167,7 +165,49 @@ def _checkpointed(forward: Callable[..., object]) -> Callable[..., object]:
 
 
 class PlainDecode:
-    """Left-padded rows over a dynamic cache; see `DecodeState`."""
+    """Rows in parts, each added at once and with a cache of its own; see `DecodeState`."""
+
+    def __init__(self, model: PlainModel) -> None:
+        """No rows yet."""
+        self._model = model
+        self._parts: list[_Part] = []
+        self._part_of = self._place = torch.zeros(0, dtype=torch.long)
+        """[rows] where each is."""
+
+    @property
+    def logits(self) -> Tensor:
+        """[rows, V] of the next token."""
+        logits = torch.empty(len(self._part_of), self._model.vocab_size)
+        for number, part in enumerate(self._parts):
+            here = self._part_of == number
+            logits[here] = part.logits[self._place[here]]
+        return logits
+
+    def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
+        """Prefill prompts and open rows; see `DecodeState.add`."""
+        part_of, place = torch.full((len(prompt_of_row),), len(self._parts)), torch.arange(len(prompt_of_row))
+        self._part_of, self._place = torch.cat([self._part_of, part_of]), torch.cat([self._place, place])
+        self._parts.append(_Part(self._model, prompts, prompt_of_row))
+
+    def select(self, sources: Tensor) -> None:
+        """Drop, move or fork rows."""
+        part_of, from_place = self._part_of[sources], self._place[sources]
+        left, self._part_of = torch.unique(part_of, return_inverse=True)
+        self._parts = [self._parts[number] for number in left.tolist()]
+        self._place = torch.empty_like(from_place)
+        for number, part in enumerate(self._parts):
+            here = self._part_of == number
+            part.select(from_place[here])
+            self._place[here] = torch.arange(int(here.sum()))
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row."""
+        for number, part in enumerate(self._parts):
+            part.step(tokens[self._part_of == number])
+
+
+class _Part:
+    """Left-padded rows over a dynamic cache, which all have drawn the same number of tokens."""
 
     def __init__(self, model: PlainModel, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> None:
         self._model = model
