@@ -219,6 +219,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         LocalEngineSettings,
         "Plain torch on CPU, static KV cache, one prefill per group",
         transports=(Transport.SHARED_BUFFER,),
+        bf16=True,
     )
 
 
@@ -239,6 +240,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         transports=(Transport.SHARED_BUFFER,),
         world_size=_local_world_size,
         companions=frozenset(Companion),
+        bf16=True,
     )
 
 

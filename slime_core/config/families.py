@@ -267,6 +267,7 @@ class RunArgs(Family):
     float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
         "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
     )
+    bf16: bool = Field(False, description="Compute in bf16; master weights, moments, log-probs and loss stay in fp32.")
     step_timeout_s: float = Field(1800.0, gt=0.0, description="Seconds a training step may take.")
 
 

@@ -191,6 +191,8 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
     spec = cast(TrainerSpec, trainer.registered.spec)
     if config.optim.balance_by_flops and spec.world_size(trainer.settings) == 1:
         raise ConfigError(f"balance_by_flops has no effect here: trainer {trainer.reference!r} has one rank")
+    if config.run.bf16:
+        check_bf16(config, cast(EngineSpec, roles["engine"][0].registered.spec), spec)
     buffer = roles["buffer"][0]
     own_filter = roles["buffer_filter"][0]
     if (
@@ -200,6 +202,22 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
         raise ConfigError(
             f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none"
         )
+
+
+def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> None:
+    """See that the engine and the trainer, those of them that the run starts, can compute in bf16: both or neither.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    generates = not config.finetunes and config.debug.load_debug_rollout_data is None
+    trains = not config.debug.debug_rollout_only
+    for role, used, able in (("engine", generates, engine), ("trainer", trains, trainer)):
+        if used and not able.bf16:
+            raise ConfigError(
+                f"bf16 has no effect on {role} {able.name!r}: leave it out, or choose one that can, [{role}] use = "
+                '"local"'
+            )
 
 
 def _check_lengths(config: RunConfig) -> None:

@@ -52,9 +52,11 @@ class Beside:
         """
         self._temperature = setup.rollout_temperature
         self._about, self._teaching = setup.reference, setup.teacher
-        self._reference = FrozenModel(setup.reference.load) if setup.reference else None
-        self._teacher = FrozenModel(setup.teacher.load) if setup.teacher and setup.teacher.load else None
-        self.critic = LocalCritic(setup.critic, sum_over_ranks) if setup.critic else None
+        self._reference = FrozenModel(setup.reference.load, bf16=setup.bf16) if setup.reference else None
+        self._teacher = (
+            FrozenModel(setup.teacher.load, bf16=setup.bf16) if setup.teacher and setup.teacher.load else None
+        )
+        self.critic = LocalCritic(setup.critic, sum_over_ranks, bf16=setup.bf16) if setup.critic else None
         """The critic, if there is one."""
         self._refreshes = setup.reference is not None and setup.reference.update_interval is not None
         self._refreshed: int | None = 0

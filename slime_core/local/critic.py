@@ -50,14 +50,16 @@ class Target:
 class LocalCritic:
     """One rank's copy of the critic."""
 
-    def __init__(self, critic: Critic, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(
+        self, critic: Critic, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor], *, bf16: bool = False
+    ) -> None:
         """Load the decoder and add the head.
 
         Raises:
             ModelError: it cannot be loaded.
         """
         self._critic, self._sum_over_ranks = critic, sum_over_ranks
-        self.model: LocalModel = load_model(critic.load)
+        self.model: LocalModel = load_model(critic.load, bf16=bf16)
         """Its decoder."""
         size = self.model.numel
         self._weights = torch.zeros(size + self.model.hidden_size)

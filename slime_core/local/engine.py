@@ -45,6 +45,7 @@ class LocalEngine:
             "eos_token_ids": self._setup.eos_token_ids,
             "flags": path,
             "float32_matmul_precision": self._setup.float32_matmul_precision,
+            "bf16": self._setup.bf16,
         }
         spec = WorkerGroupSpec(self._setup.name, self._settings.workers, WORKER, arguments)
         self._group = await self._setup.launcher.start(spec)

@@ -37,6 +37,7 @@ class EngineWorker:
         eos_token_ids: frozenset[int],
         flags: Path,
         float32_matmul_precision: str,
+        bf16: bool,
     ) -> None:
         """Build the model; it serves after the first `load_weights`."""
         torch.set_num_threads(1)
@@ -44,7 +45,7 @@ class EngineWorker:
         self._rank, self._flags = rank, Flags(flags)
         self._hf_checkpoint = hf_checkpoint
         self._tokenizer: HfTokenizer | None = None
-        self._model = load_model(hf_checkpoint)
+        self._model = load_model(hf_checkpoint, bf16=bf16)
         self._version = -1
         self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text))
 

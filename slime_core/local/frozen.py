@@ -18,14 +18,14 @@ from slime_core.local.model import GroupTokens, load_model
 class FrozenModel:
     """Weights of its own, on the same path of computation as the policy's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, bf16: bool = False) -> None:
         """Load it.
 
         Raises:
             ModelError: it cannot be loaded.
         """
         self._directory = directory
-        self.model = load_model(directory)
+        self.model = load_model(directory, bf16=bf16)
         """As it was loaded."""
 
     def log_probs(self, groups: Sequence[GroupTokens], temperature: float) -> torch.Tensor:

@@ -51,7 +51,7 @@ class LocalRank:
         if world_size > 1:
             meeting = f"file://{setup.rendezvous.absolute()}"
             dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size)
-        self._model = load_model(setup.hf_checkpoint)
+        self._model = load_model(setup.hf_checkpoint, bf16=setup.bf16)
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
         self._model.bind(self._weights)

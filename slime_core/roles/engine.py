@@ -160,6 +160,8 @@ class EngineSetup(Setup):
     """What its worker groups are called, in logs and errors: "engine", or "engine-3" among several."""
     float32_matmul_precision: str = "highest"
     """What fp32 matrices may be multiplied in, as the trainer's are."""
+    bf16: bool = False
+    """Compute in bf16, as the trainer does."""
 
 
 @runtime_checkable
@@ -212,3 +214,5 @@ class EngineSpec(Spec[Engine]):
     stability: ClassVar[Stability] = Stability.PROVISIONAL
     transports: tuple[Transport, ...] = ()
     """Ways of receiving weights that it accepts, best first."""
+    bf16: bool = False
+    """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""

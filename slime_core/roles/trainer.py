@@ -69,6 +69,8 @@ class RankSetup:
     """What estimates values, where the advantage estimator wants them."""
     float32_matmul_precision: str = "highest"
     """What fp32 matrices may be multiplied in, as torch has it; weights, gradient and optimizer stay in fp32."""
+    bf16: bool = False
+    """Compute in bf16; master weights, moments, log-probs and loss stay in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +186,5 @@ class TrainerSpec(Spec[TrainerRank]):
     """How many ranks these settings ask for."""
     companions: frozenset[Companion] = frozenset()
     """Which models beside the policy it holds where the setup asks for them; others are refused."""
+    bf16: bool = False
+    """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""

@@ -226,6 +226,7 @@ class Builder:
                 scratch=scratch,
                 name=name,
                 float32_matmul_precision=run.float32_matmul_precision,
+                bf16=run.bf16,
             )
             return self._checked(cast(Used[Engine], build_used(self.plan.one("engine"), setup)))
 

@@ -203,6 +203,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         teacher=teacher_of(config),
         critic=critic,
         float32_matmul_precision=config.run.float32_matmul_precision,
+        bf16=config.run.bf16,
     )
 
 

@@ -208,6 +208,7 @@ def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path) -
         eos_token_ids=frozenset(),
         flags=tmp_path / "flags",
         float32_matmul_precision="highest",
+        bf16=False,
     )
     worker.load_checkpoint()
     flags.set_news(0, True)

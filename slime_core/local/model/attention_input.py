@@ -6,6 +6,7 @@ from torch.autograd import Function
 
 from slime_core.local.model.function import Context, call, zeros_if
 from slime_core.local.model.norm import CHUNK, norm_backward, rms_scale
+from slime_core.local.model.product import add_product, rounded, times
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
@@ -19,6 +20,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
 class _InputContext(Context):
     heads: tuple[int, int]
     eps: float
+    bf16: bool
 
 
 class _AttentionInput(Function):
@@ -35,6 +37,7 @@ class _AttentionInput(Function):
         sin: Tensor,
         heads: tuple[int, int],
         eps: float,
+        bf16: bool,
     ) -> Tensor:
         n, d = x.shape
         total, dim = sum(heads) + heads[1], cos.shape[-1] * 2
@@ -42,11 +45,12 @@ class _AttentionInput(Function):
         out = x.new_empty(n, total, dim)
         raw = x.new_empty(n, turned, dim) if q_norm is not None else None
         h, z = x.new_empty(min(n, CHUNK), d), x.new_empty(min(n, CHUNK), total * dim)
+        factor = rounded(w, bf16)
         for s in range(0, n, CHUNK):
             xc = x[s : s + CHUNK]
             m = xc.shape[0]
             torch.mul(xc, rms_scale(xc, eps), out=h[:m]).mul_(norm)
-            zc = torch.mm(h[:m], w.t(), out=z[:m])
+            zc = times(h[:m], factor.t(), out=z[:m])
             if bias is not None:
                 zc.add_(bias)
             zc = zc.view(m, total, dim)
@@ -59,7 +63,7 @@ class _AttentionInput(Function):
                 qk[:, heads[0] :].mul_(k_norm)
             rotate(qk, cos[s : s + m], sin[s : s + m], out[s : s + m, :turned])
         ctx.save_for_backward(x, norm, w, bias, q_norm, k_norm, cos, sin, raw)  # type: ignore[arg-type]  # None is fine
-        ctx.heads, ctx.eps = heads, eps
+        ctx.heads, ctx.eps, ctx.bf16 = heads, eps, bf16
         return out
 
     @staticmethod
@@ -74,6 +78,7 @@ class _AttentionInput(Function):
         d_bias = None if bias is None else torch.zeros_like(bias)
         d_qn, d_kn = (None, None) if q_norm is None else (torch.zeros_like(q_norm), torch.zeros_like(k_norm))
         z = x.new_empty(min(n, CHUNK), total, dim)
+        factor = rounded(w, ctx.bf16)
         for s in range(0, n, CHUNK):
             xc = x[s : s + CHUNK]
             m = xc.shape[0]
@@ -93,14 +98,14 @@ class _AttentionInput(Function):
             scale = rms_scale(xc, eps)
             x_hat = xc * scale
             if d_w is not None:
-                d_w.addmm_(dz.t(), x_hat)
+                add_product(d_w, dz.t(), x_hat, ctx.bf16)
             if d_bias is not None:
                 d_bias.add_(dz.sum(0))
-            dx[s : s + m], extra = norm_backward(dz.mm(w), x_hat, norm, scale)
+            dx[s : s + m], extra = norm_backward(times(dz, factor), x_hat, norm, scale)
             d_norm.add_(extra)
         if d_w is not None:
             d_w.mul_(norm)
-        return dx, d_norm, d_w, d_bias, d_qn, d_kn, None, None, None, None
+        return dx, d_norm, d_w, d_bias, d_qn, d_kn, None, None, None, None, None
 
 
 def attention_input(
@@ -114,6 +119,7 @@ def attention_input(
     sin: Tensor,
     heads: tuple[int, int],
     eps: float,
+    bf16: bool = False,
 ) -> Tensor:
     """RMSNorm, the fused q/k/v product, per-head norms if any, rotary positions.
 
@@ -127,8 +133,9 @@ def attention_input(
         sin: like cos.
         heads: (H, KV).
         eps: of every norm.
+        bf16: rounds the factors of the product.
 
     Returns:
         [N, H + 2 KV, D]: rotated queries, rotated keys, values.
     """
-    return call(_AttentionInput, x, norm, w, bias, q_norm, k_norm, cos, sin, heads, eps)
+    return call(_AttentionInput, x, norm, w, bias, q_norm, k_norm, cos, sin, heads, eps, bf16)

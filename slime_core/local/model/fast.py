@@ -20,8 +20,16 @@ from slime_core.local.model.layout import Slot
 from slime_core.local.model.mlp import gated_mlp
 from slime_core.local.model.norm import rms_scale
 from slime_core.local.model.pack import Packed, pack_groups
+from slime_core.local.model.product import plus_times, rounded
 from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
-from slime_core.local.model.weights import DecoderTrained, DecoderWeights, LayerWeights, leaves, view_weights
+from slime_core.local.model.weights import (
+    DecoderTrained,
+    DecoderWeights,
+    LayerWeights,
+    leaves,
+    rounded_layers,
+    view_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,10 @@ class FastModel(LocalModel):
         generation_config: GenerationConfig,
         shape: DecoderShape,
         flat: Tensor,
+        bf16: bool = False,
     ) -> None:
         super().__init__(source, why, layout, config.vocab_size, config.max_position_embeddings)
-        self.shape = shape
+        self.shape, self.bf16 = shape, bf16
         self._config, self._generation_config = config, generation_config
         self._slots = {slot.name: slot for slot in layout}
         self._cos, self._sin = _rope_tables(shape, 256)
@@ -69,6 +78,16 @@ class FastModel(LocalModel):
     def _bind(self, flat: Tensor) -> None:
         self._flat = flat
         self.weights = view_weights(flat, self._slots, self.shape.layers)
+        self._serving: tuple[LayerWeights, ...] | None = None
+
+    @property
+    def serving(self) -> tuple[LayerWeights, ...]:
+        """The layers to decode with; in bf16 a copy, made once for each `bind`: a decode is bound by what it reads."""
+        if not self.bf16:
+            return self.weights.layers
+        if self._serving is None:
+            self._serving = rounded_layers(self.weights)
+        return self._serving
 
     def rope(self, positions: Tensor, longest: int) -> tuple[Tensor, Tensor]:
         """The cos and sin of positions [N], all below `longest`: [N, 1, D/2] each."""
@@ -108,7 +127,7 @@ class FastModel(LocalModel):
 
     def _trunk(self, groups: Sequence[GroupTokens], grad: Tensor | None) -> tuple[Tensor, DecoderWeights, Packed]:
         """States [M, d] before the final norm of the nodes that predict, the weights they came from, and the layout."""
-        shape, weights = self.shape, self.weights
+        shape, weights, bf16 = self.shape, self.weights, self.bf16
         if grad is not None:
             gradients = view_weights(grad.detach(), self._slots, shape.layers)
             weights = leaves(weights, gradients, DecoderTrained.of(self.trained, shape.layers))
@@ -119,10 +138,10 @@ class FastModel(LocalModel):
         x = embedding(packed.tokens, weights.embed)
 
         def layer(x: Tensor, w: LayerWeights, last: bool) -> Tensor:
-            qkv = attention_input(x, w.norm, w.qkv, w.qkv_bias, w.q_norm, w.k_norm, cos, sin, heads, shape.eps)
+            qkv = attention_input(x, w.norm, w.qkv, w.qkv_bias, w.q_norm, w.k_norm, cos, sin, heads, shape.eps, bf16)
             mixed = attend(qkv, packed.last_plan if last else packed.plan)
-            x = torch.addmm(x.index_select(0, packed.kept) if last else x, mixed, w.o.t())
-            return gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
+            x = plus_times(x.index_select(0, packed.kept) if last else x, mixed, rounded(w.o, bf16).t())
+            return gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps, bf16)
 
         for index, w in enumerate(weights.layers):
             last = index == shape.layers - 1

@@ -159,7 +159,7 @@ class FastDecode:
         x = embedding(_at_least_min_rows(tokens), model.weights.embed)
         own = _whole_blocks(self._widest + 1, _OWN_BLOCK)
         late = None if self._level is not None else torch.arange(own) > self._drawn[:, None]
-        for w, cache in zip(model.weights.layers, self._layers, strict=True):
+        for w, cache in zip(model.serving, self._layers, strict=True):
             cache.reserve(n, own)
             qkv = queries_keys_values(x, w, cos, sin, (shape.heads, shape.kv_heads), shape.eps)
             k, v = torch.split(qkv[:, shape.heads :], shape.kv_heads, 1)

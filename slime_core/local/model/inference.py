@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from slime_core.local.model.attention_input import rotate
 from slime_core.local.model.norm import rms_scale
+from slime_core.local.model.product import plus_times, project
 from slime_core.local.model.weights import LayerWeights
 
 MIN_ROWS = 4
@@ -20,7 +21,7 @@ def queries_keys_values(
 ) -> Tensor:
     """Rotated queries, rotated keys, values of x [R, d]: [R, H + 2 KV, D]; heads is (H, KV)."""
     turned = sum(heads)
-    qkv = linear(x * rms_scale(x, eps) * w.norm, w.qkv, w.qkv_bias).view(len(x), turned + heads[1], -1)
+    qkv = project(x * rms_scale(x, eps) * w.norm, w.qkv, w.qkv_bias).view(len(x), turned + heads[1], -1)
     qk = qkv[:, :turned]
     if w.q_norm is not None and w.k_norm is not None:
         qk = qk * rms_scale(qk, eps)
@@ -34,9 +35,9 @@ def queries_keys_values(
 
 def output_and_mlp(x: Tensor, mixed: Tensor, w: LayerWeights, eps: float) -> Tensor:
     """The rest of the layer, given attention's output [R, H D]."""
-    x = torch.addmm(x, mixed, w.o.t())
-    gate, up = linear(x * rms_scale(x, eps) * w.mlp_norm, w.gate_up).chunk(2, -1)
-    return torch.addmm(x, silu(gate).mul_(up), w.down.t())
+    x = plus_times(x, mixed, w.o.t())
+    gate, up = project(x * rms_scale(x, eps) * w.mlp_norm, w.gate_up).chunk(2, -1)
+    return plus_times(x, silu(gate).mul_(up), w.down.t())
 
 
 def weigh_blocks(p: Tensor, v: Tensor, block: int) -> Tensor:

@@ -23,8 +23,11 @@ from slime_core.local.model.support import ModelPath, explain_path
 from slime_core.local.model.weights import decoder_order
 
 
-def load_model(hf_dir: Path) -> LocalModel:
+def load_model(hf_dir: Path, *, bf16: bool = False) -> LocalModel:
     """Load a causal LM bound to a fresh flat vector, on the fast path where `explain_path` says so.
+
+    With `bf16` the factors of its products are rounded to bf16, but for the output head, whose logits would lose two
+    digits; weights, gradients, norms and sums stay in fp32.
 
     Raises:
         ModelError: no config.json, no causal LM, or weights missing from the files.
@@ -37,12 +40,12 @@ def load_model(hf_dir: Path) -> LocalModel:
         )
     path, why = explain_path(json.loads(why_config.read_text()))
     hf = _load_hf(hf_dir)
-    model = _build(hf_dir, path, why, hf)
+    model = _build(hf_dir, path, why, hf, bf16)
     model.linear, model.transposed = _linear_layers(hf)
     return model
 
 
-def _build(hf_dir: Path, path: ModelPath, why: str, hf: PreTrainedModel) -> LocalModel:
+def _build(hf_dir: Path, path: ModelPath, why: str, hf: PreTrainedModel, bf16: bool) -> LocalModel:
     names = {name: parameter.data for name, parameter in hf.named_parameters()}
     if path == "plain":
         layout = lay_out((name, tuple(value.shape)) for name, value in names.items())
@@ -52,10 +55,10 @@ def _build(hf_dir: Path, path: ModelPath, why: str, hf: PreTrainedModel) -> Loca
     for slot in layout:
         slot.view(flat).copy_(names[slot.name])
     if path == "plain":
-        return PlainModel(hf_dir, why, layout, hf, flat)
+        return PlainModel(hf_dir, why, layout, hf, flat, bf16)
     if hf.generation_config is None:
         raise ModelError(f"the model in {hf_dir} cannot generate; expected a causal LM")
-    return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, _decoder_shape(hf), flat)
+    return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, _decoder_shape(hf), flat, bf16)
 
 
 def _linear_layers(hf: PreTrainedModel) -> tuple[frozenset[str], frozenset[str]]:

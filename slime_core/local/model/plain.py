@@ -43,11 +43,15 @@ class PlainModel(LocalModel):
 
     path = "plain"
 
-    def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], hf: PreTrainedModel, flat: Tensor) -> None:
+    def __init__(
+        self, source: Path, why: str, layout: tuple[Slot, ...], hf: PreTrainedModel, flat: Tensor, bf16: bool = False
+    ) -> None:
         config = hf.config
         limit = getattr(config, "max_position_embeddings", None) or _ENDLESS
         super().__init__(source, why, layout, config.vocab_size, limit)
-        self.hf = hf
+        self.hf, self.bf16 = hf, bf16
+        if bf16:
+            _keep_head_in_fp32(hf)
         self._parameters = [hf.get_parameter(slot.name) for slot in layout]
         self.takes_positions = "position_ids" in inspect.signature(hf.forward).parameters
         if "past_key_values" not in inspect.signature(hf.forward).parameters:
@@ -73,7 +77,8 @@ class PlainModel(LocalModel):
         check_log_probs_call(groups, temperature, grad, self.numel)
         rows = _Rows.of(groups)
         with self._gradients(grad):
-            logits: Tensor = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False).logits
+            with self.precision():
+                logits: Tensor = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False).logits
             log_probs = torch.log_softmax(logits[:, :-1][rows.predicted[:, 1:]].float() / temperature, -1)
             chosen = log_probs.gather(1, rows.ids[rows.predicted][:, None])[:, 0]
             return TokenLogProbs(chosen, call(_Entropy, log_probs))
@@ -90,9 +95,14 @@ class PlainModel(LocalModel):
         rows = _Rows.of(groups)
         with self._gradients(grad):
             # Of the whole model, so that what only its own class does to the states is done.
-            out = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False, output_hidden_states=True)
+            with self.precision():
+                out = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False, output_hidden_states=True)
             states: Tensor = out.hidden_states[-1]
             return states[:, :-1][rows.predicted[:, 1:]].float().mv(head)
+
+    def precision(self) -> torch.autocast:
+        """What a forward computes in; a backward pass follows it."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16)
 
     @contextmanager
     def _gradients(self, grad: Tensor | None) -> Iterator[None]:
@@ -151,6 +161,18 @@ class _Rows:
             mask[row, : len(text)] = 1
             predicted[row, len(text) - response : len(text)] = True
         return cls(ids, mask, predicted)
+
+
+def _keep_head_in_fp32(hf: PreTrainedModel) -> None:
+    head: torch.nn.Module = hf.get_output_embeddings()  # type: ignore[no-untyped-call]
+    inner = head.forward
+
+    def forward(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            out: Tensor = inner(x.float())
+            return out
+
+    head.forward = forward
 
 
 def _checkpointed(forward: Callable[..., object]) -> Callable[..., object]:
@@ -237,8 +259,9 @@ class _Part:
     @torch.no_grad()
     def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:
         extra = {"position_ids": positions} if self._model.takes_positions else {}
-        out = self._model.hf(
-            input_ids=ids, attention_mask=self._mask, past_key_values=self._cache, use_cache=True, **extra
-        )
+        with self._model.precision():
+            out = self._model.hf(
+                input_ids=ids, attention_mask=self._mask, past_key_values=self._cache, use_cache=True, **extra
+            )
         logits: Tensor = out.logits[:, -1].float()
         return logits

@@ -55,7 +55,7 @@ def prefill(model: "FastModel", prompts: Sequence[Sequence[int]]) -> Prefilled:
     cos, sin = model.rope(slot_of_token % slots, slots)
     x = embedding(tokens, model.weights.embed)
     caches = []
-    for w in model.weights.layers:
+    for w in model.serving:
         qkv = queries_keys_values(x, w, cos, sin, heads, shape.eps)
         padded = embedding(token_of_slot, qkv.flatten(1)).view(*seen.shape, *qkv.shape[1:])
         q, k, v = torch.split(padded.transpose(1, 2), [heads[0], heads[1], heads[1]], 1)

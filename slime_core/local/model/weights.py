@@ -105,6 +105,14 @@ def view_weights(flat: Tensor, slots: Mapping[str, Slot], layers: int) -> Decode
     return DecoderWeights(embed, tuple(layer(i) for i in range(layers)), slots[_NORM].view(flat), head)
 
 
+def rounded_layers(weights: DecoderWeights) -> tuple[LayerWeights, ...]:
+    """The layers with their matrices in bf16, a copy; norms and biases as they are."""
+    return tuple(
+        replace(w, qkv=w.qkv.bfloat16(), o=w.o.bfloat16(), gate_up=w.gate_up.bfloat16(), down=w.down.bfloat16())
+        for w in weights.layers
+    )
+
+
 def leaves(weights: DecoderWeights, gradients: DecoderWeights, trained: DecoderTrained) -> DecoderWeights:
     """The same storage as autograd leaves whose `.grad` is the matching view of a gradient vector.
 
