@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from slime_core.roles.optim import Optim
     from slime_core.roles.reward import Reward, RewardContext, RewardSpec, SyncReward
     from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
+    from slime_core.roles.sample_field import Carried, SampleField
     from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
     from slime_core.roles.tokenizer import Tokenizer
     from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
@@ -98,6 +99,7 @@ __all__ = [
     "BufferSetup",
     "BufferSpec",
     "CallSpec",
+    "Carried",
     "Check",
     "CheckSpec",
     "Choice",
@@ -159,6 +161,7 @@ __all__ = [
     "RewardShaperSpec",
     "RewardSpec",
     "RowFormat",
+    "SampleField",
     "SampleFilter",
     "SampleFilterSpec",
     "SamplingParams",

@@ -13,6 +13,7 @@ from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Settings, Spec, Stability
 from slime_core.roles.companions import Companion, Critic, Reference, Teacher
 from slime_core.roles.optim import Optim
+from slime_core.roles.sample_field import Carried, SampleField
 from slime_core.roles.weights import Transport, WeightSlot
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class TrainBatch:
     """Columns of batch transforms with one number a sample."""
     columns_T: "Mapping[str, array[float]]" = field(default_factory=dict)
     """Columns of batch transforms with one number a response token."""
+    fields_S: Mapping[SampleField, tuple[Carried, ...]] = field(default_factory=dict)
+    """The fields that the trainer's spec says it reads, of each sample as it has them; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +191,5 @@ class TrainerSpec(Spec[TrainerRank]):
     """Which models beside the policy it holds where the setup asks for them; others are refused."""
     bf16: bool = False
     """Whether it can compute in bf16, as `bf16 = true` asks; one that cannot is refused then."""
+    reads: frozenset[SampleField] = frozenset()
+    """Fields of samples that it is given in `TrainBatch.fields_S`."""

@@ -20,6 +20,7 @@ from slime_core.roles import (
     Launcher,
     Optim,
     RankSetup,
+    SampleField,
     StepResult,
     TrainBatch,
     TrainerSpec,
@@ -59,6 +60,7 @@ class Trainer:
         keys: OptimArgs,
         timeout_s: float,
         cost: Cost | None,
+        reads: frozenset[SampleField],
     ) -> None:
         """Take over started ranks of a plugin's trainer; use `start`."""
         self._plugin = plugin
@@ -66,7 +68,7 @@ class Trainer:
         self._num_steps = keys.num_steps_per_rollout
         self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
         self._timeout_s = timeout_s
-        self._cost = cost
+        self._cost, self._reads = cost, reads
         self.channel = channel
         """Where `publish` puts versions."""
 
@@ -89,7 +91,7 @@ class Trainer:
         _allocate(channel.path, 2 * 4 * channel.numel)
         config = plan.config
         keys, timeout_s = config.optim, config.run.step_timeout_s
-        return cls(chosen.registered.plugin, group, channel, keys, timeout_s, cost)
+        return cls(chosen.registered.plugin, group, channel, keys, timeout_s, cost, spec.reads)
 
     async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
         """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
@@ -103,7 +105,7 @@ class Trainer:
         steps: list[Mapping[str, float]] = []
         scores: dict[GroupId, float] = {}
         for step_groups in steps_of(groups, self._num_steps):
-            batches = split_step(step_groups, self._group.size, rollout_id, self._cost)
+            batches = split_step(step_groups, self._group.size, rollout_id, self._cost, self._reads)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
             results = self._checked(replies, batches)
             steps.append(_gather(results))
@@ -120,7 +122,7 @@ class Trainer:
             PluginError: this trainer cannot tell.
             WorkerError: a rank died, raised or did not answer.
         """
-        batches = split_step(groups, self._group.size, rollout_id, self._cost)
+        batches = split_step(groups, self._group.size, rollout_id, self._cost, self._reads)
         results = self._checked(await self._group.call("measure", batches, timeout_s=self._timeout_s), batches)
         return {name.removeprefix("train/"): value for name, value in _gather(results).items()}
 

@@ -9,7 +9,9 @@ Example:
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
+from slime_core.errors import ContractError
 from slime_core.roles import TrainBatch
+from slime_core.roles.sample_field import INPUTS, Carried, SampleField
 from slime_core.train.balance import Cost, karmarkar_karp
 from slime_core.train.prepare import TrainGroup, TrainSample
 
@@ -21,7 +23,13 @@ def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[
             yield share
 
 
-def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int, cost: Cost | None = None) -> list[TrainBatch]:
+def split_step(
+    groups: Sequence[TrainGroup],
+    ranks: int,
+    rollout_id: int,
+    cost: Cost | None = None,
+    reads: frozenset[SampleField] = frozenset(),
+) -> list[TrainBatch]:
     """One step's groups as one batch a rank, whole and in their order.
 
     Longest first, each to the rank with the fewest tokens so far; with a `cost`, by that and by `karmarkar_karp`.
@@ -29,8 +37,13 @@ def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int, cost: 
     themselves. Denominators (`step_tokens`, `step_samples`)
     count the whole step by the masks as they are trained with, and samples of one execution (`rollout_id`) as one. A
     sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros; one without a reward is
-    left out, and so is a group without a single response token.
+    left out, and so is a group without a single response token. What the trainer `reads` of a sample goes with it, as
+    it is.
+
+    Raises:
+        ContractError: a sample has inputs that the trainer does not read.
     """
+    _check_inputs(groups, reads)
     shares: list[list[int]] = [[] for _ in range(ranks)]
     for differs in (True, False):
         numbers = [number for number, group in enumerate(groups) if _differs(group) is differs and _has_tokens(group)]
@@ -48,7 +61,19 @@ def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int, cost: 
             if each.reward is not None:
                 trained[rollouts[id(each)]] += sum(each.loss_mask)
     totals = (sum(trained), sum(count > 0 for count in trained))
-    return [_columns(groups, sorted(share), rollouts, totals, rollout_id) for share in shares]
+    return [_columns(groups, sorted(share), rollouts, totals, rollout_id, reads) for share in shares]
+
+
+def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -> None:
+    for group in groups:
+        for sample in (each.sample for each in group.samples if each.reward is not None):
+            for field in INPUTS - reads:
+                if getattr(sample, field.value) is not None:
+                    raise ContractError(
+                        f"sample {sample.index} of group {sample.group_index} has {field.value}, which the trainer "
+                        "does not read: its log-probs would be those of the text alone; choose a trainer whose spec "
+                        f"has SampleField.{field.name} among what it reads, or a generator that does not set it"
+                    )
 
 
 def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
@@ -112,6 +137,7 @@ def _columns(
     rollouts: Mapping[int, int],
     totals: tuple[int, int],
     rollout_id: int,
+    reads: frozenset[SampleField],
 ) -> TrainBatch:
     prompts: list[tuple[int, ...]] = []
     prompt_index, group_index, rollout_index, lengths = array("i"), array("i"), array("i"), array("i")
@@ -121,6 +147,7 @@ def _columns(
     first = next((each for group in groups for each in group.samples), None)
     columns_S = {name: array("d") for name in (first.columns_S if first else ())}
     columns_T = {name: array("f") for name in (first.columns_T if first else ())}
+    fields_S: dict[SampleField, list[Carried]] = {field: [] for field in SampleField if field in reads}
     for number in share:
         for prompt, siblings in _by_prompt(groups[number]).items():
             for each in siblings:
@@ -134,6 +161,8 @@ def _columns(
                 tokens.extend(sample.tokens[sample.prompt_length :])
                 mask.extend(each.loss_mask)
                 log_probs.extend(sample.rollout_log_probs or [0.0] * sample.response_length)
+                for field, carried in fields_S.items():
+                    carried.append(getattr(sample, field.value))
                 for name, column in columns_S.items():
                     column.append(each.columns_S[name])
                 for name, column in columns_T.items():
@@ -155,4 +184,5 @@ def _columns(
         rollout_id=rollout_id,
         columns_S=columns_S,
         columns_T=columns_T,
+        fields_S={field: tuple(carried) for field, carried in fields_S.items()},
     )

@@ -3,6 +3,7 @@
 conftest.py installs it for runs of their own; the tests read the notes.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +60,7 @@ from slime_core.roles import (
     RewardContext,
     RewardShaperSpec,
     RewardSpec,
+    SampleField,
     SampleFilterSpec,
     Selection,
     Settings,
@@ -149,6 +151,7 @@ class Twice:
                 text=ctx.tokenizer.decode(output.tokens),
                 weight_version=str(output.weight_version),
             )
+            one.rollout_routed_experts = one.tokens[1:]  # one for each token but the last, and telling whose it is
             made.append(one)
         return made
 
@@ -443,7 +446,13 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
 
 @hookimpl
 def slime_trainers() -> Iterable[TrainerSpec]:
-    yield TrainerSpec("noting", _rank, LocalTrainerSettings, transports=(Transport.SHARED_BUFFER,))
+    yield TrainerSpec(
+        "noting",
+        _rank,
+        LocalTrainerSettings,
+        transports=(Transport.SHARED_BUFFER,),
+        reads=frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS}),
+    )
 
 
 def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
@@ -456,6 +465,18 @@ def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
                 "step_samples": batch.step_samples,
                 "tokens": len(batch.tokens_T),
             }
+            ends = list(itertools.accumulate(batch.response_lengths_S))
+            about["own_experts"] = sum(
+                list(cast(Sequence[int], experts))
+                == [*batch.prompts_P[prompt], *batch.tokens_T[end - length : end]][1:]
+                for experts, prompt, length, end in zip(
+                    batch.fields_S[SampleField.ROLLOUT_ROUTED_EXPERTS],
+                    batch.prompt_index_S,
+                    batch.response_lengths_S,
+                    ends,
+                    strict=True,
+                )
+            )
             note("trainer", rollout_id=batch.rollout_id, weights=list(batch.weights_S), **about)
             return super().train_step(batch)
 

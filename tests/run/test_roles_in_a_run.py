@@ -140,6 +140,7 @@ def test_role_engine(trained: Told) -> None:
 def test_role_trainer(trained: Told, resumed: Told) -> None:
     assert [each["rollout_id"] for each in trained.of("trainer")] == [0, 1]
     assert [each["rollout_id"] for each in resumed.of("trainer")] == [2]
+    assert all(each["own_experts"] == len(each["weights"]) > 0 for each in trained.of("trainer"))
 
 
 def test_role_launcher(trained: Told) -> None:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.roles import Draw, TrainBatch
-from slime_core.sample import Group, GroupId, Sample
+from slime_core.errors import ContractError
+from slime_core.roles import Draw, SampleField, TrainBatch
+from slime_core.roles.sample_field import INPUTS
+from slime_core.sample import Group, GroupId, Sample, plain_json
 from slime_core.train.balance import Cost
 from slime_core.train.prepare import Preparation, TrainGroup
 from slime_core.train.split import split_step, steps_of
@@ -159,6 +161,57 @@ def test_samples_of_one_execution_share_a_number_and_count_once(
                 trained.add(identity)
     assert len(set(told.values())) == len(told)
     assert {batch.step_samples for batch in batches} == {len(trained)}
+
+
+INTS = st.none() | st.lists(st.integers(0, 9), max_size=4)
+BROUGHT = {
+    SampleField.ROLLOUT_ROUTED_EXPERTS: INTS,
+    SampleField.ROLLOUT_TOP_P_TOKEN_IDS: INTS,
+    SampleField.ROLLOUT_TOP_P_TOKEN_OFFSETS: INTS,
+    SampleField.MULTIMODAL_TRAIN_INPUTS: st.none() | st.fixed_dictionaries({"pixels": st.lists(st.floats(0, 1))}),
+    SampleField.MULTIMODAL_TRAIN_INPUT_ID: st.none() | st.text(max_size=3),
+    SampleField.TRAIN_METADATA: st.none() | st.dictionaries(st.text(max_size=2), st.integers()),
+}
+"""What samples bring, of ragged lengths."""
+
+
+@given(groups=groups_of(), ranks=st.integers(1, 4), steps=st.integers(1, 3), data=st.data())
+def test_what_a_trainer_reads_comes_out_of_steps_and_ranks_with_its_sample(
+    groups: list[Group], ranks: int, steps: int, data: st.DataObject
+) -> None:
+    reads = INPUTS | data.draw(st.frozensets(st.sampled_from(SampleField)))
+    cost = data.draw(st.sampled_from([None, Cost(token=2.0, seen=1.0, predicted=3.0)]))
+    for group in groups:
+        for sample in group.samples:
+            for field, values in BROUGHT.items():
+                setattr(sample, field.value, data.draw(values))
+        if data.draw(st.booleans()):
+            group.freeze()
+    found = []
+    for of_step in steps_of(prepared(groups), steps):
+        for batch in split_step(of_step, ranks, rollout_id=7, cost=cost, reads=reads):
+            assert batch.fields_S.keys() == reads
+            for place, each in enumerate(unpack(batch)):
+                found.append((each[1:], [plain_json(batch.fields_S[field][place]) for field in sorted(reads, key=str)]))
+    samples = [sample for group in groups if has_tokens(group) for sample in group.samples if sample.reward is not None]
+    wanted = [
+        (each[1:], [plain_json(getattr(sample, field.value)) for field in sorted(reads, key=str)])
+        for each, sample in zip(expected(groups, [1.0] * len(groups)), samples, strict=True)
+    ]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+
+
+def test_what_a_trainer_does_not_read_is_left_behind_unless_it_is_part_of_the_input() -> None:
+    group = made(0, [3, 2], [0.0, 1.0])
+    group.samples[1].rollout_routed_experts = [0, 1, 2, 3]
+    group.samples[1].train_metadata = {"note": 1}
+    [batch] = split([group], 1)
+    assert batch.fields_S == {}
+    group.samples[1].multimodal_train_inputs = {"pixels": [0.5]}
+    with pytest.raises(ContractError, match="sample 1 of group 0 has multimodal_train_inputs, which"):
+        split([group], 1)
+    group.samples[1].reward = None  # not trained on
+    assert split([group], 1)[0].fields_S == {}
 
 
 @given(groups=groups_of(), ranks=st.integers(1, 4))

@@ -26,9 +26,9 @@ from slime_core.local.model.weights import decoder_order
 def load_model(hf_dir: Path, *, bf16: bool = False) -> LocalModel:
     """Load a causal LM bound to a fresh flat vector, on the fast path where `explain_path` says so.
 
-    With `bf16` the factors of its products are rounded to bf16; weights, gradients, norms and sums stay in fp32. So does
-    the output head: bf16 has 8 bits, so a logit of 30 would be off by up to 0.06 (MiniMax-M1, arXiv:2506.13585, has it
-    in fp32 for that).
+    With `bf16` the factors of its products are rounded to bf16; weights, gradients, norms and sums stay in fp32, and so
+    does the output head: bf16 has 8 bits, so a logit of 30 would be off by up to 0.06 (MiniMax-M1, arXiv:2506.13585,
+    has it in fp32 for that).
 
     Raises:
         ModelError: no config.json, no causal LM, or weights missing from the files.
