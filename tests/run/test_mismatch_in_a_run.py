@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slime_core.telemetry import MetricsLog
+from slime_core.telemetry import MetricsLog, Shard
 
 Slime = Callable[..., Any]
 Project = Any
@@ -35,6 +35,24 @@ def test_in_float32_the_local_backends_log_probs_are_the_engines(project: Projec
     for row in rows_of(project.run):
         assert row["train/train_rollout_logprob_abs_diff_max"] <= 1e-4
         assert row["train/train_rollout_logprob_abs_diff"] <= 1e-6
+
+
+def test_in_bf16_both_compute_otherwise_and_nearly_alike(project: Project, slime: Slime) -> None:
+    project.write_run(num_rollout=1, rollout_max_response_len=24)
+    assert slime("train", "run.toml").code == 0
+    ran = slime("train", "run.toml", "--bf16", "--save", "runs/bf16")
+    assert ran.code == 0, ran.err
+    exact, rounded = (
+        [
+            (sample.tokens[sample.prompt_length], sample.rollout_log_probs[0])
+            for group in Shard(run / "samples" / "rollout_000000.parquet").groups().kept
+            for sample in group.samples
+        ]
+        for run in (project.run, project.root / "runs" / "bf16")
+    )
+    apart = [abs(a - b) for (token, a), (same, b) in zip(exact, rounded, strict=True) if token == same]
+    [row] = rows_of(project.root / "runs" / "bf16")
+    assert 0 < 10 * row["train/train_rollout_logprob_abs_diff"] < sum(apart) / len(apart)
 
 
 def test_a_sampler_that_says_otherwise_stops_the_run(project: Project, slime: Slime) -> None:
