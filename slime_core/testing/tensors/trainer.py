@@ -100,7 +100,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
         before = _copied(rank)
         poisoned = replace(batch(), rewards_S=array("d", [math.nan, 1.0, 0.0, 0.0]))
         try:
-            rank.train_step(poisoned)
+            rank.train_step(self._with_fields(poisoned))
         except (NonFiniteError, ContractError):
             pass
         else:
@@ -151,9 +151,14 @@ class TrainerContract(RoleContract[TrainerSpec]):
         return cast(TrainerFactory, self.spec.factory)(0, 1, self.rank_setup())
 
     def _step(self, rank: TrainerRank, share: TrainBatch) -> StepResult:
-        result: object = rank.train_step(share)
+        result: object = rank.train_step(self._with_fields(share))
         require(isinstance(result, StepResult), f"train_step returned a {type(result).__name__}; expected a StepResult")
         return cast(StepResult, result)
+
+    def _with_fields(self, share: TrainBatch) -> TrainBatch:
+        """What the spec says that the trainer reads, of samples that bring none of it."""
+        none = (None,) * len(share.rewards_S)
+        return replace(share, fields_S=dict.fromkeys(self.spec.reads, none))
 
 
 def batch() -> TrainBatch:

@@ -16,6 +16,7 @@ from slime_core.roles import (
     Optim,
     PluginSet,
     RankSetup,
+    SampleField,
     StepResult,
     TrainBatch,
     TrainerRank,
@@ -136,12 +137,21 @@ BAD: dict[str, type] = {
 }
 
 
-def contract_of(rank: type, model: Path) -> type[TrainerContract]:
+class Reading(LocalRank):
+    """Wants its field of every sample, and that samples may lack it."""
+
+    def train_step(self, batch: TrainBatch) -> StepResult:
+        brought = batch.fields_S[SampleField.ROLLOUT_ROUTED_EXPERTS]
+        assert brought == (None,) * len(batch.rewards_S)
+        return super().train_step(batch)
+
+
+def contract_of(rank: type, model: Path, reads: frozenset[SampleField] = frozenset()) -> type[TrainerContract]:
     def factory(number: int, world_size: int, setup: RankSetup) -> TrainerRank:
         return rank(number, world_size, setup)  # type: ignore[no-any-return]
 
     class Subject(TrainerContract):
-        choice = TrainerSpec("subject", factory)
+        choice = TrainerSpec("subject", factory, reads=reads)
 
         def rank_setup(self) -> RankSetup:
             return setup_of(model)
@@ -156,6 +166,12 @@ def failing(contract: type[TrainerContract]) -> set[str]:
 def test_the_local_trainer_keeps_the_contract(tiny_model: Path) -> None:
     results = contract_of(LocalRank, tiny_model).report()
     assert {result.status for result in results} == {CheckStatus.PASSED}, results
+
+
+def test_a_trainer_is_given_the_fields_that_it_reads(tiny_model: Path) -> None:
+    reads = frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS})
+    assert failing(contract_of(Reading, tiny_model, reads)) == set()
+    assert "TRN-003" in failing(contract_of(Reading, tiny_model))
 
 
 def test_there_is_a_mutant_for_every_check() -> None:
