@@ -48,6 +48,17 @@ def test_cosine_is_half_way_at_half_time() -> None:
     assert found == pytest.approx([1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)])
 
 
+@pytest.mark.parametrize("style", ["linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 4])
+@pytest.mark.parametrize("after", [1, 2, 3, 10])
+def test_the_minimum_is_reached_by_the_last_step_and_not_before(style: str, warmup: int, after: int) -> None:
+    """However few steps the decay has: step `warmup` is at the peak."""
+    found = rates(lr_decay_style=style, lr_warmup_iters=warmup, train_steps=warmup + 1 + after)[warmup:]
+    assert found[0] == 2.0
+    assert found[-1] == pytest.approx(0.5)
+    assert all(rate > 0.5 + 1e-6 for rate in found[:-1])
+
+
 @given(
     style=st.sampled_from(["constant", "linear", "cosine"]),
     warmup=st.integers(0, 20),
