@@ -189,6 +189,7 @@ def test_a_correction_that_breaks_its_contract_is_refused(returned: object, says
         (ONES, "expected a LossOutput, got Tensor"),
         (LossOutput(torch.ones(())), r"loss_T: expected a float tensor of \[3\], got torch.float32 \[\]"),
         (LossOutput(ONES, {"k": 1.0}), "metric 'k': expected a float tensor of"),  # type: ignore[dict-item]
+        (LossOutput(ONES, {}, torch.ones(2)), r"regularizer_T: expected a float tensor of \[3\], got .* \[2\]"),
     ],
 )
 def test_a_loss_that_breaks_its_contract_is_refused(returned: object, says: str) -> None:
@@ -211,7 +212,11 @@ def test_advantages_that_break_their_contract_are_refused(returned: object, says
 
 
 def test_what_keeps_the_contract_is_returned_as_it_is() -> None:
-    loss, correction = LossOutput(ONES, {"k": ONES}), CorrectionOutput(ONES, MASK, {"k": ONES})
+    loss, correction = LossOutput(ONES, {"k": ONES}, -ONES), CorrectionOutput(ONES, MASK, {"k": ONES})
     assert check_loss(loss, plugin="odd", tokens=3) is loss
+    plain = LossOutput(ONES * math.nan)
+    assert check_loss(plain, plugin="odd", tokens=3) is plain
+    small = CorrectionOutput(torch.tensor([0.0, 0.5, 2.0]), 0 * MASK)
+    assert check_correction(small, plugin="odd", loss_mask_T=MASK) is small
     assert check_correction(correction, plugin="odd", loss_mask_T=MASK) is correction
     assert check_advantages(ONES, plugin="odd", tokens=3) is ONES
