@@ -1,4 +1,4 @@
-"""The shared weight buffer: each version in its half, the other as it was; buckets that are not the layout's refused."""
+"""The shared weight buffer: each version in its half, the other as it was; other buckets than agreed are refused."""
 
 from pathlib import Path
 
