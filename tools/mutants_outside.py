@@ -20,6 +20,10 @@ import libcst as cst
 import pytest
 from mutmut.mutation.mutators import mutation_operators
 
+OPTIONS = [
+    *("-x", "-q", "--tb=no", "-o", "timeout=0", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # hypothesis was imported before the fork
+]
 SECONDS = 300
 """After this long a mutant's tests are stopped: it loops, and is killed."""
 TEXTS = {"description"}
@@ -64,8 +68,7 @@ def exit_status(mutant: Mutant | None, tests: Sequence[str]) -> int:
         os.dup2(nowhere, 2)
         if mutant is not None:
             _put_in_place(mutant)
-        options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-o", "timeout=0"]
-        os._exit(int(pytest.main([*options, *tests])))
+        os._exit(int(pytest.main([*OPTIONS, *tests])))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

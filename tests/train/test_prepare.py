@@ -140,6 +140,7 @@ def test_shapers_and_transforms_are_told_the_rollout_and_the_rewards_so_far() ->
 
     def shape(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
         seen.append((ctx.rollout_id, [list(row) for row in ctx.rewards]))
+        assert [len(group.samples) for group in groups] == [2, 1]
         return [[None if each is None else -each for each in row] for row in ctx.rewards]
 
     def transform(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float]:

@@ -28,6 +28,8 @@ OPTIM = Optim(
     clip_grad=0.0,
     train_steps=3,
 )
+ALONE = PluginSet(only=())
+"""The core's own plugin, whatever is installed beside it."""
 LOCAL = Choice("trainer", "local", "slime-core", LocalTrainerSettings(ranks=1))
 
 
@@ -38,7 +40,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def host(model_dir: Path, rank: int = 0, plugins: PluginSet = PluginSet()) -> RankHost:  # noqa: B008  # frozen
+def host(model_dir: Path, rank: int = 0, plugins: PluginSet = ALONE) -> RankHost:
     setup = RankSetup(
         hf_checkpoint=model_dir,
         optim=OPTIM,
@@ -95,4 +97,4 @@ def test_only_rank_0_writes_what_is_published(model_dir: Path, tmp_path: Path) -
 
 def test_a_plugin_that_the_rank_lacks_is_missed_by_its_name(model_dir: Path) -> None:
     with pytest.raises(PluginError, match=r"^trainer 7 on .*slime-nowhere"):
-        host(model_dir, rank=7, plugins=PluginSet(require=("slime-nowhere",)))
+        host(model_dir, rank=7, plugins=PluginSet(only=(), require=("slime-nowhere",)))
