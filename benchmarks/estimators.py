@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from slime_core.run.demo import MAX_RESPONSE
 from slime_core.telemetry import MetricsLog, names
@@ -100,7 +101,8 @@ def _draw(curves: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
 
     reference = [_mean(step) for step in zip(*next(iter(curves.values())), strict=True)]
     columns = 4
-    with plt.rc_context({**PLOT_STYLE, "axes.titlesize": 10}):
+    style: Any = {**PLOT_STYLE, "axes.titlesize": 10}
+    with plt.rc_context(style):
         figure, axes = plt.subplots(
             -(-len(curves) // columns), columns, figsize=(12, 5.6), sharex=True, sharey=True, squeeze=False
         )

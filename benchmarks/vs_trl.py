@@ -1,6 +1,7 @@
 """The demo's reinforcement learning against TRL's GRPOTrainer: same model, prompts, group, lengths, reward, optimizer.
 
     make bench                                  # or: python benchmarks/vs_trl.py --task word --seed 0
+    make bench ARGS=--alive                     # every group has an advantage: none can be skipped
 
 Both train the demo's base model for the same number of steps, one after the other, each in processes of its own;
 TRL once with torch's own choice of threads and once with one, and its faster run counts.
@@ -8,6 +9,10 @@ TRL once with torch's own choice of threads and once with one, and its faster ru
 programs, which costs TRL's spinning threads many times what it costs slime, moves a mean and not a median.
 `ratio_whole` compares from the first step's begin to the last one's end, slime's evaluations and checkpoints included
 (TRL makes none).
+With --alive the reward tells all samples of a group apart by a thousandth, and advantages are not divided by the
+group's standard deviation on either side, so that this teaches nothing and every group is trained on.
+Generating (scoring included) and training are also reported apart, in microseconds a response token, slime's beside
+what the machine's matrix products alone would take: 2 operations a weight and token forward, 4 backward.
 Learning is judged by the training reward of the last ten steps and by one held-out evaluation, `slime eval` for
 both. `..._foreign_cpu` is the share of the machine that other programs used meanwhile: near zero, or measure again.
 The last line printed is one JSON object.
@@ -15,6 +20,7 @@ The last line printed is one JSON object.
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -27,6 +33,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from alive_reward import spread
+
 from slime_core.config import read_run_file
 from slime_core.run.demo import SIZES
 
@@ -35,6 +43,8 @@ SAMPLED_S = 1.0
 LAST = 10
 EVAL_SAMPLES = 4
 THREADS = ("default", "1")
+PHASES = ("rollout", "train")
+ALIVE = ["--reward", f"{Path(__file__).with_name('alive_reward.py')}:alive", "--grpo-std-normalization", "false"]
 MICRO_BATCH = 256
 """Samples that TRL trains on at once: faster here than 512 and 128, and the same step."""
 
@@ -49,6 +59,10 @@ class Steps:
     """Seconds from the first step's begin to the last one's end."""
     reward_last10: float
     """Mean training reward of the last ten steps."""
+    generate_us: float
+    """Microseconds a response token, generated and scored."""
+    train_us: float
+    """Microseconds a response token, trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +79,33 @@ def main() -> None:
     """Measure both and print the comparison."""
     options = _options()
     if options.peer:
-        train_with_trl(read_run_file(options.peer), options.base, options.out, options.threads)
+        train_with_trl(read_run_file(options.peer), options.base, options.out, options.threads, options.alive)
         return
     task, seed, root = options.task, options.seed, options.root
     steps = options.steps or SIZES[task].num_rollout
     demo = [*SLIME, "demo", "--task", task, "--seed", str(seed), "--no-progress"]
     # Makes the base model, or finds it, so that the run that is measured only trains.
-    subprocess.run([*demo, "--num-rollout", "1", "--save", str(_fresh(root / f"base-{task}"))], check=True)
+    first = _fresh(root / f"base-{task}")
+    subprocess.run([*demo, "--num-rollout", "1", "--save", str(first)], check=True)
     base = _newest(root / f"demo-base-{task}")
 
     ours = _fresh(root / f"slime-{task}-{seed}")
-    our_usage = _measure([*demo, "--num-rollout", str(steps), "--save", str(ours)])
-    peers = [_run_trl(ours, base, _fresh(root / f"trl-{task}-{seed}-{threads}"), threads) for threads in THREADS]
+    command = [*SLIME, "train", str(first / "run.toml"), "--no-progress", *ALIVE] if options.alive else demo
+    our_usage = _measure([*command, "--num-rollout", str(steps), "--save", str(ours)])
+    alive = ["--alive"] if options.alive else []
+    peers = [_run_trl(ours, base, _fresh(root / f"trl-{task}-{seed}-{threads}"), threads, alive) for threads in THREADS]
     our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].step_s)
     result = {
         "benchmark": "vs_trl",
         "task": task,
         "seed": seed,
         "steps": steps,
+        "every_group_alive": options.alive,
         "ratio": round(peer_steps.step_s / our_steps.step_s, 2),
         "ratio_whole": round(peer_steps.whole_s / our_steps.whole_s, 2),
+        "ratio_generate": round(peer_steps.generate_us / our_steps.generate_us, 2),
+        "ratio_train": round(peer_steps.train_us / our_steps.train_us, 2),
+        **_beside_the_limit(base, our_steps),
         "base_eval": _evaluate(base, ours, _fresh(root / "eval-base")),
         **_named("slime", our_steps, our_usage, _evaluate(_newest(ours), ours, _fresh(root / "eval-slime"))),
         **_named("trl", peer_steps, peer_usage, _evaluate(peer / "hf", ours, _fresh(root / "eval-trl"))),
@@ -93,14 +114,37 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def _run_trl(ours: Path, base: Path, out: Path, threads: str) -> tuple[Path, Steps, Usage]:
+def _beside_the_limit(base: Path, steps: Steps) -> dict[str, float]:
+    """Share of the machine's matrix products that each half of our step comes to."""
+    import torch
+    from safetensors import safe_open
+
+    with safe_open(base / "model.safetensors", "pt") as file:
+        weights = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  # no mapping
+    size = 1024
+    left, right = torch.rand(size, size), torch.rand(size, size)
+    times = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        torch.mm(left, right)
+        times.append(time.perf_counter() - begun)
+    limit = 2 * size**3 / min(times)
+    return {
+        "weights": weights,
+        "matmul_gflops": round(limit / 1e9, 1),
+        "slime_generate_of_limit": round(2e6 * weights / steps.generate_us / limit, 3),
+        "slime_train_of_limit": round(6e6 * weights / steps.train_us / limit, 3),
+    }
+
+
+def _run_trl(ours: Path, base: Path, out: Path, threads: str, alive: list[str]) -> tuple[Path, Steps, Usage]:
     """TRL's side of a run of ours, in processes of its own."""
     command = [sys.executable, __file__, "--peer", str(ours / "run.toml"), "--base", str(base), "--out", str(out)]
-    usage = _measure([*command, "--threads", threads])
+    usage = _measure([*command, "--threads", threads, *alive])
     return out, Steps(**json.loads((out / "steps.json").read_text())), usage
 
 
-def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str) -> None:
+def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str, alive: bool) -> None:
     """The training of a slime run file with TRL; figures and the final model are written to `out`."""
     import torch
     from datasets import Dataset
@@ -122,11 +166,25 @@ def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str) -> 
     data = Dataset.from_list([{"prompt": render(row["question"]), "answer": row["answer"]} for row in rows])
 
     def reward(completions: list[str], answer: list[str], **_: object) -> list[float]:
-        return [float(grade(gold, text).correct) for text, gold in zip(completions, answer, strict=True)]
+        right = [grade(gold, text).correct for text, gold in zip(completions, answer, strict=True)]
+        if not alive:
+            return list(map(float, right))
+        return [spread(each, place % int(run["n_samples_per_prompt"])) for place, each in enumerate(right)]
 
     begun: list[float] = []
     ended: list[float] = []
     rewards: list[float] = []
+    lengths: list[float] = []
+    generating: list[float] = []
+
+    class Timed(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
+        """Notes what generating and scoring take."""
+
+        def _generate_and_score_completions(self, inputs: object) -> object:
+            start = time.monotonic()
+            made = super()._generate_and_score_completions(inputs)
+            generating.append(time.monotonic() - start)
+            return made
 
     class Clock(TrainerCallback):
         """Wall clock of each step, from its beginning to its log."""
@@ -138,18 +196,23 @@ def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str) -> 
             if logs and "reward" in logs:
                 ended.append(time.monotonic())
                 rewards.append(logs["reward"])
+                lengths.append(logs["completions/mean_length"])
 
-    config = _trl_config(GRPOConfig, run, out)
+    config = _trl_config(GRPOConfig, run, out, scale_rewards="none" if alive else "group")
     given = {"model": model, "args": config, "train_dataset": data, "reward_funcs": reward}
-    GRPOTrainer(**given, processing_class=tokenizer, callbacks=[Clock()]).train()
+    Timed(**given, processing_class=tokenizer, callbacks=[Clock()]).train()
     model.save_pretrained(out / "hf")
     tokenizer.save_pretrained(out / "hf")
     step_s = statistics.median(end - begin for begin, end in zip(begun, ended, strict=True))
-    steps = Steps(step_s, ended[-1] - begun[0], statistics.mean(rewards[-LAST:]))
+    spent = sum(end - begin for begin, end in zip(begun, ended, strict=True))
+    tokens = sum(lengths) * int(run["n_samples_per_prompt"]) * int(run["rollout_batch_size"])
+    made = sum(generating)
+    mean_reward = statistics.mean(rewards[-LAST:])
+    steps = Steps(step_s, ended[-1] - begun[0], mean_reward, 1e6 * made / tokens, 1e6 * (spent - made) / tokens)
     (out / "steps.json").write_text(json.dumps(asdict(steps)))
 
 
-def _trl_config(make: type, run: dict[str, Any], out: Path) -> object:
+def _trl_config(make: type, run: dict[str, Any], out: Path, scale_rewards: str) -> object:
     """TRL's settings for a slime run file; what is not named is TRL's default, which here is slime's too."""
     samples = int(run["n_samples_per_prompt"])
     clip = run["loss"]["policy_loss"]
@@ -169,6 +232,7 @@ def _trl_config(make: type, run: dict[str, Any], out: Path) -> object:
         top_p=1.0,
         beta=0.0,
         loss_type="dapo",
+        scale_rewards=scale_rewards,
         epsilon=clip["eps_clip"],
         epsilon_high=clip["eps_clip_high"],
         seed=run["seed"],
@@ -190,7 +254,12 @@ def _our_steps(run_dir: Path) -> Steps:
     spent = [row["metrics"]["perf/step_time"] for row in rows]
     rewards = [row["metrics"]["rollout/raw_reward"] for row in rows]
     whole = rows[-1]["time"] - rows[0]["time"] + spent[0]
-    return Steps(statistics.median(spent), whole, statistics.mean(rewards[-LAST:]))
+    run = read_run_file(run_dir / "run.toml")
+    samples = int(str(run["rollout_batch_size"])) * int(str(run["n_samples_per_prompt"]))
+    tokens = samples * sum(row["metrics"]["rollout/response_len/mean"] for row in rows)
+    generating, training = (1e6 * sum(row["metrics"][f"perf/{name}_time"] for row in rows) for name in PHASES)
+    reward = statistics.mean(rewards[-LAST:])
+    return Steps(statistics.median(spent), whole, reward, generating / tokens, training / tokens)
 
 
 def _newest(run_dir: Path) -> Path:
@@ -268,6 +337,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--task", choices=sorted(SIZES), default="word")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="default: the whole demo")
+    parser.add_argument("--alive", action="store_true", help="rewards that tell all samples of a group apart")
     parser.add_argument("--root", type=Path, default=Path("runs/bench"), help="where everything is written")
     parser.add_argument("--peer", type=Path, help="train this run file with TRL (what the script itself calls)")
     parser.add_argument("--threads", choices=THREADS, default=THREADS[0], help="of --peer")

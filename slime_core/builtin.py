@@ -16,7 +16,6 @@ from slime_core.data.settings import (
 from slime_core.hookspecs import hookimpl
 from slime_core.local.settings import LocalEngineSettings, LocalTrainerSettings
 from slime_core.roles import (
-    Advantage,
     AdvantageSpec,
     Buffer,
     BufferFilter,
@@ -24,7 +23,7 @@ from slime_core.roles import (
     BufferSetup,
     BufferSpec,
     CheckSpec,
-    Correction,
+    Companion,
     CorrectionSpec,
     DataSource,
     DataSourceSetup,
@@ -39,9 +38,10 @@ from slime_core.roles import (
     Launcher,
     LauncherSetup,
     LauncherSpec,
-    Loss,
     LossSpec,
     RankSetup,
+    RewardShaper,
+    RewardShaperSpec,
     RewardSpec,
     Settings,
     Setup,
@@ -53,19 +53,8 @@ from slime_core.roles import (
     TrainerSpec,
     Transport,
 )
-from slime_core.train.settings import (
-    CispoSettings,
-    EstimatorSettings,
-    GrpoSettings,
-    GspoSettings,
-    IcepopSettings,
-    MisSettings,
-    PolicyGradientSettings,
-    PolicyLossSettings,
-    ReinforcePlusPlusBaselineSettings,
-    ReinforcePlusPlusSettings,
-    TisSettings,
-)
+from slime_core.train.settings import OverlongSettings
+from slime_core.train.specs import advantages, corrections, losses
 
 SLIME_API = "1"
 
@@ -190,129 +179,35 @@ def _oldest_first(settings: Settings, setup: Setup) -> BufferFilter:
 
 
 @hookimpl
+def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
+    """Penalties that are not the reward's own."""
+    yield RewardShaperSpec(
+        "overlong", _overlong, OverlongSettings, "A penalty that grows over the last tokens of the budget (DAPO)"
+    )
+
+
+def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
+    from slime_core.train.overlong import Overlong
+
+    return Overlong(settings)
+
+
+@hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
     """From rewards to advantages."""
-    yield AdvantageSpec("grpo", _grpo, GrpoSettings, "Rewards relative to their group (GRPO, Dr.GRPO)")
-    yield AdvantageSpec("rloo", _rloo, EstimatorSettings, "Rewards relative to the others of their group (RLOO)")
-    yield AdvantageSpec(
-        "reinforce_plus_plus",
-        _reinforce_plus_plus,
-        ReinforcePlusPlusSettings,
-        "Discounted rewards, whitened over the step (REINFORCE++)",
-    )
-    yield AdvantageSpec(
-        "reinforce_plus_plus_baseline",
-        _reinforce_plus_plus_baseline,
-        ReinforcePlusPlusBaselineSettings,
-        "Rewards minus their group's mean, whitened over the step (REINFORCE++-baseline)",
-    )
-
-
-def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import Grpo
-
-    return Grpo(settings)
-
-
-def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import Rloo
-
-    return Rloo(settings)
-
-
-def _reinforce_plus_plus(settings: ReinforcePlusPlusSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import ReinforcePlusPlus
-
-    return ReinforcePlusPlus(settings)
-
-
-def _reinforce_plus_plus_baseline(settings: ReinforcePlusPlusBaselineSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import ReinforcePlusPlusBaseline
-
-    return ReinforcePlusPlusBaseline(settings)
+    return advantages()
 
 
 @hookimpl
 def slime_losses() -> Iterable[LossSpec]:
     """Policy gradients, and plain likelihood."""
-    yield LossSpec(
-        "policy_loss",
-        _policy_loss,
-        PolicyLossSettings,
-        "Clipped policy gradient, asymmetric and dual clip",
-        zero_without_advantage=_adds_no_entropy,
-    )
-    yield LossSpec(
-        "gspo",
-        _gspo_loss,
-        GspoSettings,
-        "The same with one ratio a sample (GSPO)",
-        zero_without_advantage=_adds_no_entropy,
-    )
-    yield LossSpec(
-        "cispo",
-        _cispo_loss,
-        CispoSettings,
-        "Log-likelihood weighed by advantage and clipped ratio (CISPO)",
-        zero_without_advantage=_adds_no_entropy,
-    )
-    yield LossSpec("sft_loss", _sft_loss, summary="Negative log-likelihood of the response")
-
-
-def _adds_no_entropy(settings: Settings) -> bool:
-    return cast(PolicyGradientSettings, settings).entropy_coef == 0.0
-
-
-def _policy_loss(settings: PolicyLossSettings, setup: Setup) -> Loss:
-    from slime_core.train.losses import PolicyLoss
-
-    return PolicyLoss(settings)
-
-
-def _gspo_loss(settings: GspoSettings, setup: Setup) -> Loss:
-    from slime_core.train.losses import GspoLoss
-
-    return GspoLoss(settings)
-
-
-def _cispo_loss(settings: CispoSettings, setup: Setup) -> Loss:
-    from slime_core.train.losses import CispoLoss
-
-    return CispoLoss(settings)
-
-
-def _sft_loss(settings: Settings, setup: Setup) -> Loss:
-    from slime_core.train.losses import SftLoss
-
-    return SftLoss()
+    return losses()
 
 
 @hookimpl
 def slime_corrections() -> Iterable[CorrectionSpec]:
     """Importance sampling of several kinds."""
-    yield CorrectionSpec("tis", _tis, TisSettings, "Importance weights of tokens, truncated (TIS)")
-    yield CorrectionSpec("icepop", _icepop, IcepopSettings, "Importance weights of tokens, 0 out of bounds (IcePop)")
-    yield CorrectionSpec(
-        "mis", _mis, MisSettings, "Importance weights of tokens or samples: truncated, clipped or rejected; veto (MIS)"
-    )
-
-
-def _tis(settings: TisSettings, setup: Setup) -> Correction:
-    from slime_core.train.corrections import Tis
-
-    return Tis(settings)
-
-
-def _icepop(settings: IcepopSettings, setup: Setup) -> Correction:
-    from slime_core.train.corrections import Icepop
-
-    return Icepop(settings)
-
-
-def _mis(settings: MisSettings, setup: Setup) -> Correction:
-    from slime_core.train.corrections import Mis
-
-    return Mis(settings)
+    return corrections()
 
 
 @hookimpl
@@ -343,6 +238,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         "Plain torch on CPU, data-parallel AdamW",
         transports=(Transport.SHARED_BUFFER,),
         world_size=_local_world_size,
+        companions=frozenset(Companion),
     )
 
 

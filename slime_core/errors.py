@@ -13,6 +13,7 @@
     ├── RequestError                    engines died over one request: it costs its sample, not the run
     ├── RolloutError                    the rollout cannot go on: nothing kept, too many failures
     ├── NonFiniteError                  NaN or infinity in a loss, a gradient or a log-prob
+    ├── MismatchError                   trainer and sampler disagree about log-probs by more than a limit
     └── StopRun                         raised by a run hook to end the run in good order
 
 Every message says what was tried, what was expected, what exists and what to type. All of them pickle.
@@ -71,6 +72,10 @@ class RolloutError(SlimeError):
 
 class NonFiniteError(SlimeError):
     """NaN or infinity in a loss, a gradient or a log-prob."""
+
+
+class MismatchError(SlimeError):
+    """The trainer's log-probs are further from the sampler's than the run allows."""
 
 
 class StopRun(SlimeError):

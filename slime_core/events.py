@@ -203,14 +203,14 @@ class TrainInit:
 
 @dataclass(frozen=True, slots=True)
 class BeforeLogProb:
-    """A rank is about to compute log-probs."""
+    """A rank is about to compute log-probs, or values."""
 
     rank: int
     """This rank."""
     rollout_id: int
     """Number of the rollout."""
     weights: str
-    """Whose: "actor", "ref" or "teacher"."""
+    """Whose: "actor", "ref", "teacher" or "critic"."""
     model: object
     """The backend's own model."""
 

@@ -315,6 +315,10 @@ def all_finite(values: Sequence[float]) -> bool:
     return math.isfinite(sum(values)) or all(map(math.isfinite, values))
 
 
+SCORE = "score"
+"""The key of the one number training uses, where a reward is a dict."""
+
+
 def scalar_reward(sample: Sample) -> float:
     """The one number training uses.
 
@@ -325,7 +329,7 @@ def scalar_reward(sample: Sample) -> float:
     if reward is None:
         raise ValueError(f"sample {sample.index} of group {sample.group_index} has no reward")
     if isinstance(reward, dict):
-        return reward["score"] if "score" in reward else next(iter(reward.values()))
+        return reward[SCORE] if SCORE in reward else next(iter(reward.values()))
     return reward
 
 

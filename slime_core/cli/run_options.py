@@ -40,7 +40,8 @@ _ALIAS_HELP = {
     "grpo_std_normalization": ("true|false", "Divide advantages by the group's standard deviation."),
     "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
     "normalize_advantages": ("true|false", "Whiten advantages over all trained tokens of the step."),
-    "gamma": ("FLOAT", "Discount of the reward (--advantage reinforce_plus_plus)."),
+    "gamma": ("FLOAT", "Discount of the reward (--advantage reinforce_plus_plus, ppo)."),
+    "lambd": ("FLOAT", "How far errors of the critic reach, 0 to 1 (--advantage ppo)."),
     "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis, icepop)."),
     "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis, icepop)."),
 }

@@ -6,18 +6,20 @@ from slime_core._lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.config.aliases import ALIASES, Alias, places_of
+    from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
     from slime_core.config.families import (
         FAMILIES,
         DataArgs,
         EvalArgs,
         EvalSetArgs,
-        Family,
         OptimArgs,
         RolloutArgs,
         RunArgs,
     )
-    from slime_core.config.plan import Chosen, Plan, check_model_dir, resolve
+    from slime_core.config.family import Family
+    from slime_core.config.model_dir import check_model_dir
+    from slime_core.config.plan import Chosen, Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
     from slime_core.config.run_config import RunConfig, parse_config
@@ -31,6 +33,7 @@ __all__ = [
     "ALIASES",
     "DEFAULT_USE",
     "FAMILIES",
+    "TEACHER_COLUMN",
     "WEIGHTED",
     "Alias",
     "ChoiceRow",
@@ -49,6 +52,7 @@ __all__ = [
     "add_plugins",
     "changed_plugins",
     "check_model_dir",
+    "critic_of",
     "describe_plan",
     "lock_plugins",
     "merge",
@@ -60,8 +64,10 @@ __all__ = [
     "plugins_table",
     "read_run_file",
     "read_settings",
+    "reference_of",
     "resolve",
     "settings_schema",
     "show_settings",
+    "teacher_of",
     "write_toml",
 ]

@@ -53,9 +53,10 @@ ALIASES: dict[str, Alias] = {
     "normalize_advantages": Alias(
         "advantage",
         "normalize_advantages",
-        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+        ("grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo", "gdpo"),
     ),
-    "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus",)),
+    "gamma": Alias("advantage", "gamma", ("reinforce_plus_plus", "ppo")),
+    "lambd": Alias("advantage", "lambd", ("ppo",)),
     "tis_clip": Alias("correction", "tis_clip", ("tis", "icepop")),
     "tis_clip_low": Alias("correction", "tis_clip_low", ("tis", "icepop")),
 }

@@ -7,7 +7,7 @@ Names are slime's where a key does the same thing. Settings of plugins are not h
 """
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -19,17 +19,11 @@ from pydantic import (
     model_validator,
 )
 
-from slime_core.roles import Settings
+from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
+from slime_core.config.family import Family, Positive
 
-Positive = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
-
-
-class Family(Settings):
-    """Base of the families."""
-
-    _reads_environment: ClassVar[bool] = False
 
 
 class DataArgs(Family):
@@ -190,6 +184,14 @@ class OptimArgs(Family):
     constant_loss_length: Positive | None = Field(
         None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
     )
+    max_mean_logprob_abs_diff: float | None = Field(
+        None,
+        gt=0.0,
+        description="Nats between trainer's and sampler's log-probs, on average, at which the run stops.",
+    )
+    max_logprob_abs_diff: float | None = Field(
+        None, gt=0.0, description="The same for the largest distance of a token."
+    )
 
 
 class DebugArgs(Family):
@@ -233,6 +235,9 @@ FAMILIES: dict[str, type[Family]] = {
     "rollout": RolloutArgs,
     "evaluation": EvalArgs,
     "optim": OptimArgs,
+    "reference": ReferenceArgs,
+    "distillation": DistillationArgs,
+    "critic": CriticArgs,
     "debug": DebugArgs,
     "run": RunArgs,
 }

@@ -7,7 +7,9 @@ file, which writes defaults out, reads back.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, RolloutArgs
+from slime_core.config.family import given_in
 from slime_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def refuse_inert(config: "RunConfig") -> None:
         problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
     if not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
+    problems += companion_problems(config, given)
     problems += _debug_problems(config)
     if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
         problems.append(
@@ -114,9 +117,4 @@ def _partial_in_sync(rollout: RolloutArgs) -> list[str]:
 
 def _set_keys(config: "RunConfig") -> frozenset[str]:
     """Keys whose value is not their default."""
-    return frozenset(
-        key
-        for name, family in FAMILIES.items()
-        for key, info in family.model_fields.items()
-        if getattr(getattr(config, name), key) != info.get_default(call_default_factory=True)
-    )
+    return frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))

@@ -6,17 +6,17 @@ Example:
     plan.one("engine").spec           # Registered choices with validated settings
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import Catalog, Registered, did_you_mean
+from slime_core.config.companions import check_companions
+from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import OPTIONAL, Selection
 from slime_core.config.settings import read_settings
-from slime_core.errors import ConfigError, ModelError, UnknownName
+from slime_core.errors import ConfigError, UnknownName
 from slime_core.roles import (
     BatchTransformSpec,
     BufferSpec,
@@ -108,6 +108,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         raise ConfigError("\n".join(problems))
     _check_fit(config, roles)
     check_model_dir(config.run.hf_checkpoint)
+    check_companion_dirs(config)
     _check_lengths(config)
     _check_eval_choices(plan := Plan(config, catalog, roles, _transport(roles), tuple(unused)))
     return plan
@@ -178,6 +179,7 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
         if not roles[role] and role not in OPTIONAL:
             raise ConfigError(f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"')
     _check_columns(roles["batch_transform"])
+    check_companions(config, {role: chosen[0].registered.spec for role, chosen in roles.items() if chosen})
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
         if not config.data.prompt_data:
@@ -210,41 +212,3 @@ def _check_lengths(config: RunConfig) -> None:
                 f"{key} = {budget}: the model in {config.run.hf_checkpoint} has {positions} positions, "
                 f"prompt included; give {key} below {positions}"
             )
-
-
-def check_model_dir(directory: Path) -> None:
-    """See that a directory holds a model, its configuration and a tokenizer.
-
-    Raises:
-        ModelError: naming what is missing and how to make it.
-    """
-    if not directory.is_dir():
-        raise ModelError(f"no model directory {directory}: hf_checkpoint must be a local directory in HF format")
-    there = sorted(each.name for each in directory.iterdir())
-    listed = f"{directory} holds {', '.join(there) or 'nothing'}"
-    if "config.json" not in there:
-        raise ModelError(f"no config.json: {listed}. Is it a model directory in HF format?")
-    if not any(name.endswith(".safetensors") for name in there):
-        raise ModelError(f"no .safetensors weights: {listed}. Save the model with `save_pretrained` of transformers.")
-    if "tokenizer.json" not in there:
-        raise ModelError(
-            f"no tokenizer.json: {listed}. Make one with "
-            f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers."
-        )
-    read_model_config(directory)
-
-
-def read_model_config(directory: Path) -> dict[str, Json]:
-    """The config.json of a model directory.
-
-    Raises:
-        ModelError: it is not a JSON object.
-    """
-    path = directory / "config.json"
-    try:
-        config: Json = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} holds {type(config).__name__}, expected an object")
-    return config

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from slime_core.catalog import did_you_mean
 from slime_core.config.aliases import ALIASES, expand_aliases, inert_aliases
+from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.families import (
     FAMILIES,
     FAMILY_OF_KEY,
@@ -45,6 +46,12 @@ class RunConfig:
     """Evaluation."""
     optim: OptimArgs
     """Optimization."""
+    reference: ReferenceArgs
+    """Reference model and KL terms."""
+    distillation: DistillationArgs
+    """On-policy distillation."""
+    critic: CriticArgs
+    """Critic."""
     debug: DebugArgs
     """Which half of a run is left out."""
     run: RunArgs

@@ -11,16 +11,17 @@ from typing import cast
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
 
 from slime_core.catalog import Catalog, discover_in_worker
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.rank_hooks import RankHooks
 from slime_core.catalog.used import Used
-from slime_core.errors import CheckpointError, NonFiniteError
+from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
+from slime_core.local.beside import Beside
 from slime_core.local.collectives import gather_over_ranks, sum_over_ranks
 from slime_core.local.model import load_model
+from slime_core.local.optimizer import FlatAdamW
 from slime_core.local.settings import LocalTrainerSettings
 from slime_core.local.step import LocalStep
 from slime_core.roles import (
@@ -29,15 +30,13 @@ from slime_core.roles import (
     Correction,
     Loss,
     LossSpec,
-    Optim,
     RankSetup,
     Setup,
     StepResult,
     TrainBatch,
     WeightSlot,
 )
-from slime_core.train.mismatch import ratio_quantiles
-from slime_core.train.schedule import learning_rate
+from slime_core.train.mismatch import mismatch_extremes
 
 
 class LocalRank:
@@ -54,9 +53,12 @@ class LocalRank:
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
-        self._optimizer = FlatAdamW(self._weights, self.weight_slots(), setup.optim)
+        matrices = [slot for slot in self._model.layout if len(slot.shape) > 1]
+        decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in matrices]
+        self._optimizer = FlatAdamW(self._weights, decayed, setup.optim)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
+        self._beside = Beside(setup, sum_over_ranks) if setup.reference or setup.teacher or setup.critic else None
         loss_spec = cast(LossSpec, catalog.find("loss", setup.loss.name).spec)
         self._step = LocalStep(
             model=self._model,
@@ -65,12 +67,14 @@ class LocalRank:
             correction=cast(Used[Correction], _build(catalog, setup.correction, setup.seed))
             if setup.correction
             else None,
-            skip_zero_advantage=loss_spec.zero_without_advantage(setup.loss.settings),
+            skip_zero_advantage=loss_spec.zero_without_advantage(setup.loss.settings)
+            and not (setup.reference and setup.reference.kl_loss_coef),
             temperature=setup.rollout_temperature,
             per_token=setup.calculate_per_token_loss,
             constant_length=setup.constant_loss_length,
             sum_over_ranks=sum_over_ranks,
             max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
+            beside=self._beside,
         )
         self._hooks.fire(TrainInit(rank, world_size, setup, self._model, self._optimizer))
 
@@ -81,20 +85,33 @@ class LocalRank:
     def train_step(self, batch: TrainBatch) -> StepResult:
         """One optimizer step, log-probs included; see `TrainerRank.train_step`."""
         rank, model, optimizer = self._rank, self._model, self._optimizer
+        if self._beside:
+            self._beside.begin(batch.rollout_id, self._weights)
+            for weights, other in self._beside.models():
+                self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, weights, other))
         self._hooks.fire(BeforeLogProb(rank, batch.rollout_id, "actor", model))
         self._hooks.fire(BeforeTrainStep(rank, batch.rollout_id, optimizer.steps, batch, model, optimizer))
+        of_policy = not (self._setup.critic and batch.rollout_id < self._setup.critic.num_critic_only_steps)
         try:
-            gradient, result = self._step.run(batch)
+            gradient, result = self._step.run(batch, of_policy=of_policy)
         except NonFiniteError as error:
             raise self._not_finite(str(error)) from error
-        if self._world_size > 1:
+        if self._world_size > 1 and of_policy:
             dist.all_reduce(gradient)
-        norm = float(gradient.norm())
-        if not math.isfinite(norm):
-            raise self._not_finite(f"the gradient norm is {norm}")
-        lr = self._optimizer.step(gradient, norm)
-        scalars = {"grad_norm": norm, "lr-pg_0": lr, **ratio_quantiles(gather_over_ranks(result.log_ratio_T))}
+        norm = self._finite(float(gradient.norm()), "the gradient norm")
+        critic = self._beside.critic if self._beside else None
+        critic_norm = self._finite(critic.norm(), "the gradient norm of the critic") if critic else 0.0
+        scalars = dict(critic.step(critic_norm)) if critic else {}
+        if of_policy:
+            lr = optimizer.step(gradient, norm)
+            extremes = mismatch_extremes(gather_over_ranks(result.log_ratio_T))
+            scalars |= {"grad_norm": norm, "lr-pg_0": lr, **extremes}
         return StepResult(result.metrics, result.tokens, scalars, result.scores)
+
+    def _finite(self, norm: float, what: str) -> float:
+        if not math.isfinite(norm):
+            raise self._not_finite(f"{what} is {norm}")
+        return norm
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
@@ -112,61 +129,14 @@ class LocalRank:
         if self._rank == 0:
             self._model.save_hf(directory / "hf", self._weights)
             self._optimizer.save(directory / "optim")
+            if self._beside:
+                self._beside.save(directory / "optim")
 
     def load(self, directory: Path) -> None:
         """Read weights and moments."""
         self._optimizer.load(directory / "optim")
-
-
-class FlatAdamW:
-    """AdamW with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2) on one flat vector, clipped first."""
-
-    FILE = "adamw.safetensors"
-
-    def __init__(self, weights: torch.Tensor, layout: Sequence[WeightSlot], optim: Optim) -> None:
-        """Start with zero moments; `weights` [N] is updated in place."""
-        self._weights, self._optim = weights, optim
-        self._m, self._v = torch.zeros_like(weights), torch.zeros_like(weights)
-        self._decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in layout if len(slot.shape) > 1]
-        self.steps = 0
-
-    def step(self, gradient: torch.Tensor, norm: float) -> float:
-        """Apply one gradient [N], which is scaled in place to the norm limit; returns the learning rate used."""
-        optim = self._optim
-        lr = learning_rate(optim, self.steps)
-        self.steps += 1
-        if optim.clip_grad and norm > optim.clip_grad:
-            gradient.mul_(optim.clip_grad / (norm + 1e-6))
-        self._m.lerp_(gradient, 1 - optim.adam_beta1)
-        self._v.mul_(optim.adam_beta2).addcmul_(gradient, gradient, value=1 - optim.adam_beta2)
-        if optim.weight_decay:
-            for part in self._decayed:
-                self._weights[part].mul_(1 - lr * optim.weight_decay)
-        correction_m, correction_v = 1 - optim.adam_beta1**self.steps, 1 - optim.adam_beta2**self.steps
-        denominator = (self._v / correction_v).sqrt_().add_(optim.adam_eps)
-        self._weights.addcdiv_(self._m, denominator, value=-lr / correction_m)
-        return lr
-
-    def save(self, directory: Path) -> None:
-        """Write weights, moments and the step count."""
-        directory.mkdir(parents=True)
-        tensors = {"weights": self._weights, "m": self._m, "v": self._v, "steps": torch.tensor(self.steps)}
-        save_file(tensors, directory / self.FILE)
-
-    def load(self, directory: Path) -> None:
-        """The inverse of `save`.
-
-        Raises:
-            CheckpointError: it is of another model.
-        """
-        tensors = load_file(directory / self.FILE)
-        if tensors["weights"].shape != self._weights.shape:
-            saved, mine = tensors["weights"].numel(), self._weights.numel()
-            raise CheckpointError(f"{directory / self.FILE} is of a model of {saved} weights, and this one has {mine}")
-        self._weights.copy_(tensors["weights"])
-        self._m.copy_(tensors["m"])
-        self._v.copy_(tensors["v"])
-        self.steps = int(tensors["steps"])
+        if self._beside:
+            self._beside.load(directory / "optim")
 
 
 def _build(catalog: Catalog, choice: Choice, seed: int) -> Used[object]:

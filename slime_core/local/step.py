@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
 from slime_core.catalog.used import Used
 from slime_core.errors import NonFiniteError
+from slime_core.local.beside import NOTHING, Beside, Seen
+from slime_core.local.critic import Pack, Target
 from slime_core.local.model import GroupTokens, LocalModel
 from slime_core.roles import (
     Advantage,
@@ -18,6 +21,7 @@ from slime_core.roles import (
     Loss,
     LossInput,
     TrainBatch,
+    ValueAdvantage,
 )
 from slime_core.train.checks import check_advantages, check_correction, check_loss
 from slime_core.train.mismatch import mismatch
@@ -50,9 +54,11 @@ class _Columns:
     mask_T: torch.Tensor
     old_T: torch.Tensor
     advantage_T: torch.Tensor
+    """0 until it is estimated."""
     weight_T: torch.Tensor
     extra_S: Mapping[str, torch.Tensor]
     extra_T: Mapping[str, torch.Tensor]
+    seen: Seen = NOTHING
 
 
 class LocalStep:
@@ -71,16 +77,18 @@ class LocalStep:
         constant_length: int | None,
         max_tokens: int,
         sum_over_ranks: Callable[[torch.Tensor], torch.Tensor],
+        beside: Beside | None = None,
     ) -> None:
         """Take the parts."""
         self._model, self._advantage, self._loss, self._correction = model, advantage, loss, correction
         self._skip, self._temperature = skip_zero_advantage, temperature
         self._per_token, self._constant_length, self._max_tokens = per_token, constant_length, max_tokens
         self._sum_over_ranks = sum_over_ranks
+        self._beside = beside
         self._gradient = torch.zeros(model.numel)
 
-    def run(self, batch: TrainBatch) -> tuple[torch.Tensor, StepSums]:
-        """Gradient [N] and sums of a rank's share.
+    def run(self, batch: TrainBatch, *, of_policy: bool = True) -> tuple[torch.Tensor, StepSums]:
+        """Gradient [N] and sums of a rank's share; without `of_policy` it is 0, and the critic's alone is computed.
 
         Raises:
             NonFiniteError: a log-prob or the loss is not finite.
@@ -88,11 +96,10 @@ class LocalStep:
         """
         self._gradient.zero_()
         sums: defaultdict[str, float] = defaultdict(float)
-        columns = self._columns(batch)
-        ratios = [
-            torch.empty(0),
-            *(self._backward(batch, columns, samples, sums) for samples in self._micro_batches(batch, columns)),
-        ]
+        columns = self._estimated(batch, self._columns(batch))
+        signal_T = columns.mask_T * columns.advantage_T.abs() if self._skip else columns.mask_T
+        micro_batches = self._micro_batches(batch, columns, signal_T) if of_policy else iter(())
+        ratios = [torch.empty(0), *(self._backward(batch, columns, samples, sums) for samples in micro_batches)]
         tokens = int(sums.pop(TOKENS, 0.0))
         return self._gradient, StepSums(dict(sums), tokens, _scores(batch, columns), torch.cat(ratios))
 
@@ -100,17 +107,11 @@ class LocalStep:
         lengths = torch.tensor(batch.response_lengths_S, dtype=torch.int64)
         sample_T = torch.arange(len(lengths)).repeat_interleave(lengths)
         mask = torch.tensor(batch.loss_mask_T, dtype=torch.float32)
-        rewards = torch.tensor(batch.rewards_S, dtype=torch.float32)
-        groups = torch.tensor(batch.group_index_S, dtype=torch.int64)
-        extra_S, extra_T = _tensors(batch.columns_S), _tensors(batch.columns_T)
-        rollouts = torch.tensor(batch.rollout_index_S, dtype=torch.int64)
-        answer = self._advantage.part(
-            AdvantageInput(rewards, groups, rollouts, sample_T, mask, extra_S, extra_T, self._sum_over_ranks)
-        )
-        advantage = check_advantages(answer, plugin=self._advantage.plugin, tokens=len(mask))
         weights = torch.tensor(batch.weights_S, dtype=torch.float32)
+        rollouts = torch.tensor(batch.rollout_index_S, dtype=torch.int64)
         starts = [0, *lengths.cumsum(0).tolist()]
         old = torch.tensor(batch.rollout_log_probs_T, dtype=torch.float32)
+        extra_S, extra_T = _tensors(batch.columns_S), _tensors(batch.columns_T)
         weight_T = token_weights(
             mask,
             sample_T,
@@ -121,13 +122,45 @@ class LocalStep:
             per_token=self._per_token,
             constant_length=self._constant_length,
         )
-        return _Columns(lengths, starts, sample_T, mask, old, advantage, weight_T, extra_S, extra_T)
+        none = torch.zeros_like(mask)
+        return _Columns(lengths, starts, sample_T, mask, old, none, weight_T, extra_S, extra_T)
 
-    def _micro_batches(self, batch: TrainBatch, columns: _Columns) -> Iterator[list[int]]:
-        """Samples in runs of one prompt, packed up to the token budget; samples that add nothing are left out."""
+    def _estimated(self, batch: TrainBatch, columns: _Columns) -> _Columns:
+        """The columns with their advantages, and what the models beside the policy say; the critic's gradient."""
+        seen, packs = NOTHING, list[Pack]()
+        if self._beside is not None:
+            packs = [
+                Pack(_places(columns, samples), _group_tokens(batch, columns, samples))
+                for samples in self._micro_batches(batch, columns, columns.mask_T)
+            ]
+            seen = self._beside.look(packs, columns.old_T, columns.mask_T, columns.extra_T)
+        given = AdvantageInput(
+            torch.tensor(batch.rewards_S, dtype=torch.float32),
+            torch.tensor(batch.group_index_S, dtype=torch.int64),
+            torch.tensor(batch.rollout_index_S, dtype=torch.int64),
+            columns.sample_T,
+            columns.mask_T,
+            columns.extra_S,
+            columns.extra_T,
+            self._sum_over_ranks,
+            seen.kl_penalty_T,
+            seen.values_T,
+        )
+        plugin, tokens = self._advantage.plugin, len(columns.mask_T)
+        advantage = check_advantages(self._advantage.part(given), plugin=plugin, tokens=tokens)
+        if self._beside is not None:
+            advantage = self._beside.distilled(advantage, seen)
+            if self._beside.critic is not None and seen.values_T is not None:
+                answer = cast(ValueAdvantage, self._advantage.part).returns(given)
+                returns = check_advantages(answer, plugin=plugin, tokens=tokens)
+                target = Target(seen.values_T, returns, columns.mask_T, columns.weight_T)
+                self._beside.critic.backward(packs, target)
+        return replace(columns, advantage_T=advantage, seen=seen)
+
+    def _micro_batches(self, batch: TrainBatch, columns: _Columns, signal_T: torch.Tensor) -> Iterator[list[int]]:
+        """Samples in runs of one prompt, packed up to the token budget; samples without a signal are left out."""
         live_S = torch.zeros(len(columns.lengths_S))
-        signal = columns.mask_T * columns.advantage_T.abs() if self._skip else columns.mask_T
-        live_S.index_add_(0, columns.sample_T, signal)
+        live_S.index_add_(0, columns.sample_T, signal_T)
         packed: list[int] = []
         tokens = 0
         for prompt, samples in _by_prompt(batch):
@@ -146,8 +179,7 @@ class LocalStep:
         self, batch: TrainBatch, columns: _Columns, samples: Sequence[int], sums: defaultdict[str, float]
     ) -> torch.Tensor:
         """Add the gradient and the sums of a micro-batch; returns the log-ratios of its trained tokens."""
-        spans = [range(columns.starts_S[sample], columns.starts_S[sample + 1]) for sample in samples]
-        tokens = torch.cat([torch.arange(span.start, span.stop) for span in spans])
+        tokens = _places(columns, samples)
         groups = _group_tokens(batch, columns, samples)
         forward = self._model.log_probs(groups, temperature=self._temperature, grad=self._gradient)
         mask, rollout = columns.mask_T[tokens], columns.old_T[tokens]
@@ -173,16 +205,38 @@ class LocalStep:
             loss_T = loss_T * corrected.weights_T.detach() * corrected.loss_mask_T.detach()
         if output.regularizer_T is not None:
             loss_T = loss_T + output.regularizer_T
+        kl_T, kl_metrics = self._kl_loss(columns.seen, tokens, forward.log_probs_T, rollout, mask)
+        if kl_T is not None:
+            loss_T = loss_T + kl_T
         loss = (loss_T * columns.weight_T[tokens]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
         loss.backward()  # type: ignore[no-untyped-call]
         sums[TOKENS] += float(mask.sum())
         sums["loss"] += float((loss_T.detach() * mask).sum())
-        metrics = {**mismatch(log_probs, rollout), **output.metrics_T, **(corrected.metrics_T if corrected else {})}
+        metrics = {
+            **mismatch(log_probs, rollout),
+            **output.metrics_T,
+            **(corrected.metrics_T if corrected else {}),
+            **kl_metrics,
+        }
         for name, values in metrics.items():
             sums[name] += float((values.detach() * mask).sum())
         return (log_probs - rollout)[mask > 0]
+
+    def _kl_loss(
+        self, seen: Seen, tokens: torch.Tensor, log_probs: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
+        if self._beside is None:
+            return None, {}
+        metrics = {
+            name: values_T[tokens]
+            for name, values_T in (("kl_penalty", seen.kl_penalty_T), ("opd_reverse_kl", seen.reverse_kl_T))
+            if values_T is not None
+        }
+        ref_T = None if seen.ref_log_probs_T is None else seen.ref_log_probs_T[tokens]
+        added, own = self._beside.kl_loss(ref_T, log_probs, rollout, mask)
+        return added, metrics | own
 
     def _correct(self, given: CorrectionInput) -> CorrectionOutput | None:
         if self._correction is None:
@@ -208,6 +262,11 @@ def _by_prompt(batch: TrainBatch) -> Iterator[tuple[int, list[int]]]:
         run.append(sample)
     if run:
         yield batch.prompt_index_S[run[0]], run
+
+
+def _places(columns: _Columns, samples: Sequence[int]) -> torch.Tensor:
+    """Places of the samples' response tokens in the batch, one sample after another."""
+    return torch.cat([torch.arange(columns.starts_S[each], columns.starts_S[each + 1]) for each in samples])
 
 
 def _group_tokens(batch: TrainBatch, columns: _Columns, samples: Sequence[int]) -> list[GroupTokens]:

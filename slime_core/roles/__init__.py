@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from slime_core.roles._plugin_set import PluginSet
     from slime_core.roles._spec import Make, Settings, Setup, Spec, Stability
     from slime_core.roles._table import SELECTABLE, SPECS
-    from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec
+    from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec, ValueAdvantage
     from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
     from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
     from slime_core.roles.check import Check, CheckSpec, Finding, Health
+    from slime_core.roles.companions import Companion, Critic, KlType, Reference, Teacher
     from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
     from slime_core.roles.data_source import (
         DataSource,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from slime_core.roles.group_reward import GroupReward, GroupRewardSpec, SyncGroupReward
     from slime_core.roles.launcher import Launcher, LauncherSetup, LauncherSpec, WorkerGroup, WorkerGroupSpec
     from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
+    from slime_core.roles.optim import Optim
     from slime_core.roles.reward import Reward, RewardContext, RewardSpec, SyncReward
     from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
     from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
@@ -67,7 +69,6 @@ if TYPE_CHECKING:
     from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
     from slime_core.roles.trainer import (
         Choice,
-        Optim,
         RankSetup,
         StepResult,
         TrainBatch,
@@ -99,10 +100,12 @@ __all__ = [
     "Check",
     "CheckSpec",
     "Choice",
+    "Companion",
     "Correction",
     "CorrectionInput",
     "CorrectionOutput",
     "CorrectionSpec",
+    "Critic",
     "DataSource",
     "DataSourceSetup",
     "DataSourceSpec",
@@ -130,6 +133,7 @@ __all__ = [
     "Isolation",
     "Keep",
     "KeepIfShort",
+    "KlType",
     "Launcher",
     "LauncherSetup",
     "LauncherSpec",
@@ -144,6 +148,7 @@ __all__ = [
     "PluginSet",
     "PromptFile",
     "RankSetup",
+    "Reference",
     "Removal",
     "Replay",
     "Reward",
@@ -165,6 +170,7 @@ __all__ = [
     "StepResult",
     "SyncGroupReward",
     "SyncReward",
+    "Teacher",
     "Tokenizer",
     "Tracker",
     "TrackerSetup",
@@ -174,6 +180,7 @@ __all__ = [
     "TrainerRank",
     "TrainerSpec",
     "Transport",
+    "ValueAdvantage",
     "WeightChannel",
     "WeightSlot",
     "WorkerGroup",

@@ -8,11 +8,11 @@ Example:
             return (batch.rewards_S - mean_G[batch.group_index_S])[batch.sample_index_T]
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from slime_core.roles._spec import Spec, Stability
+from slime_core.roles._spec import Settings, Spec, Stability
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,12 @@ class AdvantageInput:
     """Columns of batch transforms with one number a token, float32 [T]."""
     sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = _alone
     """Adds up a tensor over all ranks, for what is of the whole step; every rank calls it equally often."""
+    kl_penalty_T: "torch.Tensor | None" = None
+    """What the KL to the reference takes off each token's reward, `kl_coef` times the KL, float32 [T]; 0 where the mask
+    is 0. None without `kl_coef`."""
+    values_T: "torch.Tensor | None" = None
+    """The critic's estimate of what is still to come before each token is drawn, float32 [T]; None unless the spec
+    `uses_values`."""
 
 
 @runtime_checkable
@@ -54,9 +60,26 @@ class Advantage(Protocol):
         ...
 
 
+@runtime_checkable
+class ValueAdvantage(Advantage, Protocol):
+    """An estimator that also says what the critic should have found."""
+
+    def returns(self, batch: AdvantageInput) -> "torch.Tensor":
+        """What the values of the trained tokens are to become, float32 [T], finite."""
+        ...
+
+
 @dataclass(frozen=True)
 class AdvantageSpec(Spec[Advantage]):
     """Offers an advantage estimator (`--advantage-estimator`)."""
 
     role: ClassVar[str] = "advantage"
     stability: ClassVar[Stability] = Stability.PROVISIONAL
+
+    uses_kl_penalty: bool = False
+    """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
+    reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
+    """Which parts of a sample's reward it reads, with these settings: names of rewards, `NAME/COMPONENT`, or keys of a
+    reward that is a dict; `columns_S` has each as `reward/KEY`."""
+    uses_values: bool = False
+    """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""

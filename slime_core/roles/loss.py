@@ -72,3 +72,5 @@ class LossSpec(Spec[Loss]):
     zero_without_advantage: Callable[[Settings], bool] = lambda settings: False
     """Whether, with these settings, tokens of zero advantage add nothing to loss and gradient, so that their groups
     need no forward."""
+    uses_advantages: bool = True
+    """Whether it reads `advantages_T`; if not, keys that only change advantages are refused."""

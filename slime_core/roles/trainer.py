@@ -11,36 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Settings, Spec, Stability
+from slime_core.roles.companions import Companion, Critic, Reference, Teacher
+from slime_core.roles.optim import Optim
 from slime_core.roles.weights import Transport, WeightSlot
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True, slots=True)
-class Optim:
-    """The optimizer's shared keys, by Megatron's names."""
-
-    lr: float
-    """Peak learning rate."""
-    lr_warmup_iters: int
-    """Steps of linear warm-up."""
-    lr_decay_style: str
-    """"constant", "linear" or "cosine", over the run's steps."""
-    min_lr: float
-    """Where the decay ends."""
-    adam_beta1: float
-    """Decay of the first moment."""
-    adam_beta2: float
-    """Decay of the second moment."""
-    adam_eps: float
-    """Added to the root of the second moment."""
-    weight_decay: float
-    """Decoupled weight decay of matrices."""
-    clip_grad: float
-    """Global gradient norm limit; 0 is off."""
-    train_steps: int
-    """Optimizer steps of the whole run, for the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +61,12 @@ class RankSetup:
     """A file that does not exist yet, where the ranks of the group meet."""
     constant_loss_length: int | None = None
     """Tokens that a rollout's losses are divided by, instead of its own number of trained ones."""
+    reference: Reference | None = None
+    """What the policy is kept near, if anything."""
+    teacher: Teacher | None = None
+    """What the policy is distilled from, if anything."""
+    critic: Critic | None = None
+    """What estimates values, where the advantage estimator wants them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +171,5 @@ class TrainerSpec(Spec[TrainerRank]):
     """Ways of sending weights that it knows."""
     world_size: Callable[[Settings], int] = lambda settings: 1
     """How many ranks these settings ask for."""
+    companions: frozenset[Companion] = frozenset()
+    """Which models beside the policy it holds where the setup asks for them; others are refused."""

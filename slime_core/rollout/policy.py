@@ -63,6 +63,8 @@ class Scoring:
     """Each asked about the sample alone."""
     group_rewards: Sequence[GroupRewardUse] = ()
     """Each asked about all finished samples of its group."""
+    keeps_parts: bool = False
+    """Whether a sample's reward keeps what each of them said beside the sum, for an estimator that reads it."""
 
 
 class NamedChoices(Protocol):

@@ -4,7 +4,7 @@ A failed scorer is never 0: the sample then has no reward, and a `Failure` says 
 
 Example:
 
-    hearings = [await hear(sample, scoring.rewards, ctx, waiting) for sample in finished]
+    hearings = [await hear(sample, scoring, ctx, waiting) for sample in finished]
     await hear_together(hearings, scoring.group_rewards, ctx, waiting)
     scored = [hearing.close() for hearing in hearings]
 """
@@ -19,9 +19,9 @@ from slime_core.catalog.checks import check_verdict, check_verdicts
 from slime_core.errors import ContractError, said_by, shortened
 from slime_core.isolation import StartError
 from slime_core.roles import RewardContext
-from slime_core.rollout.policy import GroupRewardUse, RewardUse
+from slime_core.rollout.policy import GroupRewardUse, RewardUse, Scoring
 from slime_core.rollout.waiting import Waiting, within
-from slime_core.sample import Sample, Status
+from slime_core.sample import SCORE, Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 
 AnswerT = TypeVar("AnswerT")
@@ -61,9 +61,9 @@ class Scored:
 class Hearing:
     """What was said so far of one finished sample, until `close` sums it up."""
 
-    __slots__ = ("_applied", "_total", "failure", "is_open", "sample", "verdicts")
+    __slots__ = ("_applied", "_keeps_parts", "_parts", "_total", "failure", "is_open", "sample", "verdicts")
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: Sample, keeps_parts: bool = False) -> None:
         """Open, unless its generator already scored it (`sample.reward`), failed or was interrupted."""
         self.sample = sample
         """The sample; only `close` changes it."""
@@ -76,6 +76,7 @@ class Hearing:
         if sample.status is Status.FAILED:
             self.failure = Failure("generator_failed", "the generator set Status.FAILED")
         self._total, self._applied = 0.0, False
+        self._keeps_parts, self._parts = keeps_parts, dict[str, float]()
 
     def add(self, metric: str, use: RewardUse | GroupRewardUse, answer: Verdict | Failure) -> None:
         """Enter one answer: `NotApplicable` adds nothing, and what fails or is Unscored with a weight costs the sum."""
@@ -83,7 +84,10 @@ class Hearing:
         if isinstance(verdict, Unscored):  # it goes into every row, name and transcript that tells of the sample
             verdict = Unscored(verdict.reason[:LONGEST_REASON], verdict.retryable, shortened(verdict.detail))
         self.verdicts[f"{metric}/{use.name}"] = verdict
+        self._parts[use.name] = 0.0
         if isinstance(verdict, Score):
+            self._parts[use.name] = verdict.value
+            self._parts |= {f"{use.name}/{part}": value for part, value in verdict.components.items()}
             self._total += use.weight * verdict.value
             self._applied = self._applied or use.weight != 0.0
         elif isinstance(verdict, Unscored) and use.weight != 0.0 and self.failure is None:
@@ -96,17 +100,17 @@ class Hearing:
                 asked = ", ".join(each.partition("/")[2] for each in self.verdicts)
                 self.failure = Failure("no_reward_applies", f"none of {asked or 'no rewards'} scored it")
             if self.failure is None:
-                self.sample.reward = self._total
+                self.sample.reward = {SCORE: self._total, **self._parts} if self._keeps_parts else self._total
             else:
                 self.sample.status = Status.FAILED
         return Scored(self.sample, self.verdicts, self.failure)
 
 
-async def hear(sample: Sample, uses: Sequence[RewardUse], ctx: RewardContext, waiting: Waiting) -> Hearing:
+async def hear(sample: Sample, scoring: Scoring, ctx: RewardContext, waiting: Waiting) -> Hearing:
     """Ask the rewards of a sample, one after another."""
-    hearing = Hearing(sample)
+    hearing = Hearing(sample, scoring.keeps_parts)
     if hearing.is_open:
-        for use in uses:
+        for use in scoring.rewards:
             hearing.add("reward", use, await _verdict(use, sample, ctx, waiting))
     return hearing
 

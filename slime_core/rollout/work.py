@@ -152,11 +152,12 @@ class SampleRunner:
         seed = derive_seed(self._policy.seed, *group_id, drawn.index or 0, "reward")
         context = RewardContext(purpose.rollout_id, purpose.evaluation, seed)
         if own_reward is not None:
-            return [self._closed(await hear(each, [own_reward], context, self.waiting)) for each in made]
+            own = Scoring([own_reward], keeps_parts=running.scoring.keeps_parts)
+            return [self._closed(await hear(each, own, context, self.waiting)) for each in made]
         return [await self._heard(each, running.scoring, context) for each in made]
 
     async def _heard(self, sample: Sample, scoring: Scoring, context: RewardContext) -> Hearing:
-        hearing = await hear(sample, scoring.rewards, context, self.waiting)
+        hearing = await hear(sample, scoring, context, self.waiting)
         if hearing.failure is not None and self._policy.reward_on_error is RewardOnError.RAISE:
             self._closed(hearing)  # at once, not when its group is done
         return hearing

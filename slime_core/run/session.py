@@ -204,7 +204,7 @@ class Session:
         rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in self.plan.roles["reward"]]
         group_rewards = [self.build.group_reward(each) for each in self.plan.roles["group_reward"]]
         generator = self._rows.generator(self.plan.one("generator").reference)
-        return Choices(generator, Scoring(rewards, group_rewards), self._rows)
+        return Choices(generator, Scoring(rewards, group_rewards, bool(self.build.reward_keys())), self._rows)
 
 
 def _ignore(text: str) -> None:

@@ -7,11 +7,12 @@ from typing import cast
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.config import Chosen, Plan, RolloutArgs
+from slime_core.config import TEACHER_COLUMN, Chosen, Plan, RolloutArgs, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
+    AdvantageSpec,
     BatchTransform,
     BatchTransformSpec,
     Buffer,
@@ -51,6 +52,7 @@ from slime_core.run.row_choices import RowChoices
 from slime_core.run.stored import StoredRollouts
 from slime_core.run.trackers import Trackers
 from slime_core.stats import PluginStats
+from slime_core.train.own_columns import reward_columns, teacher_column
 from slime_core.train.prepare import ColumnMaker, Preparation
 
 
@@ -163,16 +165,26 @@ class Builder:
 
     def preparation(self) -> Preparation:
         """What is done to the groups of a draw before they are trained on."""
-        return Preparation(
-            [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]],
-            [
-                ColumnMaker(
-                    cast(Used[BatchTransform], build_used(chosen, self.setup)),
-                    cast(BatchTransformSpec, chosen.registered.spec).columns,
-                )
-                for chosen in self.plan.roles["batch_transform"]
-            ],
-        )
+        makers = [
+            ColumnMaker(
+                cast(Used[BatchTransform], build_used(chosen, self.setup)),
+                cast(BatchTransformSpec, chosen.registered.spec).columns,
+            )
+            for chosen in self.plan.roles["batch_transform"]
+        ]
+        made = {name for maker in makers for name in maker.columns}
+        teacher = teacher_of(self.plan.config)
+        if teacher and teacher.load is None and TEACHER_COLUMN not in made:
+            makers.append(teacher_column())
+        if keys := self.reward_keys():
+            makers.append(reward_columns(keys))
+        shapers = [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]]
+        return Preparation(shapers, makers)
+
+    def reward_keys(self) -> Sequence[str]:
+        """The parts of a sample's reward that the advantage estimator reads."""
+        chosen = self.plan.one("advantage")
+        return cast(AdvantageSpec, chosen.registered.spec).reward_keys(chosen.settings)
 
     def buffer(self) -> CheckedBuffer:
         """The run's buffer, with its filter."""

@@ -8,14 +8,15 @@ Example:
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from slime_core.catalog.checks import check_step_result
-from slime_core.config import Plan
+from slime_core.config import OptimArgs, Plan, critic_of, reference_of, teacher_of
 from slime_core.errors import RunFolderError
 from slime_core.roles import (
+    AdvantageSpec,
     Launcher,
     Optim,
     RankSetup,
@@ -27,6 +28,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.sample import GroupId
+from slime_core.train.limits import MismatchLimits
 from slime_core.train.prepare import TrainGroup
 from slime_core.train.split import split_step, steps_of
 
@@ -48,12 +50,13 @@ class Trainer:
     """The ranks as one object."""
 
     def __init__(
-        self, plugin: str, group: WorkerGroup, channel: WeightChannel, num_steps: int, timeout_s: float
+        self, plugin: str, group: WorkerGroup, channel: WeightChannel, keys: OptimArgs, timeout_s: float
     ) -> None:
         """Take over started ranks of a plugin's trainer; use `start`."""
         self._plugin = plugin
         self._group = group
-        self._num_steps = num_steps
+        self._num_steps = keys.num_steps_per_rollout
+        self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
         self._timeout_s = timeout_s
         self.channel = channel
         """Where `publish` puts versions."""
@@ -75,15 +78,14 @@ class Trainer:
         channel = WeightChannel(plan.transport, scratch / "weights.bin", slots)
         _allocate(channel.path, 2 * 4 * channel.numel)
         config = plan.config
-        return cls(
-            chosen.registered.plugin, group, channel, config.optim.num_steps_per_rollout, config.run.step_timeout_s
-        )
+        return cls(chosen.registered.plugin, group, channel, config.optim, config.run.step_timeout_s)
 
     async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
         """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite; the weights are as before that step.
+            MismatchError: the trainer's log-probs are further from the sampler's than the run allows.
             PluginError: a rank hook raised, or what the trainer or a tensor role returned breaks its contract.
             WorkerError: a rank died, raised or did not answer.
         """
@@ -97,6 +99,8 @@ class Trainer:
                 for rank, (reply, batch) in enumerate(zip(replies, batches, strict=True))
             ]
             steps.append(_gather(results))
+            if len(steps) == 1:
+                self._limits.check(steps[0], rollout_id, tokens=sum(result.tokens for result in results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
         return TrainReport(steps, scores)
@@ -135,31 +139,38 @@ def _allocate(path: Path, size: int) -> None:
 
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
-    config, optim = plan.config, plan.config.optim
+    config, keys = plan.config, plan.config.optim
+    optim = Optim(
+        lr=keys.lr,
+        lr_warmup_iters=keys.lr_warmup_iters,
+        lr_decay_style=keys.lr_decay_style,
+        min_lr=keys.min_lr,
+        adam_beta1=keys.adam_beta1,
+        adam_beta2=keys.adam_beta2,
+        adam_eps=keys.adam_eps,
+        weight_decay=keys.weight_decay,
+        clip_grad=keys.clip_grad,
+        train_steps=train_steps,
+    )
+    needs_critic = cast(AdvantageSpec, plan.one("advantage").registered.spec).uses_values
+    critic = critic_of(config, optim) if needs_critic else None
+    without = critic.num_critic_only_steps * keys.num_steps_per_rollout if critic else 0
     return RankSetup(
         hf_checkpoint=config.run.hf_checkpoint,
-        optim=Optim(
-            lr=optim.lr,
-            lr_warmup_iters=optim.lr_warmup_iters,
-            lr_decay_style=optim.lr_decay_style,
-            min_lr=optim.min_lr,
-            adam_beta1=optim.adam_beta1,
-            adam_beta2=optim.adam_beta2,
-            adam_eps=optim.adam_eps,
-            weight_decay=optim.weight_decay,
-            clip_grad=optim.clip_grad,
-            train_steps=train_steps,
-        ),
+        optim=replace(optim, train_steps=train_steps - without),
         advantage=plan.one("advantage").choice("advantage"),
         loss=plan.one("loss").choice("loss"),
         correction=correction.choice("correction") if (correction := plan.maybe("correction")) else None,
         plugins=plan.catalog.plugin_set,
         settings=plan.one("trainer").settings,
         rollout_temperature=config.rollout.rollout_temperature,
-        calculate_per_token_loss=optim.calculate_per_token_loss,
-        constant_loss_length=optim.constant_loss_length,
+        calculate_per_token_loss=keys.calculate_per_token_loss,
+        constant_loss_length=keys.constant_loss_length,
         seed=config.run.seed,
         rendezvous=scratch / "rendezvous",
+        reference=reference_of(config),
+        teacher=teacher_of(config),
+        critic=critic,
     )
 
 

@@ -30,13 +30,17 @@ def mismatch(log_probs_T: torch.Tensor, rollout_log_probs_T: torch.Tensor) -> di
     }
 
 
-def ratio_quantiles(difference_T: torch.Tensor) -> dict[str, float]:
-    """Quantiles of exp(d) over the trained tokens [T] of all ranks, by nearest rank; nothing of no tokens.
+def mismatch_extremes(difference_T: torch.Tensor) -> dict[str, float]:
+    """What is said of d over the trained tokens [T] of all ranks together; nothing of no tokens.
 
-    Their names are train_rollout_ratio_min, _p01, _p50, _p99 and _max. Where sampler and trainer agree, all are 1.
+    train_rollout_logprob_abs_diff_max is the largest |d| in nats; train_rollout_ratio_min, _p01, _p50, _p99 and _max
+    are quantiles of exp(d), by nearest rank. Where sampler and trainer agree, it is 0 and they are 1.
     """
     if not len(difference_T):
         return {}
-    ratio_T = difference_T.double().sort().values.exp()
-    last = len(ratio_T) - 1
-    return {f"train_rollout_ratio_{name}": float(ratio_T[round(share * last)]) for name, share in QUANTILES.items()}
+    sorted_T = difference_T.double().sort().values
+    ratio_T, last = sorted_T.exp(), len(sorted_T) - 1
+    quantiles = {
+        f"train_rollout_ratio_{name}": float(ratio_T[round(share * last)]) for name, share in QUANTILES.items()
+    }
+    return {"train_rollout_logprob_abs_diff_max": float(sorted_T[[0, -1]].abs().max()), **quantiles}

@@ -25,11 +25,29 @@ class ReinforcePlusPlusSettings(ReinforcePlusPlusBaselineSettings):
     gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the reward, per token before the last.")
 
 
+class PpoSettings(EstimatorSettings):
+    """`[advantage.ppo]`, slime's flags."""
+
+    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the step.")
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the rewards, per trained token.")
+    lambd: float = Field(1.0, ge=0.0, le=1.0, description="How far errors of the critic reach: 0 one token, 1 all.")
+
+
 class GrpoSettings(EstimatorSettings):
     """`[advantage.grpo]`, slime's flags."""
 
     rewards_normalization: bool = Field(True, description="Subtract the group's mean reward.")
     grpo_std_normalization: bool = Field(True, description="Divide by the group's standard deviation (off: Dr.GRPO).")
+
+
+class GdpoSettings(EstimatorSettings):
+    """`[advantage.gdpo]`."""
+
+    reward_weights: dict[str, float] = Field(
+        min_length=1,
+        description="Weight of each part of the reward: names of rewards, NAME/COMPONENT, or keys of a dict.",
+    )
+    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the step.")
 
 
 class PolicyGradientSettings(Settings):
@@ -144,4 +162,20 @@ class MisSettings(Settings):
             )
         if self.mis_mode != "truncate" and self.lower >= self.mis_upper_bound:
             raise ValueError(f"mis_upper_bound = {self.mis_upper_bound} is not above the lower bound, {self.lower}")
+        return self
+
+
+class OverlongSettings(Settings):
+    """`[reward_shaper.overlong]`."""
+
+    max_response_len: int = Field(ge=1, description="Tokens at which the whole penalty is due.")
+    overlong_buffer_len: int = Field(ge=1, description="Tokens before that over which it grows from 0.")
+    overlong_penalty_factor: float = Field(1.0, gt=0.0, description="The whole penalty, in units of reward.")
+
+    @model_validator(mode="after")
+    def _the_buffer_is_inside(self) -> Self:
+        if self.overlong_buffer_len > self.max_response_len:
+            raise ValueError(
+                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
+            )
         return self

@@ -21,6 +21,7 @@ from slime_core.testing import (
     GeneratorContract,
     GroupFilterContract,
     PluginPackageContract,
+    RewardShaperContract,
     TrackerContract,
 )
 
@@ -76,6 +77,11 @@ class TestNonzeroStd(GroupFilterContract):
 
 class TestNonzeroStdWithFallback(GroupFilterContract):
     choice = "slime-core/nonzero_std_with_fallback"
+
+
+class TestOverlong(RewardShaperContract):
+    choice = "slime-core/overlong"
+    settings: ClassVar[Mapping[str, object]] = {"max_response_len": 8, "overlong_buffer_len": 4}
 
 
 class TestFifoBuffer(BufferContract):

@@ -20,6 +20,12 @@ class TestGrpoWhitened(AdvantageContract):
     independent_groups = False
 
 
+class TestGdpo(AdvantageContract):
+    choice = "slime-core/gdpo"
+    settings: ClassVar[Mapping[str, object]] = {"reward_weights": {"right": 1.0, "short": 0.5}}
+    independent_groups = False
+
+
 class TestRloo(AdvantageContract):
     choice = "slime-core/rloo"
 
@@ -32,6 +38,16 @@ class TestReinforcePlusPlus(AdvantageContract):
 class TestReinforcePlusPlusBaseline(AdvantageContract):
     choice = "slime-core/reinforce_plus_plus_baseline"
     independent_groups = False
+
+
+class TestPpo(AdvantageContract):
+    choice = "slime-core/ppo"
+    independent_groups = False
+
+
+class TestPpoAsItIs(AdvantageContract):
+    choice = "slime-core/ppo"
+    settings: ClassVar[Mapping[str, object]] = {"normalize_advantages": False, "gamma": 0.9, "lambd": 0.8}
 
 
 class TestPolicyLoss(LossContract):

@@ -1,8 +1,9 @@
 """Estimators against references written as loops in float64, on ragged batches in any order, with fan-out and masks."""
 
 import math
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -246,6 +247,37 @@ def test_the_reward_stands_at_the_last_trained_token() -> None:
     plain = ReinforcePlusPlus(ReinforcePlusPlusSettings(gamma=0.5, normalize_advantages=False))
     samples = [Scored(0, 0, 4.0, (1, 0, 1, 0)), Scored(0, 1, 8.0, (0, 0)), Scored(0, 2, 2.0, ())]
     assert plain(batch_of(samples)).tolist() == [1.0, 2.0, 4.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ReinforcePlusPlusSettings(gamma=0.9, normalize_advantages=False),
+        ReinforcePlusPlusSettings(gamma=0.9),
+        ReinforcePlusPlusBaselineSettings(),
+    ],
+    ids=lambda each: f"{type(each).__name__} {each}",
+)
+@profile(max_examples=40)
+@given(samples=SAMPLES, kl=st.randoms(use_true_random=False))
+def test_the_kl_to_the_reference_comes_off_the_rewards_of_trained_tokens(
+    settings: EstimatorSettings, samples: list[Scored], kl: random.Random
+) -> None:
+    penalties = [[bit * kl.uniform(-0.5, 1.0) for bit in sample.mask] for sample in samples]
+    batch = replace(batch_of(samples), kl_penalty_T=torch.tensor([each for row in penalties for each in row]))
+    found: list[float] = []
+    for sample, row in zip(samples, penalties, strict=True):
+        if isinstance(settings, ReinforcePlusPlusSettings):
+            rewards = [-each for each in row]
+            if any(sample.mask):
+                rewards[max(place for place, bit in enumerate(sample.mask) if bit)] += sample.reward
+            found += [
+                math.fsum(settings.gamma ** (k - t) * rewards[k] for k in range(t, len(row))) for t in range(len(row))
+            ]
+        else:
+            found += [centred(samples, sample) - each for each in row]
+    expected = whitened(samples, found) if settings.normalize_advantages else found
+    assert estimator_of(settings)(batch).tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.1])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.train.mismatch import mismatch, ratio_quantiles
+from slime_core.train.mismatch import mismatch, mismatch_extremes
 
 LOG_PROB = st.floats(-8, -0.01)
 
@@ -42,9 +42,10 @@ def test_k3_of_tiny_differences_is_no_rounding_noise() -> None:
 
 @given(differences=st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=300))
 def test_quantiles_are_of_the_sorted_ratios(differences: list[float]) -> None:
-    found = ratio_quantiles(torch.tensor(differences, dtype=torch.float32))
+    found = mismatch_extremes(torch.tensor(differences, dtype=torch.float32))
     ordered = sorted(map(math.exp, differences))
     places = {"min": 0, "p01": 0.01, "p50": 0.5, "p99": 0.99, "max": 1}
+    assert found.pop("train_rollout_logprob_abs_diff_max") == max(map(abs, differences))
     assert found == {
         f"train_rollout_ratio_{name}": pytest.approx(ordered[round(share * (len(ordered) - 1))])
         for name, share in places.items()
@@ -52,9 +53,10 @@ def test_quantiles_are_of_the_sorted_ratios(differences: list[float]) -> None:
 
 
 def test_a_quantile_of_many_tokens_is_at_its_place() -> None:
-    found = ratio_quantiles(torch.arange(1001, 0, -1).log().float())
+    found = mismatch_extremes(torch.arange(1001, 0, -1).log().float())
+    assert found.pop("train_rollout_logprob_abs_diff_max") == pytest.approx(math.log(1001))
     assert [round(ratio, 2) for ratio in found.values()] == [1.0, 11.0, 501.0, 991.0, 1001.0]
 
 
 def test_of_no_tokens_there_is_nothing_to_say() -> None:
-    assert ratio_quantiles(torch.empty(0)) == {}
+    assert mismatch_extremes(torch.empty(0)) == {}

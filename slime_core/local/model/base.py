@@ -107,6 +107,24 @@ class LocalModel(ABC):
             ValueError: no groups, a temperature of 0 or less, or a `grad` that does not fit.
         """
 
+    @property
+    @abstractmethod
+    def hidden_size(self) -> int:
+        """Width of the hidden states."""
+
+    @abstractmethod
+    def values(self, groups: Sequence[GroupTokens], head: Tensor, *, grad: Tensor | None = None) -> Tensor:
+        """A linear function of the last hidden state, after the final norm, that predicts each response token [T].
+
+        Args:
+            groups: as in `log_probs`, and in the order of its result.
+            head: [hidden_size]; may take a gradient.
+            grad: as in `log_probs`.
+
+        Raises:
+            ValueError: no groups, or a `grad` that does not fit.
+        """
+
     @abstractmethod
     def start_decode(
         self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int

@@ -17,9 +17,10 @@ from slime_core.local.model.fast_decode import FastDecode
 from slime_core.local.model.head import Pairs, token_log_probs
 from slime_core.local.model.layout import Slot
 from slime_core.local.model.mlp import gated_mlp
-from slime_core.local.model.pack import pack_groups
+from slime_core.local.model.norm import rms_scale
+from slime_core.local.model.pack import Packed, pack_groups
 from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
-from slime_core.local.model.weights import leaves, view_weights
+from slime_core.local.model.weights import DecoderWeights, leaves, view_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,26 @@ class FastModel(LocalModel):
         with torch.set_grad_enabled(grad is not None):
             return self._log_probs(groups, temperature, grad)
 
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden states."""
+        return self.weights.norm.shape[0]
+
+    def values(self, groups: Sequence[GroupTokens], head: Tensor, *, grad: Tensor | None = None) -> Tensor:
+        """A linear function of the states that predict each response token; see `LocalModel.values`."""
+        check_log_probs_call(groups, 1.0, grad, self.numel)
+        with torch.set_grad_enabled(grad is not None):
+            x, weights, packed = self._trunk(groups, grad)
+            return (x * rms_scale(x, self.shape.eps) * weights.norm).mv(head)[packed.source]
+
     def _log_probs(self, groups: Sequence[GroupTokens], temperature: float, grad: Tensor | None) -> TokenLogProbs:
+        x, weights, packed = self._trunk(groups, grad)
+        pairs = Pairs.of(packed.source, packed.targets, len(x))
+        log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, self.shape.eps)
+        return TokenLogProbs(log_probs, entropy[packed.source])
+
+    def _trunk(self, groups: Sequence[GroupTokens], grad: Tensor | None) -> tuple[Tensor, DecoderWeights, Packed]:
+        """States [M, d] before the final norm of the nodes that predict, the weights they came from, and the layout."""
         shape, weights = self.shape, self.weights
         if grad is not None:
             weights = leaves(weights, view_weights(grad.detach(), self._slots, shape.layers))
@@ -96,9 +116,7 @@ class FastModel(LocalModel):
             mixed = attend(qkv, packed.last_plan if last else packed.plan)
             x = torch.addmm(x.index_select(0, packed.kept) if last else x, mixed, w.o.t())
             x = gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
-        pairs = Pairs.of(packed.source, packed.targets, len(x))
-        log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, shape.eps)
-        return TokenLogProbs(log_probs, entropy[packed.source])
+        return x, weights, packed
 
     def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> FastDecode:
         """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""

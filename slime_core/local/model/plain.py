@@ -1,7 +1,9 @@
 """The plain path: any causal LM, computed by Hugging Face's own forward on padded rows."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -66,22 +68,36 @@ class PlainModel(LocalModel):
     ) -> TokenLogProbs:
         """Log-prob and entropy of every response token; see `LocalModel.log_probs`."""
         check_log_probs_call(groups, temperature, grad, self.numel)
+        rows = _Rows.of(groups)
+        with self._gradients(grad):
+            logits: Tensor = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False).logits
+            log_probs = torch.log_softmax(logits[:, :-1][rows.predicted[:, 1:]].float() / temperature, -1)
+            chosen = log_probs.gather(1, rows.ids[rows.predicted][:, None])[:, 0]
+            return TokenLogProbs(chosen, call(_Entropy, log_probs))
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden states."""
+        width: int = self.hf.config.hidden_size
+        return width
+
+    def values(self, groups: Sequence[GroupTokens], head: Tensor, *, grad: Tensor | None = None) -> Tensor:
+        """A linear function of the states that predict each response token; see `LocalModel.values`."""
+        check_log_probs_call(groups, 1.0, grad, self.numel)
+        rows = _Rows.of(groups)
+        with self._gradients(grad):
+            # Of the whole model, so that what only its own class does to the states is done.
+            out = self.hf(input_ids=rows.ids, attention_mask=rows.mask, use_cache=False, output_hidden_states=True)
+            states: Tensor = out.hidden_states[-1]
+            return states[:, :-1][rows.predicted[:, 1:]].float().mv(head)
+
+    @contextmanager
+    def _gradients(self, grad: Tensor | None) -> Iterator[None]:
+        """Backward adds into this vector; None computes without a graph."""
         for slot, parameter in zip(self.layout, self._parameters, strict=True):
             parameter.grad = None if grad is None else slot.view(grad)
-        texts = [([*g.prompt, *r], len(r)) for g in groups for r in g.responses]
-        width = max(len(text) for text, _ in texts)
-        ids = torch.zeros(len(texts), width, dtype=torch.long)
-        predicted = torch.zeros(len(texts), width, dtype=torch.bool)
-        mask = torch.zeros(len(texts), width, dtype=torch.long)
-        for row, (text, response) in enumerate(texts):
-            ids[row, : len(text)] = torch.tensor(text)
-            mask[row, : len(text)] = 1
-            predicted[row, len(text) - response : len(text)] = True
         with torch.set_grad_enabled(grad is not None):
-            logits: Tensor = self.hf(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            log_probs = torch.log_softmax(logits[:, :-1][predicted[:, 1:]].float() / temperature, -1)
-            chosen = log_probs.gather(1, ids[predicted][:, None])[:, 0]
-            return TokenLogProbs(chosen, call(_Entropy, log_probs))
+            yield
 
     def start_decode(
         self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
@@ -96,6 +112,28 @@ class PlainModel(LocalModel):
             self.hf.save_pretrained(directory)
         finally:
             self._bind(bound)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Prompts and responses as right-padded rows [R, L]."""
+
+    ids: Tensor
+    mask: Tensor
+    predicted: Tensor
+
+    @classmethod
+    def of(cls, groups: Sequence[GroupTokens]) -> "_Rows":
+        texts = [([*g.prompt, *r], len(r)) for g in groups for r in g.responses]
+        width = max(len(text) for text, _ in texts)
+        ids = torch.zeros(len(texts), width, dtype=torch.long)
+        predicted = torch.zeros(len(texts), width, dtype=torch.bool)
+        mask = torch.zeros(len(texts), width, dtype=torch.long)
+        for row, (text, response) in enumerate(texts):
+            ids[row, : len(text)] = torch.tensor(text)
+            mask[row, : len(text)] = 1
+            predicted[row, len(text) - response : len(text)] = True
+        return cls(ids, mask, predicted)
 
 
 class PlainDecode:

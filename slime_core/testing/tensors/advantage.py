@@ -1,4 +1,4 @@
-"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-010.
+"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-011.
 
 Example:
 
@@ -7,12 +7,13 @@ Example:
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import fields
 from threading import BrokenBarrierError
 from typing import TYPE_CHECKING, ClassVar
 from unittest import SkipTest
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, ValueAdvantage
 from slime_core.testing.contract import check, require
 from slime_core.testing.role import RoleContract, require_plain_def
 from slime_core.testing.tensors.batches import (
@@ -54,7 +55,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
     @check("ADV-002", needs=("ADV-001",))
     def test_it_gives_one_finite_number_a_token(self) -> None:
         """Return a float tensor [T], T the tokens of all samples, of whatever length each of them has."""
-        for batch in (advantage_input(), advantage_input(masked=True)):
+        for batch in (self._batch(), self._batch(masked=True)):
             self._estimate(batch)
 
     @check("ADV-003", needs=("ADV-002",))
@@ -63,12 +64,12 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
         import torch
 
         order = (3, 1, 4, 0, 2)
-        mixed = advantage_input(
+        mixed = self._batch(
             tuple(REWARDS[each] for each in order),
             tuple(GROUPS[each] for each in order),
             tuple(LENGTHS[each] for each in order),
         )
-        expected = torch.split(self._estimate(advantage_input()), list(LENGTHS))
+        expected = torch.split(self._estimate(self._batch()), list(LENGTHS))
         apart = torch.cat([expected[each] for each in order])
         require(equal(self._estimate(mixed), apart), "the same samples in another order got other advantages")
 
@@ -78,8 +79,8 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
         if not self.independent_groups:
             raise SkipTest("the contract says independent_groups = False")
         first = sum(length for length, group in zip(LENGTHS, GROUPS, strict=True) if group == 0)
-        changed = advantage_input((*REWARDS[:3], 9.0, -9.0))
-        same = equal(self._estimate(advantage_input())[:first], self._estimate(changed)[:first])
+        changed = self._batch((*REWARDS[:3], 9.0, -9.0))
+        same = equal(self._estimate(self._batch())[:first], self._estimate(changed)[:first])
         require(same, "other rewards in group 1 changed the advantages of group 0")
 
     @check("ADV-005", needs=("ADV-001",))
@@ -89,29 +90,29 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
             ("a group of one sample", (1.0, 0.0, 1.0), (0, 1, 1)),
             ("a group of equal rewards", (1.0, 1.0, 1.0), (0, 0, 0)),
         ):
-            given = self._build()(advantage_input(rewards, groups, LENGTHS[:3]))
+            given = self._build()(self._batch(rewards, groups, LENGTHS[:3]))
             require(finite(given), f"{name} got {given.tolist()}")
 
     @check("ADV-006", needs=("ADV-001",))
     def test_it_leaves_the_batch_as_it_was(self) -> None:
         """Metrics and the loss read the same tensors: no in-place operation on what was given."""
-        batch = advantage_input()
+        batch = self._batch()
         before = copy.deepcopy(batch)
         self._build()(batch)
         for field in fields(AdvantageInput):
             one, other = getattr(before, field.name), getattr(batch, field.name)
             if isinstance(one, dict):
                 require(one.keys() == other.keys(), f"it changed {field.name}")
-            elif not callable(one):
+            elif one is not None and not callable(one):
                 require(equal(one, other), f"it changed {field.name}")
 
     @check("ADV-007", needs=("ADV-002",))
     def test_the_same_batch_gets_the_same_advantages(self) -> None:
         """A resumed run must go on exactly: draw nothing, keep nothing between calls."""
         estimator = self._build()
-        first, second = estimator(advantage_input()), estimator(advantage_input())
+        first, second = estimator(self._batch()), estimator(self._batch())
         require(equal(first, second), "a second call gave other advantages")
-        require(equal(first, self._estimate(advantage_input())), "a fresh estimator gave other advantages")
+        require(equal(first, self._estimate(self._batch())), "a fresh estimator gave other advantages")
 
     @check("ADV-008", needs=("ADV-002",))
     def test_a_better_reward_is_never_a_lower_advantage(self) -> None:
@@ -120,7 +121,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
             raise SkipTest("the contract says monotone = False")
         import torch
 
-        firsts = [float(part[0]) for part in torch.split(self._estimate(advantage_input()), list(LENGTHS))]
+        firsts = [float(part[0]) for part in torch.split(self._estimate(self._batch()), list(LENGTHS))]
         for one, (reward, group) in enumerate(zip(REWARDS, GROUPS, strict=True)):
             for other, (less, same) in enumerate(zip(REWARDS, GROUPS, strict=True)):
                 if group == same and reward > less:
@@ -130,7 +131,7 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
     @check("ADV-009", needs=("ADV-001",))
     def test_a_rank_without_samples_takes_part(self) -> None:
         """A step may have fewer groups than ranks: of no samples it makes no advantages, without an error."""
-        given = self._build()(advantage_input((), (), ()))
+        given = self._build()(self._batch((), (), ()))
         require(is_column(given, 0), f"expected a float tensor [0] of an empty batch, got {describe(given)}")
 
     @check("ADV-010", needs=("ADV-002", "ADV-009"))
@@ -143,14 +144,41 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
 
         def share(part: slice) -> "Work":
             return lambda sum_over_ranks: self._build()(
-                advantage_input(REWARDS[part], GROUPS[part], LENGTHS[part], sum_over_ranks=sum_over_ranks)
+                self._batch(REWARDS[part], GROUPS[part], LENGTHS[part], sum_over_ranks=sum_over_ranks)
             )
 
         try:
             apart = torch.cat(Ranks(len(parts)).run([share(part) for part in parts]))
         except BrokenBarrierError:
             raise AssertionError("one rank called sum_over_ranks more often than another; all call it alike") from None
-        require(equal(self._estimate(advantage_input()), apart), "on three ranks it gave other advantages than on one")
+        require(equal(self._estimate(self._batch()), apart), "on three ranks it gave other advantages than on one")
+
+    @check("ADV-011", needs=("ADV-001",))
+    def test_an_estimator_of_values_says_what_they_are_to_become(self) -> None:
+        """The critic learns from `returns`: with `uses_values` in the spec, define it, one finite number a token."""
+        if not self.spec.uses_values:
+            raise SkipTest("the spec says uses_values = False")
+        estimator = self._build()
+        if not isinstance(estimator, ValueAdvantage):
+            raise AssertionError(
+                f"{type(estimator).__name__} has no method returns(batch), though its spec uses_values"
+            )
+        for batch in (self._batch(), self._batch(masked=True), self._batch((), (), ())):
+            given, count = estimator.returns(batch), len(batch.sample_index_T)
+            require(is_column(given, count), f"expected a float tensor [{count}], got {describe(given)}")
+            require(finite(given), f"returns are not finite: {given.tolist()}")
+
+    def _batch(
+        self,
+        rewards: tuple[float, ...] = REWARDS,
+        groups: tuple[int, ...] = GROUPS,
+        lengths: tuple[int, ...] = LENGTHS,
+        *,
+        masked: bool = False,
+        sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
+    ) -> AdvantageInput:
+        keys = self.spec.reward_keys(self.validated())
+        return advantage_input(rewards, groups, lengths, masked=masked, sum_over_ranks=sum_over_ranks, reward_keys=keys)
 
     def _build(self) -> Advantage:
         return self.spec.factory(self.validated(), self.setup())

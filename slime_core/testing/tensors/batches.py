@@ -4,7 +4,7 @@ torch is imported when a check runs; where it is not installed, the check is ski
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest import SkipTest
@@ -42,8 +42,12 @@ def advantage_input(
     masked: bool = False,
     rollouts: tuple[int, ...] | None = None,
     sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
+    reward_keys: Sequence[str] = (),
 ) -> AdvantageInput:
-    """Samples of several lengths in several groups; `masked` takes out the first token of each."""
+    """Samples of several lengths in several groups, all values equal, every part of a reward the reward itself.
+
+    `masked` takes out the first token of each.
+    """
     import torch
 
     sample_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
@@ -57,6 +61,8 @@ def advantage_input(
         rollout_index_S=torch.tensor(range(len(rewards)) if rollouts is None else rollouts, dtype=torch.int64),
         sample_index_T=sample_T,
         loss_mask_T=mask_T,
+        columns_S={f"reward/{key}": torch.tensor(rewards) for key in reward_keys},
+        values_T=torch.full_like(mask_T, 0.25),
     )
     return batch if sum_over_ranks is None else replace(batch, sum_over_ranks=sum_over_ranks)
 

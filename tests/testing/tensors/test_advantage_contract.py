@@ -72,15 +72,29 @@ BAD: dict[str, Callable[[], object]] = {
     "ADV-008": lambda: lambda batch: -centered(batch),
     "ADV-009": lambda: lambda batch: centered(batch) + 0 * batch.rewards_S.max(),
     "ADV-010": lambda: by_the_groups_of_its_rank,
+    "ADV-011": lambda: lambda batch: centered(batch),
 }
 
 
-def contract_of(make: Callable[[], object]) -> type[AdvantageContract]:
+class OfValues:
+    """A function as an estimator whose values are to become the rewards."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    def __call__(self, batch: AdvantageInput) -> torch.Tensor:
+        return self._function(batch)
+
+    def returns(self, batch: AdvantageInput) -> torch.Tensor:
+        return batch.rewards_S[batch.sample_index_T]
+
+
+def contract_of(make: Callable[[], object], *, uses_values: bool = False) -> type[AdvantageContract]:
     def factory(settings: object, setup: object) -> Advantage:
         return make()  # type: ignore[return-value]
 
     class Subject(AdvantageContract):
-        choice = AdvantageSpec("subject", factory)
+        choice = AdvantageSpec("subject", factory, uses_values=uses_values)
 
     return Subject
 
@@ -90,7 +104,9 @@ def failing(contract: type[AdvantageContract]) -> set[str]:
 
 
 def test_a_good_estimator_keeps_the_contract() -> None:
-    assert {result.status for result in contract_of(lambda: centered).report()} == {CheckStatus.PASSED}
+    contract = contract_of(lambda: OfValues(centered), uses_values=True)
+    assert {result.status for result in contract.report()} == {CheckStatus.PASSED}
+    assert failing(contract_of(lambda: centered)) == set()
 
 
 def test_there_is_a_mutant_for_every_check() -> None:
@@ -99,4 +115,4 @@ def test_there_is_a_mutant_for_every_check() -> None:
 
 @pytest.mark.parametrize("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
-    assert failing(contract_of(BAD[identity])) == {identity}
+    assert failing(contract_of(BAD[identity], uses_values=identity == "ADV-011")) == {identity}

@@ -1,0 +1,193 @@
+"""Keys of the models beside the policy: a reference and its KL terms, a teacher, a critic; and what they need.
+
+Example:
+
+    use_kl_loss = true               # run file
+    kl_loss_coef = 0.001
+    kl_loss_type = "low_var_kl"
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from pydantic import Field
+
+from slime_core.config.family import Family, Positive, given_in
+from slime_core.errors import ConfigError
+from slime_core.roles import (
+    AdvantageSpec,
+    Companion,
+    Critic,
+    KlType,
+    LossSpec,
+    Optim,
+    Reference,
+    Spec,
+    Teacher,
+    TrainerSpec,
+)
+
+if TYPE_CHECKING:
+    from slime_core.config.run_config import RunConfig
+
+TEACHER_COLUMN = "teacher_log_probs"
+"""The token column of a teacher's log-probs: a batch transform's, or else that field of the samples."""
+
+
+class ReferenceArgs(Family):
+    """Reference model."""
+
+    use_kl_loss: bool = Field(False, description="Compute the KL to the reference model in the loss.")
+    kl_loss_coef: float = Field(0.0, ge=0.0, description="Weight of that KL in the loss; 0 reports it only.")
+    kl_loss_type: KlType = Field("k1", description="How a token's KL to the reference is estimated.")
+    use_unbiased_kl: bool = Field(
+        False, description="Weigh the KL in the loss by the ratio of the policy to the sampler (DeepSeek-V3.2)."
+    )
+    kl_coef: float = Field(0.0, ge=0.0, description="What a nat of KL to the reference takes off a token's reward.")
+    ref_load: Path | None = Field(
+        None, description="Model directory of the reference in HF format; default hf_checkpoint."
+    )
+    ref_update_interval: Positive | None = Field(
+        None, description="Rollouts after which the reference becomes the policy of that moment; default never."
+    )
+
+
+class DistillationArgs(Family):
+    """On-policy distillation."""
+
+    use_opd: bool = Field(
+        False, description="Take the reverse KL to a teacher off the advantages of the policy's own tokens."
+    )
+    opd_kl_coef: float = Field(1.0, gt=0.0, description="What a nat of it takes off a token's advantage.")
+    opd_teacher_load: Path | None = Field(
+        None, description="Model directory of the teacher in HF format; default: samples bring teacher_log_probs."
+    )
+
+
+class CriticArgs(Family):
+    """Critic."""
+
+    critic_load: Path | None = Field(
+        None, description="Model directory that the critic begins as, in HF format; default hf_checkpoint."
+    )
+    critic_lr: float | None = Field(None, gt=0.0, description="Peak learning rate of the critic; default lr.")
+    critic_lr_warmup_iters: int = Field(0, ge=0, description="The critic's optimizer steps of linear warm-up.")
+    value_clip: float = Field(
+        0.2, gt=0.0, description="How far a rollout's steps may move a value, before its loss stops rewarding it."
+    )
+    num_critic_only_steps: int = Field(
+        0, ge=0, description="Rollouts, from the first, in which only the critic is trained."
+    )
+
+
+def reference_of(config: "RunConfig") -> Reference | None:
+    """The reference that a configuration asks for."""
+    keys = config.reference
+    if not (keys.use_kl_loss or keys.kl_coef):
+        return None
+    return Reference(
+        load=keys.ref_load or config.run.hf_checkpoint,
+        update_interval=keys.ref_update_interval,
+        use_kl_loss=keys.use_kl_loss,
+        kl_loss_coef=keys.kl_loss_coef,
+        kl_loss_type=keys.kl_loss_type,
+        use_unbiased_kl=keys.use_unbiased_kl,
+        kl_coef=keys.kl_coef,
+    )
+
+
+def teacher_of(config: "RunConfig") -> Teacher | None:
+    """The teacher that a configuration asks for."""
+    keys = config.distillation
+    return Teacher(keys.opd_teacher_load, keys.opd_kl_coef) if keys.use_opd else None
+
+
+def critic_of(config: "RunConfig", optim: Optim) -> Critic:
+    """The critic that a configuration describes, whose optimizer has the policy's keys besides its own."""
+    keys = config.critic
+    own = replace(optim, lr=keys.critic_lr or optim.lr, lr_warmup_iters=keys.critic_lr_warmup_iters)
+    load = keys.critic_load or config.run.hf_checkpoint
+    return Critic(load, own, keys.value_clip, keys.num_critic_only_steps)
+
+
+def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[str]:
+    """Keys among those `given` that have no effect, and contradictions."""
+    reference = config.reference
+    inside = ("use_kl_loss", reference.use_kl_loss, "set use_kl_loss = true, or leave it out")
+    either = "set use_kl_loss = true or kl_coef above 0, or leave it out"
+    needs = [(key, inside[1], inside[2]) for key in ("kl_loss_coef", "use_unbiased_kl")]
+    needs += [
+        (key, reference.use_kl_loss or reference.kl_coef > 0, either)
+        for key in ("kl_loss_type", "ref_load", "ref_update_interval")
+    ]
+    needs += [
+        (key, config.distillation.use_opd, "set use_opd = true, or leave it out")
+        for key in ("opd_kl_coef", "opd_teacher_load")
+    ]
+    for key, has_effect, remedy in needs:
+        if key in given and not has_effect:
+            yield f"{key} has no effect here: {remedy}"
+    if "value_clip" in given and config.optim.num_steps_per_rollout == 1:
+        yield (
+            "value_clip has no effect here: the one step of a rollout begins where its values were found; give "
+            "num_steps_per_rollout above 1, or leave it out"
+        )
+    optim, critic_lr, length = config.optim, config.critic.critic_lr, config.rollout.num_rollout
+    if critic_lr is not None and optim.lr_decay_style != "constant" and optim.min_lr > critic_lr:
+        yield f"min_lr = {optim.min_lr} is above critic_lr = {critic_lr}, where the decay begins"
+    only = config.critic.num_critic_only_steps
+    if length is not None and only >= length:
+        yield f"num_critic_only_steps = {only} leaves none of num_rollout = {length} rollouts to train the policy in"
+    if reference.kl_coef and reference.kl_loss_coef:
+        yield "kl_coef and kl_loss_coef both keep the policy near the reference, in rewards and in the loss: give one"
+
+
+def check_companions(config: "RunConfig", specs: Mapping[str, Spec[object]]) -> None:
+    """See that the choices of trainer, advantage and loss (their specs, by role) can do what the keys ask for.
+
+    Raises:
+        ConfigError: one cannot, or what is asked for would change nothing; all problems in one message.
+    """
+    advantage, loss = cast(AdvantageSpec, specs["advantage"]), cast(LossSpec, specs["loss"])
+    trainer = cast(TrainerSpec, specs["trainer"])
+    wanted = {
+        Companion.REFERENCE: reference_of(config) is not None,
+        Companion.TEACHER: config.distillation.use_opd,
+        Companion.CRITIC: advantage.uses_values,
+    }
+    problems = [
+        f"trainer {trainer.name!r} holds no {each.value} model: {_SWITCHES[each]} needs a trainer that does"
+        for each, is_wanted in wanted.items()
+        if is_wanted and each not in trainer.companions
+    ]
+    if config.reference.kl_coef and not advantage.uses_kl_penalty:
+        problems.append(
+            f"kl_coef has no effect here: advantage {advantage.name!r} has one reward a sample; use "
+            "reinforce_plus_plus, reinforce_plus_plus_baseline or ppo, or use_kl_loss with kl_loss_coef"
+        )
+    if not advantage.uses_values:
+        problems += [
+            f"{key} has no effect here: advantage {advantage.name!r} has no critic; use ppo, or leave it out"
+            for key in sorted(given_in(config.critic))
+        ]
+    switches = {
+        "kl_coef": config.reference.kl_coef > 0,
+        "use_opd": config.distillation.use_opd,
+        f"advantage {advantage.name!r}": advantage.uses_values,
+    }
+    problems += [
+        f"{switch} has no effect here: loss {loss.name!r} does not look at advantages"
+        for switch, is_on in switches.items()
+        if is_on and not loss.uses_advantages
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+_SWITCHES = {
+    Companion.REFERENCE: "use_kl_loss or kl_coef",
+    Companion.TEACHER: "use_opd",
+    Companion.CRITIC: "an advantage estimator of values",
+}

@@ -1,0 +1,80 @@
+"""Model directories: what the policy, a reference and a teacher must be before anything starts.
+
+Example:
+
+    check_model_dir(Path("checkpoints/base"))
+    read_model_config(Path("checkpoints/base"))["vocab_size"]
+"""
+
+import json
+from pathlib import Path
+
+from slime_core.config.run_config import RunConfig
+from slime_core.errors import ModelError
+from slime_core.sample import Json
+
+_SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "tie_word_embeddings")
+"""What the configurations of two models agree in where one takes over the other's weights."""
+
+
+def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
+    """See that a directory holds a model, its configuration and a tokenizer.
+
+    Raises:
+        ModelError: naming what is missing and how to make it.
+    """
+    if not directory.is_dir():
+        raise ModelError(f"no model directory {directory}: {key} must be a local directory in HF format")
+    there = sorted(each.name for each in directory.iterdir())
+    listed = f"{directory} holds {', '.join(there) or 'nothing'}"
+    if "config.json" not in there:
+        raise ModelError(f"no config.json: {listed}. Is it a model directory in HF format?")
+    if not any(name.endswith(".safetensors") for name in there):
+        raise ModelError(f"no .safetensors weights: {listed}. Save the model with `save_pretrained` of transformers.")
+    if "tokenizer.json" not in there:
+        raise ModelError(
+            f"no tokenizer.json: {listed}. Make one with "
+            f"`AutoTokenizer.from_pretrained(...).save_pretrained({str(directory)!r})` of transformers."
+        )
+    read_model_config(directory)
+
+
+def read_model_config(directory: Path) -> dict[str, Json]:
+    """The config.json of a model directory.
+
+    Raises:
+        ModelError: it is not a JSON object.
+    """
+    path = directory / "config.json"
+    try:
+        config: Json = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} holds {type(config).__name__}, expected an object")
+    return config
+
+
+def check_companion_dirs(config: RunConfig) -> None:
+    """See that all models are of the policy's vocabulary, and a refreshed reference of its shape.
+
+    Raises:
+        ModelError: naming the key, and what differs.
+    """
+    policy = read_model_config(config.run.hf_checkpoint)
+    for key, directory in (
+        ("ref_load", config.reference.ref_load),
+        ("opd_teacher_load", config.distillation.opd_teacher_load),
+        ("critic_load", config.critic.critic_load),
+    ):
+        if directory is None:
+            continue
+        check_model_dir(directory, key)
+        other = read_model_config(directory)
+        must_agree = _SHAPE if key == "ref_load" and config.reference.ref_update_interval else ("vocab_size",)
+        for name in must_agree:
+            if policy.get(name) != other.get(name):
+                raise ModelError(
+                    f"{key} = {directory}: its {name} is {other.get(name)}, and that of hf_checkpoint = "
+                    f"{config.run.hf_checkpoint} is {policy.get(name)}; give a model of the same {name}"
+                )

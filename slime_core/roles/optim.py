@@ -1,0 +1,29 @@
+"""Optim: the optimizer's shared keys, which every trainer maps to its own."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Optim:
+    """The optimizer's shared keys, by Megatron's names."""
+
+    lr: float
+    """Peak learning rate."""
+    lr_warmup_iters: int
+    """Steps of linear warm-up."""
+    lr_decay_style: str
+    """"constant", "linear" or "cosine", over the run's steps."""
+    min_lr: float
+    """Where the decay ends."""
+    adam_beta1: float
+    """Decay of the first moment."""
+    adam_beta2: float
+    """Decay of the second moment."""
+    adam_eps: float
+    """Added to the root of the second moment."""
+    weight_decay: float
+    """Decoupled weight decay of matrices."""
+    clip_grad: float
+    """Global gradient norm limit; 0 is off."""
+    train_steps: int
+    """Optimizer steps of the whole run, for the schedule."""

@@ -1,0 +1,55 @@
+"""Trainer and engine of the local backend agree to rounding; one that does not stops the run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slime_core.telemetry import MetricsLog
+
+Slime = Callable[..., Any]
+Project = Any
+OTHERWISE = '''
+from slime_core import Sample
+from slime_core.roles import GenerateContext
+from slime_core.rollout import SingleTurn
+
+
+async def otherwise(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+    """One token of each sample is another tenth of a nat away from what the engine said."""
+    made = await SingleTurn()(sample, ctx)
+    for each in made:
+        each.rollout_log_probs = [each.rollout_log_probs[0] - 0.1, *each.rollout_log_probs[1:]]
+    return made
+'''
+
+
+def rows_of(run: Path) -> list[dict[str, float]]:
+    return [dict(row.metrics) for row in MetricsLog.read(run / "metrics.jsonl")]
+
+
+def test_in_float32_the_local_backends_log_probs_are_the_engines(project: Project, slime: Slime) -> None:
+    limits = {"max_logprob_abs_diff": 1e-4, "max_mean_logprob_abs_diff": 1e-6}
+    project.write_run(num_rollout=4, rollout_max_response_len=48, **limits)
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    for row in rows_of(project.run):
+        assert row["train/train_rollout_logprob_abs_diff_max"] <= 1e-4
+        assert row["train/train_rollout_logprob_abs_diff"] <= 1e-6
+
+
+def test_a_sampler_that_says_otherwise_stops_the_run(project: Project, slime: Slime) -> None:
+    (project.root / "wrong.py").write_text(OTHERWISE)
+    project.write_run(generator={"use": "./wrong.py:otherwise"}, max_logprob_abs_diff=0.05)
+    ran = slime("train", "run.toml")
+    assert ran.code == 1
+    assert "rollout 0, first optimizer step: train/train_rollout_logprob_abs_diff_max is 0.1 nats" in ran.err
+    assert "over max_logprob_abs_diff = 0.05" in ran.err
+    assert rows_of(project.run) == []
+
+
+def test_later_steps_of_a_rollout_are_not_judged(project: Project, slime: Slime) -> None:
+    """Their weights are not those that sampled: at this learning rate they are far away."""
+    project.write_run(num_rollout=1, num_steps_per_rollout=4, lr=0.05, max_logprob_abs_diff=1e-3)
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    assert rows_of(project.run)[0]["train/train_rollout_logprob_abs_diff_max"] > 1e-3

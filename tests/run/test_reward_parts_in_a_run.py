@@ -1,0 +1,67 @@
+"""Several rewards in a run whose estimator takes them apart: GDPO, beside a shaper of long responses."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slime_core.sample import Json
+from slime_core.telemetry import MetricsLog, Shard
+
+Slime = Callable[..., Any]
+Project = Any
+REWARDS = """
+from slime_core import NotApplicable, RewardContext, Sample, Score
+
+
+async def digits(sample: Sample, ctx: RewardContext) -> Score:
+    share = sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response))
+    return Score(share, {"letters": float(len(sample.response))})
+
+
+async def even(sample: Sample, ctx: RewardContext) -> Score | NotApplicable:
+    return Score(50.0) if sample.response_length % 2 == 0 else NotApplicable()
+"""
+GDPO: dict[str, Json] = {
+    "reward": {"use": {"./parts.py:digits": 1.0, "./parts.py:even": 0.5}},
+    "advantage": {
+        "use": "gdpo",
+        "gdpo": {
+            "reward_weights": {"./parts.py:digits": 1.0, "./parts.py:digits/letters": 0.1, "./parts.py:even": 1.0}
+        },
+    },
+    "reward_shaper": {"use": "overlong", "overlong": {"max_response_len": 8, "overlong_buffer_len": 4}},
+    "num_rollout": 1,
+}
+
+
+def rewards_of(run: Path) -> list[Any]:
+    return [row.to_dict()["reward"] for row in Shard(run / "samples" / "rollout_000000.parquet").rows()]
+
+
+def test_gdpo_reads_each_reward_that_the_run_adds_up(project: Project, slime: Slime) -> None:
+    (project.root / "parts.py").write_text(REWARDS)
+    project.write_run(**GDPO)
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    for reward in rewards_of(project.run):
+        digits, even = reward["./parts.py:digits"], reward["./parts.py:even"]
+        assert reward["score"] == digits + 0.5 * even
+        assert even in (0.0, 50.0)
+        assert "./parts.py:digits/letters" in reward
+    (row,) = MetricsLog.read(project.run / "metrics.jsonl")
+    assert row.metrics["rollout/shaped_reward"] < row.metrics["rollout/raw_reward"]
+    assert row.metrics["train/grad_norm"] > 0
+
+
+def test_other_estimators_are_given_one_number(project: Project, slime: Slime) -> None:
+    (project.root / "parts.py").write_text(REWARDS)
+    project.write_run(reward=GDPO["reward"], num_rollout=1)
+    assert slime("train", "run.toml").code == 0
+    assert all(isinstance(reward, float) for reward in rewards_of(project.run))
+
+
+def test_a_part_that_no_reward_has_ends_the_run_by_name(project: Project, slime: Slime) -> None:
+    project.write_run(advantage={"use": "gdpo", "gdpo": {"reward_weights": {"formt": 1.0}}}, num_rollout=1)
+    ran = slime("train", "run.toml")
+    assert ran.code == 2
+    assert "has no part 'formt' of its reward" in ran.err

@@ -1,0 +1,187 @@
+"""GAE and the value loss against loops in float64; on ragged samples with masks in the middle, on any ranks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+
+from slime_core.errors import ContractError
+from slime_core.roles import AdvantageInput, ValueAdvantage
+from slime_core.testing.tensors.ranks import Ranks
+from slime_core.train.ppo import Ppo
+from slime_core.train.settings import PpoSettings
+from slime_core.train.value_loss import value_loss
+
+
+@dataclass(frozen=True)
+class Token:
+    """One response token."""
+
+    mask: int
+    value: float
+    penalty: float
+
+
+@dataclass(frozen=True)
+class Valued:
+    """One sample."""
+
+    reward: float
+    tokens: Sequence[Token]
+
+
+NUMBER = st.floats(-3, 3, width=32)
+SAMPLES = st.lists(
+    st.builds(Valued, NUMBER, st.lists(st.builds(Token, st.integers(0, 1), NUMBER, NUMBER), max_size=9)),
+    min_size=1,
+    max_size=5,
+)
+
+
+def batch_of(samples: Sequence[Valued]) -> AdvantageInput:
+    tokens = [token for sample in samples for token in sample.tokens]
+    count = len(samples)
+    return AdvantageInput(
+        rewards_S=torch.tensor([sample.reward for sample in samples]),
+        group_index_S=torch.arange(count),
+        rollout_index_S=torch.arange(count),
+        sample_index_T=torch.tensor(
+            [number for number, sample in enumerate(samples) for _ in sample.tokens], dtype=torch.int64
+        ),
+        loss_mask_T=torch.tensor([float(token.mask) for token in tokens]),
+        values_T=torch.tensor([token.value for token in tokens]),
+        kl_penalty_T=torch.tensor([token.penalty * token.mask for token in tokens]),
+    )
+
+
+def slow(samples: Sequence[Valued], gamma: float, lambd: float) -> tuple[list[float], list[float]]:
+    """Advantages and returns, by the double sum over the trained tokens of each sample."""
+    advantages, returns = [], []
+    for sample in samples:
+        trained = [place for place, token in enumerate(sample.tokens) if token.mask]
+        rewards = {place: -sample.tokens[place].penalty for place in trained}
+        if trained:
+            rewards[trained[-1]] += sample.reward
+        values = [sample.tokens[place].value for place in trained] + [0.0]
+        deltas = [rewards[place] + gamma * values[i + 1] - values[i] for i, place in enumerate(trained)]
+        for place, token in enumerate(sample.tokens):
+            if not token.mask:
+                advantages.append(0.0)
+                returns.append(0.0)
+                continue
+            i = trained.index(place)
+            advantage = math.fsum((gamma * lambd) ** k * deltas[i + k] for k in range(len(trained) - i))
+            advantages.append(advantage)
+            returns.append(advantage + token.value)
+    return advantages, returns
+
+
+DISCOUNTS = pytest.mark.parametrize(("gamma", "lambd"), [(1.0, 1.0), (0.9, 0.8), (1.0, 0.0), (0.0, 1.0)])
+
+
+@DISCOUNTS
+@profile(max_examples=60)
+@given(samples=SAMPLES)
+def test_it_is_the_double_sum(gamma: float, lambd: float, samples: list[Valued]) -> None:
+    estimator = Ppo(PpoSettings(gamma=gamma, lambd=lambd, normalize_advantages=False))
+    advantages, returns = slow(samples, gamma, lambd)
+    assert estimator(batch_of(samples)).tolist() == pytest.approx(advantages, rel=1e-5, abs=1e-5)
+    assert estimator.returns(batch_of(samples)).tolist() == pytest.approx(returns, rel=1e-5, abs=1e-5)
+
+
+@profile(max_examples=40)
+@given(samples=SAMPLES)
+def test_whitened_it_has_the_moments_of_the_trained_tokens(samples: list[Valued]) -> None:
+    advantages, _ = slow(samples, 0.9, 0.8)
+    masks = [token.mask for sample in samples for token in sample.tokens]
+    trained = [each for each, mask in zip(advantages, masks, strict=True) if mask]
+    mean = math.fsum(trained) / max(1, len(trained))
+    scale = math.sqrt(math.fsum((each - mean) ** 2 for each in trained) / max(1, len(trained) - 1) + 1e-8)
+    assume(scale > 0.01)
+    expected = [(each - mean) / scale * mask for each, mask in zip(advantages, masks, strict=True)]
+    found = Ppo(PpoSettings(gamma=0.9, lambd=0.8))(batch_of(samples))
+    assert found.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+@profile(max_examples=30)
+@given(samples=SAMPLES)
+def test_with_lambda_1_the_values_are_to_become_what_is_still_to_come(samples: list[Valued]) -> None:
+    """Whatever the critic says: the returns are the discounted rewards."""
+    zero = [Valued(each.reward, [replace(token, value=0.0) for token in each.tokens]) for each in samples]
+    estimator = Ppo(PpoSettings(gamma=0.9, lambd=1.0))
+    torch.testing.assert_close(
+        estimator.returns(batch_of(samples)), estimator.returns(batch_of(zero)), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_tools_tokens_are_part_of_the_step_before_them() -> None:
+    """They change neither the advantages around them nor the discount, whatever their values are."""
+    plain = [Valued(1.0, [Token(1, 0.2, 0.0), Token(1, 0.5, 0.0)])]
+    between = [Valued(1.0, [Token(1, 0.2, 0.0), Token(0, 9.0, 9.0), Token(0, -9.0, 9.0), Token(1, 0.5, 0.0)])]
+    estimator = Ppo(PpoSettings(gamma=0.5, lambd=0.5, normalize_advantages=False))
+    first, second = estimator(batch_of(plain)).tolist()
+    assert estimator(batch_of(between)).tolist() == [first, 0.0, 0.0, second]
+
+
+@profile(max_examples=10)
+@given(samples=SAMPLES, cut=st.integers(0, 5))
+def test_the_same_on_any_ranks(samples: list[Valued], cut: int) -> None:
+    estimator = Ppo(PpoSettings(gamma=0.9, lambd=0.8))
+    shares = [samples[:cut], samples[cut:], []]
+    apart = torch.cat(
+        Ranks(3).run(
+            [
+                lambda total, share=share: estimator(replace(batch_of(share), sum_over_ranks=total))  # type: ignore[misc]
+                for share in shares
+            ]
+        )
+    )
+    torch.testing.assert_close(apart, estimator(batch_of(samples)), rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_critic_it_says_so() -> None:
+    batch = replace(batch_of([Valued(1.0, [Token(1, 0.0, 0.0)])]), values_T=None)
+    with pytest.raises(ContractError, match="given no values_T"):
+        Ppo(PpoSettings())(batch)
+
+
+def test_the_role_is_met() -> None:
+    assert isinstance(Ppo(PpoSettings()), ValueAdvantage)
+
+
+VALUES = st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("clip", [0.2, 1.0])
+@given(tokens=VALUES)
+def test_the_value_loss_is_the_formula_and_its_gradient(clip: float, tokens: list[tuple[float, float, float]]) -> None:
+    def one(value: float, old: float, target: float) -> float:
+        held = old + min(max(value - old, -clip), clip)
+        return max((value - target) ** 2, (held - target) ** 2)
+
+    for value, old, target in tokens:
+        held = old + min(max(value - old, -clip), clip)
+        corners = (abs(value - old) - clip, abs(value - target) - abs(held - target) if held != value else 1.0)
+        assume(all(abs(each) > 1e-4 for each in corners))
+    value, old, target = (torch.tensor(list(each), dtype=torch.float64) for each in zip(*tokens, strict=True))
+    value.requires_grad_()
+    loss, clipped = value_loss(value, old, target, clip)
+    assert loss.tolist() == pytest.approx([one(*token) for token in tokens], rel=1e-9, abs=1e-12)
+    assert clipped.tolist() == [float(abs(v - o) > clip) for v, o, _ in tokens]
+    loss.sum().backward()
+    assert value.grad is not None
+    step = 1e-6
+    slopes = [(one(v + step, o, r) - one(v - step, o, r)) / (2 * step) for v, o, r in tokens]
+    assert value.grad.tolist() == pytest.approx(slopes, rel=1e-4, abs=1e-6)
+
+
+def test_past_the_clip_only_the_way_back_pays() -> None:
+    value = torch.tensor([1.0, 1.0], requires_grad=True)
+    value_loss(value, torch.tensor([0.0, 0.0]), torch.tensor([2.0, -2.0]), 0.2)[0].sum().backward()
+    assert value.grad is not None
+    assert value.grad.tolist() == [0.0, 6.0]
