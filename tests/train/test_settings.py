@@ -9,11 +9,14 @@ from slime_core.roles import Settings
 from slime_core.train.settings import (
     CispoSettings,
     EstimatorSettings,
+    GdpoSettings,
     GrpoSettings,
     GspoSettings,
     IcepopSettings,
     MisSettings,
+    OverlongSettings,
     PolicyLossSettings,
+    PpoSettings,
     ReinforcePlusPlusBaselineSettings,
     ReinforcePlusPlusSettings,
     TisSettings,
@@ -28,6 +31,7 @@ DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
     ),
     (ReinforcePlusPlusBaselineSettings, {"normalize_advantages": True}),
     (ReinforcePlusPlusSettings, {"normalize_advantages": True, "gamma": 1.0}),
+    (PpoSettings, {"normalize_advantages": True, "gamma": 1.0, "lambd": 1.0}),
     (PolicyLossSettings, {**SHARED, "eps_clip": 0.2, "eps_clip_high": None, "eps_clip_c": None}),
     (GspoSettings, {**SHARED, "eps_clip": 3e-4, "eps_clip_high": 4e-4, "eps_clip_c": None}),
     (CispoSettings, {**SHARED, "eps_clip": 0.2, "eps_clip_high": None}),
@@ -51,6 +55,24 @@ def test_what_is_not_set_has_its_documented_default(kind: type[Settings], values
     assert kind().model_dump() == values
 
 
+OVERLONG = ("max_response_len", "overlong_buffer_len")
+
+
+def test_what_has_no_default_must_be_given() -> None:
+    for key in OVERLONG:
+        with pytest.raises(ValidationError, match=rf"{key}\n  Field required"):
+            OverlongSettings.model_validate({other: 9 for other in OVERLONG if other != key})
+    made = OverlongSettings(max_response_len=9, overlong_buffer_len=8)
+    assert made.model_dump() == {"max_response_len": 9, "overlong_buffer_len": 8, "overlong_penalty_factor": 1.0}
+    with pytest.raises(ValidationError, match=r"reward_weights\n  Field required"):
+        GdpoSettings.model_validate({})
+    weights = {"math": 1.0}
+    assert GdpoSettings(reward_weights=weights).model_dump() == {
+        "reward_weights": weights,
+        "normalize_advantages": True,
+    }
+
+
 NOTHING: dict[str, Any] = {}
 MASK, CLIP = {"mis_mode": "mask"}, {"mis_mode": "clip"}
 RANGES: list[tuple[type[Settings], str, dict[str, Any], list[tuple[float, str]], list[float]]] = [
@@ -60,6 +82,25 @@ RANGES: list[tuple[type[Settings], str, dict[str, Any], list[tuple[float, str]],
         NOTHING,
         [(-1e-9, "greater than or equal to 0"), (1 + 1e-9, "less than or equal to 1")],
         [0, 1],
+    ),
+    *(
+        (
+            PpoSettings,
+            key,
+            NOTHING,
+            [(-1e-9, "greater than or equal to 0"), (1 + 1e-9, "less than or equal to 1")],
+            [0, 1],
+        )
+        for key in ("gamma", "lambd")
+    ),
+    (OverlongSettings, "max_response_len", {"overlong_buffer_len": 1}, [(0, "greater than or equal to 1")], [1, 9]),
+    (OverlongSettings, "overlong_buffer_len", {"max_response_len": 9}, [(0, "greater than or equal to 1")], [1, 9]),
+    (
+        OverlongSettings,
+        "overlong_penalty_factor",
+        {"max_response_len": 9, "overlong_buffer_len": 1},
+        [(0, "greater than 0")],
+        [1e-9, 9],
     ),
     (PolicyLossSettings, "entropy_coef", NOTHING, [(-1e-9, "greater than or equal to 0")], [0, 1e-9, 9]),
     (PolicyLossSettings, "opsm_delta", {"use_opsm": True}, [(-1e-9, "greater than or equal to 0")], [0, 1e-4, 9]),
