@@ -22,7 +22,7 @@ from mutmut.mutation.mutators import mutation_operators
 
 OPTIONS = [
     *("-x", "-q", "--tb=no", "-o", "timeout=0", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # hypothesis was imported before the fork
+    "--assert=plain",  # pytest would import slime_core, whose plugin it loads, past `get_code`
 ]
 SECONDS = 300
 """After this long a mutant's tests are stopped: it loops, and is killed."""
@@ -116,4 +116,4 @@ def _put_in_place(mutant: Mutant) -> None:
             return compile(mutant.source, self.path, "exec", dont_inherit=True)
         return plain(self, fullname)
 
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    SourceFileLoader.get_code = get_code  # type: ignore[assignment,method-assign]

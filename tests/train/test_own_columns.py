@@ -54,4 +54,5 @@ def test_a_trained_sample_without_a_teacher_is_named() -> None:
 def test_the_core_answers_for_its_own_columns() -> None:
     with pytest.raises(ContractError, match=r"^batch transform of plugin slime-core, sample 4 .*: 1 values for 2 "):
         column_of(taught([-0.5]))
-    assert [maker.use.plugin for maker in (teacher_column(), reward_columns([]))] == ["slime-core"] * 2
+    told = [(maker.use.name, maker.use.plugin) for maker in (teacher_column(), reward_columns([]))]
+    assert told == [(TEACHER_COLUMN, "slime-core"), ("reward_parts", "slime-core")]

@@ -185,3 +185,11 @@ def test_past_the_clip_only_the_way_back_pays() -> None:
     value_loss(value, torch.tensor([0.0, 0.0]), torch.tensor([2.0, -2.0]), 0.2)[0].sum().backward()
     assert value.grad is not None
     assert value.grad.tolist() == [0.0, 6.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_value_that_moved_by_just_the_clip_is_not_held(dtype: torch.dtype) -> None:
+    value, old = torch.tensor([0.25, -0.25, 0.5], dtype=dtype), torch.zeros(3, dtype=dtype)
+    loss, clipped = value_loss(value, old, old + 1, 0.25)
+    assert clipped.tolist() == [0.0, 0.0, 1.0]
+    assert (loss.dtype, clipped.dtype) == (dtype, dtype)
