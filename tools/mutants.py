@@ -104,13 +104,13 @@ def _shown(name: str) -> tuple[str, str]:
 def _outside_of_functions(path: Path) -> tuple[int, list[Survivor]]:
     """The same of constants, class bodies and decorated functions. The file's own tests go first."""
     own = Path(TESTS, f"test_{path.stem}.py")
-    tests = [str(own), TESTS] if own.exists() else [TESTS]
+    tests = [str(own), TESTS] if own.exists() else [TESTS]  # collected only where its own let it live
     lost, number = [], 0
     for number, mutant in enumerate(mutants_of(path), 1):
-        status = exit_status(mutant, tests)
-        if status == 0:
+        survives = all(exit_status(mutant, [each]) == 0 for each in tests)
+        if survives:
             lost.append(Survivor(path.name, mutant.was, mutant.now))
-        print(f"{path.name} {number} {'survived' if status == 0 else 'killed'}: {mutant.now}", flush=True)
+        print(f"{path.name} {number} {'survived' if survives else 'killed'}: {mutant.now}", flush=True)
     return number, lost
 
 

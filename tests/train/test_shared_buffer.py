@@ -51,6 +51,16 @@ def test_the_file_is_two_copies_in_fp32_and_who_has_it_mapped_sees_what_is_writt
     ]
 
 
+def test_a_version_is_fp32_whatever_dtype_a_model_is_loaded_in(channel: WeightChannel) -> None:
+    """Libraries set the default dtype while they load a model of another."""
+    write_version(channel, 0, iter(buckets(1)))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert open_half(channel, 0).tolist() == list(range(1, 12))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize(
     ("yielded", "says"),
     [
