@@ -270,7 +270,7 @@ class Text:
         """Always as many."""
         return [1] * PROMPT
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Always the same."""
         return TEXT
 

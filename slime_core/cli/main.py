@@ -34,8 +34,10 @@ _INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, R
 COMMANDS: Commands = {
     "demo": ("slime_core.cli.demo:demo", "Train a tiny model from nothing and watch its reward rise."),
     "train": ("slime_core.cli.train:train", "Train on your own prompts."),
+    "sft": ("slime_core.cli.sft:sft", "Finetune on given responses."),
     "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
     "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
+    "generate": ("slime_core.cli.generate:generate", "Generate with a model, or a run's newest checkpoint."),
     "checkpoints": ("slime_core.cli.checkpoints:checkpoints", "List, verify and prune a run's checkpoints."),
     "ledger": ("slime_core.cli.ledger:ledger", "Show what became of a run's groups."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),

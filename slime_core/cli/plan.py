@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -16,7 +16,7 @@ from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan
 from slime_core.local.model import explain_path
-from slime_core.run import read_all_prompts
+from slime_core.run import read_all_prompts, read_dialogs
 from slime_core.secrets import REDACTOR
 
 WIDE = 100
@@ -33,7 +33,10 @@ LOCAL_ENGINE = "slime-core/local"
 def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
     resolved = plan_run(ctx, run_file, flags)
-    notes = read_all_prompts(resolved)
+    if resolved.config.finetunes:
+        notes: Sequence[str] = [f"{len(read_dialogs(resolved)[0])} dialogs to train on"]
+    else:
+        notes = read_all_prompts(resolved)
     if as_json:
         click.echo(json.dumps({**describe_plan(resolved), "data_notes": [*notes]}, indent=2))
     else:

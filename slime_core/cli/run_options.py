@@ -42,6 +42,12 @@ _ALIAS_HELP = {
     "normalize_advantages": ("true|false", "Whiten advantages over all trained tokens of the step."),
     "gamma": ("FLOAT", "Discount of the reward (--advantage reinforce_plus_plus, ppo)."),
     "lambd": ("FLOAT", "How far errors of the critic reach, 0 to 1 (--advantage ppo)."),
+    "lora_rank": ("INT", "Rank of the updates that are trained instead of the weights (--trainer local)."),
+    "lora_alpha": ("FLOAT", "They count lora_alpha / lora_rank times."),
+    "lora_target_modules": ("JSON", 'Layers that are updated, ["q_proj", "v_proj"]; all-linear: all but the head.'),
+    "only_train_params_name_list": ("JSON", 'Train only weights with such names, ["layers.1[0-9]."].'),
+    "freeze_params_name_list": ("JSON", 'Do not train weights with such names, ["embed_tokens"].'),
+    "gradient_checkpointing": ("true|false", "Compute layers again in the backward pass: less memory, more time."),
     "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis, icepop)."),
     "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis, icepop)."),
 }

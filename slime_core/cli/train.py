@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -33,10 +34,12 @@ def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **fla
     return execute(plan, no_progress)
 
 
-def plan_run(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> Plan:
-    """Resolve a run file and flags."""
+def plan_run(
+    ctx: click.Context, run_file: Path | None, flags: dict[str, object], defaults: Mapping[str, Json] | None = None
+) -> Plan:
+    """Resolve a run file and flags; a command may have defaults of its own."""
     settings: dict[str, Json] = ctx.obj
-    values = with_plugin_options(ctx, collect_values(run_file, flags, settings))
+    values = {**(defaults or {}), **with_plugin_options(ctx, collect_values(run_file, flags, settings))}
     if run_file is not None:
         values.setdefault("save", f"runs/{run_file.stem}")
     config = parse_config(values)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slime_core.config.plan import Chosen, Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
-    from slime_core.config.run_config import RunConfig, parse_config
+    from slime_core.config.run_config import RunConfig, default_settings, parse_config
     from slime_core.config.run_file import merge, read_run_file, write_toml
     from slime_core.config.selection import DEFAULT_USE, WEIGHTED, Selection, parse_use
     from slime_core.config.settings import read_settings, settings_schema, show_settings
@@ -53,6 +53,7 @@ __all__ = [
     "changed_plugins",
     "check_model_dir",
     "critic_of",
+    "default_settings",
     "describe_plan",
     "lock_plugins",
     "merge",

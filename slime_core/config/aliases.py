@@ -59,8 +59,19 @@ ALIASES: dict[str, Alias] = {
     "lambd": Alias("advantage", "lambd", ("ppo",)),
     "tis_clip": Alias("correction", "tis_clip", ("tis", "icepop")),
     "tis_clip_low": Alias("correction", "tis_clip_low", ("tis", "icepop")),
+    **{
+        key: Alias("trainer", key, ("local",))
+        for key in (
+            "lora_rank",
+            "lora_alpha",
+            "lora_target_modules",
+            "only_train_params_name_list",
+            "freeze_params_name_list",
+            "gradient_checkpointing",
+        )
+    },
 }
-"""slime's flat names for what lives in a section here."""
+"""slime's flat names, and peft's, for what lives in a section here."""
 
 
 def expand_aliases(values: Mapping[str, Json]) -> dict[str, Json]:

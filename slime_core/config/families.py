@@ -23,6 +23,8 @@ from slime_core.config.companions import CriticArgs, DistillationArgs, Reference
 from slime_core.config.family import Family, Positive
 
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
+Texts = list[Annotated[str, Field(min_length=1)]]
+Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
 
 
@@ -99,7 +101,12 @@ class RolloutArgs(Family):
     rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
     rollout_top_p: Unit = Field(1.0, description="Nucleus mass; 1 is off.")
     rollout_top_k: int = Field(-1, ge=-1, description="Candidates kept; -1 is off.")
+    rollout_min_p: float = Field(
+        0.0, ge=0.0, le=1.0, description="Least probability kept, as a share of the likeliest token's; 0 is off."
+    )
+    rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
     rollout_stop_token_ids: list[int] = Field([], description="Ids that end a response, besides the model's own.")
+    rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
     sample_timeout_s: float = Field(600.0, gt=0.0, description="Seconds after which one sample's rollout is given up.")
     rollout_num_engines: Positive = Field(1, description="Engines of the chosen kind that share the samples.")
@@ -124,7 +131,18 @@ class EvalSetArgs(Family):
     temperature: float | None = Field(None, ge=0.0, le=10.0, description="Sampling temperature; 0 is greedy.")
     top_p: Unit | None = Field(None, description="Nucleus mass.")
     top_k: int | None = Field(None, ge=-1, description="Candidates kept.")
+    min_p: float | None = Field(None, ge=0.0, le=1.0, description="Least share of the likeliest one's probability.")
     max_response_len: Positive | None = Field(None, description="Token budget of a response.")
+    min_new_tokens: int | None = Field(None, ge=0, description="Tokens before which no stop token is drawn.")
+    stop: Texts | None = Field(None, description="Texts that end a response.")
+    stop_token_ids: list[int] | None = Field(None, description="Ids that end a response.")
+    no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
+    skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
+    repetition_penalty: float | None = Field(
+        None, gt=0.0, le=2.0, description="Divides the logits of tokens made so far; 1 is off."
+    )
+    presence_penalty: Penalty | None = Field(None, description="Taken off the logits of tokens made so far.")
+    frequency_penalty: Penalty | None = Field(None, description="The same, as often as each was made.")
     input_key: str | None = Field(None, description="Column of the prompt.")
     label_key: str | None = Field(None, description="Column of the gold answer.")
     metadata_key: str | None = Field(None, description="Column of a mapping kept with the sample.")
@@ -163,6 +181,7 @@ class EvalArgs(Family):
     eval_top_p: Unit | None = Field(None, description="Default rollout_top_p.")
     eval_top_k: int | None = Field(None, ge=-1, description="Default rollout_top_k.")
     eval_max_response_len: Positive | None = Field(None, description="Default rollout_max_response_len.")
+    eval_min_new_tokens: int = Field(0, ge=0, description="Tokens before which no stop token is drawn.")
 
 
 class OptimArgs(Family):
@@ -170,7 +189,19 @@ class OptimArgs(Family):
 
     lr: float = Field(1e-6, gt=0.0, description="Peak learning rate of AdamW.")
     lr_warmup_iters: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
-    lr_decay_style: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape after warm-up.")
+    lr_warmup_fraction: float | None = Field(
+        None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters, instead of lr_warmup_iters."
+    )
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = Field(
+        "constant", description="Shape after warm-up."
+    )
+    lr_decay_iters: Positive | None = Field(
+        None, description="Optimizer steps after which the decay has ended; default: those of the run."
+    )
+    lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
+    lr_wsd_decay_style: Literal["exponential", "linear", "cosine", "minus_sqrt"] = Field(
+        "exponential", description="Shape of the decay that ends WSD."
+    )
     min_lr: float = Field(0.0, ge=0.0, description="Where the decay ends.")
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
@@ -178,6 +209,9 @@ class OptimArgs(Family):
     weight_decay: float = Field(0.0, ge=0.0, description="Decoupled weight decay of matrices.")
     clip_grad: float = Field(1.0, ge=0.0, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
+    balance_by_flops: bool = Field(
+        False, description="Balance ranks by operations, attention among them, instead of tokens; for long texts."
+    )
     calculate_per_token_loss: bool = Field(
         False, description="Average the loss over all tokens of a step instead of over samples."
     )
@@ -217,6 +251,9 @@ class RunArgs(Family):
     )
     save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
     save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
+    save_best: str | None = Field(
+        None, description="Evaluation set whose best model so far is kept in RUN/best, beside the checkpoints."
+    )
     async_save: bool = Field(
         False, description="Checksum and sync a checkpoint while the next rollout runs; its snapshot is taken before."
     )
@@ -227,6 +264,9 @@ class RunArgs(Family):
         False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
     )
     seed: int = Field(1234, ge=0, description="Every random number derives from it.")
+    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
+        "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
+    )
     step_timeout_s: float = Field(1800.0, gt=0.0, description="Seconds a training step may take.")
 
 

@@ -4,11 +4,12 @@
 file, which writes defaults out, reads back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
+from slime_core.catalog import did_you_mean
 from slime_core.config.companions import companion_problems
-from slime_core.config.families import FAMILIES, RolloutArgs
+from slime_core.config.families import FAMILIES, EvalArgs, OptimArgs, RolloutArgs
 from slime_core.config.family import given_in
 from slime_core.errors import ConfigError
 
@@ -25,6 +26,7 @@ _EVAL_KEYS = (
     "eval_top_p",
     "eval_top_k",
     "eval_max_response_len",
+    "eval_min_new_tokens",
 )
 
 
@@ -46,6 +48,7 @@ def refuse_inert(config: "RunConfig") -> None:
         needs(key, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out")
     if config.evaluation.eval_prompt_data and config.evaluation.eval_interval is None:
         problems.append("eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations")
+    problems += _best_problems(config)
     needs(
         "apply_chat_template_kwargs",
         data.apply_chat_template,
@@ -67,17 +70,16 @@ def refuse_inert(config: "RunConfig") -> None:
     if rollout.partial_rollout and rollout.rollout_policy == "sync":
         problems += _partial_in_sync(rollout)
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
-    decays = config.optim.lr_decay_style != "constant"
-    needs("min_lr", decays, 'set lr_decay_style = "linear" or "cosine"')
-    if decays and config.optim.min_lr > config.optim.lr:
-        problems.append(f"min_lr = {config.optim.min_lr} is above lr = {config.optim.lr}, where the decay begins")
+    problems += _schedule_problems(config.optim, given)
     if config.optim.constant_loss_length is not None and config.optim.calculate_per_token_loss:
         problems.append("calculate_per_token_loss and constant_loss_length both say what divides the loss: give one")
     if rollout.num_rollout is not None and rollout.num_epoch is not None:
         problems.append("num_rollout and num_epoch both say how long the run is: give one")
     if rollout.num_rollout is None and rollout.num_epoch is None:
         problems.append("how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)")
-    if not config.roles["reward"].use and not config.roles["group_reward"].use:
+    if config.finetunes:
+        problems += _inert_in_finetuning(config, given)
+    elif not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
     problems += companion_problems(config, given)
     problems += _debug_problems(config)
@@ -88,6 +90,51 @@ def refuse_inert(config: "RunConfig") -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
+    style = optim.lr_decay_style
+    if "min_lr" in given and style == "constant":
+        yield 'min_lr has no effect here: set lr_decay_style = "linear" or "cosine"'
+    if style != "constant" and optim.min_lr > optim.lr:
+        yield f"min_lr = {optim.min_lr} is above lr = {optim.lr}, where the decay begins"
+    if "lr_warmup_fraction" in given and "lr_warmup_iters" in given:
+        yield "lr_warmup_fraction and lr_warmup_iters both say how long the warm-up is: give one"
+    ends = style not in ("constant", "inverse-square-root")
+    if "lr_decay_iters" in given and not ends and "lr_warmup_fraction" not in given:
+        yield f'lr_decay_iters has no effect here: lr_decay_style = "{style}" does not end; cosine, linear and WSD do'
+    for key in ("lr_wsd_decay_iters", "lr_wsd_decay_style"):
+        if key in given and style != "WSD":
+            yield f'{key} has no effect here: set lr_decay_style = "WSD"'
+    if style == "WSD" and optim.lr_wsd_decay_iters is None:
+        yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
+
+
+def _best_problems(config: "RunConfig") -> Iterator[str]:
+    wanted, sets = config.run.save_best, config.evaluation.eval_prompt_data
+    if wanted is None:
+        return
+    if config.finetunes:
+        yield "save_best has no effect here: finetuning is judged by its loss, not by rewards"
+    elif config.debug.debug_rollout_only:
+        yield "save_best has no effect here: with debug_rollout_only the model stays as it is"
+    elif wanted not in sets:
+        yield f"save_best = {wanted!r} names no evaluation set.{did_you_mean(wanted, sets)} eval_prompt_data has: " + (
+            ", ".join(sets) or "none"
+        )
+
+
+def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
+    used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
+    used |= {"eval_prompt_data", "eval_input_key", "eval_label_key"}
+    unread = {"metadata_key", "multimodal_keys", "rollout_max_prompt_len", "bad_rows", "max_bad_row_rate"}
+    keys = [*RolloutArgs.model_fields, *EvalArgs.model_fields]
+    for key in [*(key for key in keys if key not in used), *unread]:
+        if key in given:
+            yield f"{key} has no effect here: with sft_loss and no reward nothing is generated"
+    for role in ("group_filter", "sample_filter", "correction"):
+        if config.roles[role].use:
+            yield f"{role} has no effect here: with sft_loss and no reward nothing is generated"
 
 
 def _debug_problems(config: "RunConfig") -> Iterator[str]:

@@ -109,7 +109,8 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     _check_fit(config, roles)
     check_model_dir(config.run.hf_checkpoint)
     check_companion_dirs(config)
-    _check_lengths(config)
+    if not config.finetunes:
+        _check_lengths(config)
     _check_eval_choices(plan := Plan(config, catalog, roles, _transport(roles), tuple(unused)))
     return plan
 
@@ -186,6 +187,10 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
             raise ConfigError("prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE")
     elif config.data.prompt_data:
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
+    trainer = roles["trainer"][0]
+    spec = cast(TrainerSpec, trainer.registered.spec)
+    if config.optim.balance_by_flops and spec.world_size(trainer.settings) == 1:
+        raise ConfigError(f"balance_by_flops has no effect here: trainer {trainer.reference!r} has one rank")
     buffer = roles["buffer"][0]
     own_filter = roles["buffer_filter"][0]
     if (

@@ -27,7 +27,7 @@ from slime_core.config.families import (
 )
 from slime_core.config.inert import refuse_inert
 from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
-from slime_core.config.selection import Selection, parse_selection
+from slime_core.config.selection import DEFAULT_USE, Selection, parse_selection
 from slime_core.config.settings import explain
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, PluginSet
@@ -61,6 +61,13 @@ class RunConfig:
     plugins: PluginSet
     """Which plugins are loaded."""
 
+    @property
+    def finetunes(self) -> bool:
+        """Whether it is a finetuning on given responses: the loss is `sft_loss`, and nothing scores."""
+        return list(self.roles["loss"].use) in (["sft_loss"], ["slime-core/sft_loss"]) and not (
+            self.roles["reward"].use or self.roles["group_reward"].use or self.debug.load_debug_rollout_data
+        )
+
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""
         flat: dict[str, Json] = {}
@@ -73,6 +80,14 @@ class RunConfig:
         if plugins := plugins_table(self.plugins):
             flat[TABLE] = plugins
         return flat
+
+
+def default_settings() -> dict[str, Json]:
+    """What every key is that a run file does not name, those without a default left out."""
+    flat: dict[str, Json] = {}
+    for family in FAMILIES.values():
+        flat.update(family.model_construct().model_dump(mode="json", exclude_none=True, warnings=False))
+    return flat | {role: {"use": dict(use)} for role, use in DEFAULT_USE.items()}
 
 
 def parse_config(values: Mapping[str, Json]) -> RunConfig:

@@ -6,6 +6,7 @@ from slime_core._lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.data.chat_template import ChatTemplate
+    from slime_core.data.dialogs import Dialog, DialogReader
     from slime_core.data.generated import RowMaker, generated_source, generated_source_of
     from slime_core.data.prompts import PromptSource
     from slime_core.data.reasoning_gym import ReasoningGymReward, reasoning_gym_source
@@ -25,6 +26,8 @@ __getattr__ = exports(__name__, __file__)
 
 __all__ = [
     "ChatTemplate",
+    "Dialog",
+    "DialogReader",
     "EveryPrompt",
     "HfTokenizer",
     "Prompt",

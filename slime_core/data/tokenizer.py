@@ -68,9 +68,9 @@ class HfTokenizer:
         """Ids of a text, no special tokens added."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of ids, special tokens left out."""
-        return str(self._backend.decode(list(tokens), skip_special_tokens=True))
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of ids, special tokens left out or not."""
+        return str(self._backend.decode(list(tokens), skip_special_tokens=skip_special_tokens))
 
     def apply_chat_template(
         self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None

@@ -1,16 +1,15 @@
-"""The local engine, driver side: batches whatever is asked in one tick of the loop and deals it to worker processes.
+"""The local engine, driver side: deals whatever is asked in one tick of the loop to worker processes.
 
-Requests with one prompt stay together (the prompt is computed once), and which worker gets a prompt depends on the
-order of the requests alone, so a wave of requests is dealt the same way in every run.
+Workers decode all the time: what is asked while they do is admitted between two tokens, and each request is answered
+when it ends. Requests of one tick with one prompt stay together: the prompt is computed once.
 """
 
 import asyncio
-import mmap
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import cast
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
+from slime_core.local.desk import Asked, Desk
+from slime_core.local.flags import Flags
 from slime_core.local.settings import LocalEngineSettings
 from slime_core.roles import (
     EngineSetup,
@@ -24,14 +23,6 @@ from slime_core.roles import (
 WORKER = "slime_core.local.engine_worker:EngineWorker"
 
 
-@dataclass(slots=True)
-class Asked:
-    """A request and where its answer goes."""
-
-    request: GenerateRequest
-    answer: asyncio.Future[GenerateOutput]
-
-
 class LocalEngine:
     """Generates in worker processes from the weights in the shared buffer."""
 
@@ -40,53 +31,69 @@ class LocalEngine:
         self._settings = settings
         self._setup = setup
         self._group: WorkerGroup | None = None
+        self._flags: Flags | None = None
+        self._desks: list[Desk] = []
         self._waiting: list[Asked] = []
-        self._batches: set[asyncio.Task[None]] = set()
-        self._abort_flag = setup.scratch / "engine.abort"
+        self._switching = asyncio.Lock()
 
     async def start(self) -> None:
         """Start the workers, each with the model built and no weights yet."""
-        self._abort_flag.write_bytes(b"\0")
+        path = self._setup.scratch / "engine.flags"
+        self._flags = Flags.create(path, self._settings.workers)
         arguments = {
             "hf_checkpoint": self._setup.hf_checkpoint,
             "eos_token_ids": self._setup.eos_token_ids,
-            "abort_flag": self._abort_flag,
+            "flags": path,
+            "float32_matmul_precision": self._setup.float32_matmul_precision,
         }
         spec = WorkerGroupSpec(self._setup.name, self._settings.workers, WORKER, arguments)
         self._group = await self._setup.launcher.start(spec)
+        self._desks = [Desk(self._group, rank, self._flags) for rank in range(self._group.size)]
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
-        """Switch every worker to a published version; waits for batches under way."""
-        await self._workers.call("load_weights", [(channel, version)] * self._workers.size)
+        """Switch every worker to a published version: what is under way ends with the old one, new requests wait."""
+        async with self._idle():
+            await self._workers.call("load_weights", [(channel, version)] * self._workers.size)
 
     async def load_checkpoint(self) -> None:
         """Let every worker read the weights of its model directory, as version 0."""
-        await self._workers.call("load_checkpoint")
+        async with self._idle():
+            await self._workers.call("load_checkpoint")
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """Queue one request; all that are queued in one tick make a batch."""
+        """Queue one request; all that are queued in one tick are admitted together.
+
+        Raises:
+            ModelError: no tokens in the prompt, or ids that the model does not have.
+        """
         if self._group is None:
             raise RuntimeError("the engine was not started: await engine.start() first")
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)
         asked = Asked(request, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
-        return await asked.answer
+        try:
+            return await asked.answer
+        finally:
+            if asked.answer.cancelled():
+                asyncio.get_running_loop().call_soon(self._wake)
 
     async def abort(self) -> None:
-        """Let running batches, and requests queued in this very tick, end at their next token."""
-        _write_flag(self._abort_flag, 1)
-        while self._batches or self._waiting:
+        """Let what is under way, and requests queued in this very tick, end at their next token."""
+        if self._flags is None:
+            return
+        self._flags.aborting = True
+        while self._waiting or self._serving():
             await asyncio.sleep(0)
-            if self._batches:
-                await asyncio.wait(self._batches)
-        _write_flag(self._abort_flag, 0)
+            if serving := self._serving():
+                await asyncio.wait(serving)
+        self._flags.aborting = False
 
     async def close(self) -> None:
         """Stop the workers; requests under way end with a WorkerError, which says so."""
         if self._group is not None:
             await self._group.close()
-        await asyncio.gather(*self._batches, return_exceptions=True)
+        await asyncio.gather(*self._serving(), return_exceptions=True)
 
     @property
     def _workers(self) -> WorkerGroup:
@@ -94,44 +101,50 @@ class LocalEngine:
             raise RuntimeError("the engine was not started: await engine.start() first")
         return self._group
 
+    def _serving(self) -> "list[asyncio.Task[None]]":
+        return [desk.serving for desk in self._desks if desk.serving is not None]
+
+    def _wake(self) -> None:
+        """Let the workers drop what was cancelled."""
+        for desk in self._desks:
+            desk.wake()
+
+    @asynccontextmanager
+    async def _idle(self) -> AsyncIterator[None]:
+        """Nothing is under way, and nothing begins."""
+        async with self._switching:
+            for desk in self._desks:
+                desk.hold(True)
+            try:
+                while serving := self._serving():
+                    await asyncio.wait(serving)
+                yield
+            finally:
+                for desk in self._desks:
+                    desk.hold(False)
+
     def _dispatch(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for rank, share in enumerate(deal(waiting, self._workers.size)):
+        shares = deal([asked for asked in waiting if not asked.answer.done()], [desk.work for desk in self._desks])
+        for desk, share in zip(self._desks, shares, strict=True):
             if share:
-                batch = asyncio.create_task(self._run(rank, share))
-                self._batches.add(batch)
-                batch.add_done_callback(self._batches.discard)
-
-    async def _run(self, rank: int, share: Sequence[Asked]) -> None:
-        try:
-            requests = [asked.request for asked in share]
-            outputs = cast(list[GenerateOutput], await self._workers.call_one(rank, "generate", requests))
-        except BaseException as error:
-            for asked in share:
-                if not asked.answer.done():
-                    asked.answer.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-            return
-        for asked, output in zip(share, outputs, strict=True):
-            if not asked.answer.done():
-                asked.answer.set_result(output)
+                desk.add(share)
 
 
-def deal(waiting: Sequence[Asked], workers: int) -> list[list[Asked]]:
-    """Split requests over workers: prompts in order of appearance, each to the worker with the least tokens to make."""
+def deal(waiting: Sequence[Asked], work: Sequence[int]) -> list[list[Asked]]:
+    """Split requests over workers: prompts in order of appearance, each to the worker with the least tokens to make.
+
+    Args:
+        waiting: the requests.
+        work: tokens that each worker has to make already.
+    """
     by_prompt: dict[tuple[int, ...], list[Asked]] = {}
     for asked in waiting:
         by_prompt.setdefault(tuple(asked.request.prompt), []).append(asked)
-    shares: list[list[Asked]] = [[] for _ in range(workers)]
-    load = [0] * workers
+    shares: list[list[Asked]] = [[] for _ in work]
+    load = list(work)
     for prompt, group in by_prompt.items():
         least = load.index(min(load))
         shares[least] += group
         load[least] += len(prompt) + sum(asked.request.sampling.max_new_tokens for asked in group)
     return shares
-
-
-def _write_flag(path: Path, value: int) -> None:
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 1) as view:
-        view[0] = value

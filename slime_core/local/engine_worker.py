@@ -1,68 +1,127 @@
-"""The local engine, worker side: one process that decodes batches with the weights of the shared buffer."""
+"""The local engine, worker side: one process that decodes with the weights of the shared buffer.
 
-import mmap
-from collections.abc import Sequence
+answers = worker.decode(Turn({0: request, 1: other}, frozenset()))       # those of them that have ended
+answers |= worker.decode(Turn({}, frozenset({1})))                       # go on, without request 1
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from slime_core.local.decode import DecodeRequest, decode
+from slime_core.data import HfTokenizer
+from slime_core.errors import ModelError
+from slime_core.local.batch import DecodeResult, Ends
+from slime_core.local.decode import Decoder
+from slime_core.local.flags import Flags
 from slime_core.local.model import load_model
+from slime_core.local.turn import Answers, Turn
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.train.shared_buffer import open_half
+
+LEAST_STEPS = 16
+"""Tokens that are drawn before a turn ends for what has ended, or for what is new: between turns a worker waits for the
+driver, which may have other things to do."""
 
 
 class EngineWorker:
     """Holds one model whose parameters are views into the shared buffer."""
 
     def __init__(
-        self, rank: int, size: int, *, hf_checkpoint: Path, eos_token_ids: frozenset[int], abort_flag: Path
+        self,
+        rank: int,
+        size: int,
+        *,
+        hf_checkpoint: Path,
+        eos_token_ids: frozenset[int],
+        flags: Path,
+        float32_matmul_precision: str,
     ) -> None:
         """Build the model; it serves after the first `load_weights`."""
         torch.set_num_threads(1)
+        torch.set_float32_matmul_precision(float32_matmul_precision)
+        self._rank, self._flags = rank, Flags(flags)
+        self._hf_checkpoint = hf_checkpoint
+        self._tokenizer: HfTokenizer | None = None
         self._model = load_model(hf_checkpoint)
-        self._eos = eos_token_ids
         self._version = -1
-        with abort_flag.open("r+b") as file:
-            self._abort = mmap.mmap(file.fileno(), 1)
+        self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text))
 
     def load_weights(self, published: tuple[WeightChannel, int]) -> None:
-        """Bind the model to the half that holds this version."""
+        """Bind the model to the half that holds this version; nothing may be decoding."""
         channel, version = published
         self._model.bind(open_half(channel, version))
         self._version = version
 
     def load_checkpoint(self) -> None:
-        """Bind the model to the weights of its directory, as version 0."""
+        """Bind the model to the weights of its directory, as version 0; nothing may be decoding."""
         weights = torch.empty(self._model.numel)
         self._model.read_into(weights)
         self._model.bind(weights)
         self._version = 0
 
-    def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateOutput]:
-        """Decode one batch; every request's outcome is independent of its companions.
+    def decode(self, turn: Turn) -> Answers:
+        """Go on decoding until something has ended, or is to be admitted; every outcome is independent of companions.
 
         A budget that the model's positions cannot hold is cut; a prompt that leaves no room ends at once, LENGTH.
         """
-        asked = {index: made for index, request in enumerate(requests) if (made := self._to_decode(request))}
-        results = decode(self._model, list(asked.values()), abort=lambda: self._abort[0] != 0)
-        outputs = [GenerateOutput((), (), FinishReason.LENGTH, self._version)] * len(requests)
-        for index, result in zip(asked, results, strict=True):
-            finish = FinishReason(result.finish.value)
-            outputs[index] = GenerateOutput(result.tokens, result.log_probs, finish, self._version)
-        return outputs
+        self._decoder.drop(turn.dropped)
+        answers, fresh = self._examined(turn.admitted)
+        if self._flags.aborting:
+            ended = dict.fromkeys(fresh, DecodeResult([], [], FinishReason.ABORT)) | self._decoder.abort()
+            return answers | self._outputs(ended)
+        try:
+            self._decoder.admit(fresh)
+            return answers | self._outputs(self._go_on(ended_already=bool(answers)))
+        except BaseException:
+            self._decoder.abort()  # the driver gives all of them up
+            raise
 
-    def _to_decode(self, request: GenerateRequest) -> DecodeRequest | None:
-        sampling = request.sampling
-        room = self._model.max_positions - len(request.prompt)
-        if room < 1:
-            return None
-        return DecodeRequest(
-            prompt=request.prompt,
-            max_new_tokens=min(sampling.max_new_tokens, room),
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            stop_token_ids=sampling.stop_token_ids | self._eos,
-            seed=request.seed,
-        )
+    def _go_on(self, *, ended_already: bool) -> dict[int, DecodeResult]:
+        ended: dict[int, DecodeResult] = {}
+        steps = 0
+        while self._decoder.busy:
+            if self._flags.aborting:
+                return ended | self._decoder.abort()
+            ended |= self._decoder.step()
+            steps += 1
+            if steps >= LEAST_STEPS and (ended or ended_already or self._flags.has_news(self._rank)):
+                break
+        return ended
+
+    def _outputs(self, results: Mapping[int, DecodeResult]) -> Answers:
+        version = self._version
+        return {
+            number: GenerateOutput(each.tokens, each.log_probs, each.finish, version, each.matched)
+            for number, each in results.items()
+        }
+
+    def _examined(self, requests: Mapping[int, GenerateRequest]) -> tuple[Answers, dict[int, GenerateRequest]]:
+        """Answers for those that cannot be decoded, and the others, their budgets cut to the model's positions."""
+        answers: Answers = {}
+        fresh: dict[int, GenerateRequest] = {}
+        for number, request in requests.items():
+            sampling = request.sampling
+            budget = min(sampling.max_new_tokens, self._model.max_positions - len(request.prompt))
+            if (error := self._error_of(request)) is not None:
+                answers[number] = error
+            elif budget < 1:
+                answers[number] = GenerateOutput((), (), FinishReason.LENGTH, self._version)
+            elif budget < sampling.max_new_tokens:
+                fresh[number] = replace(request, sampling=replace(sampling, max_new_tokens=budget))
+            else:
+                fresh[number] = request
+        return answers, fresh
+
+    def _error_of(self, request: GenerateRequest) -> ModelError | None:
+        if not request.prompt:
+            return ModelError("a prompt has no tokens; expected at least one")
+        if strange := [token for token in request.sampling.logit_bias if token >= self._model.vocab_size]:
+            return ModelError(f"logit_bias has ids {strange[:3]}; the model's go up to {self._model.vocab_size - 1}")
+        return None
+
+    def _decode_text(self, tokens: Sequence[int]) -> str:
+        if self._tokenizer is None:
+            self._tokenizer = HfTokenizer.load(self._hf_checkpoint)
+        return self._tokenizer.decode(tokens, skip_special_tokens=False)

@@ -1,7 +1,7 @@
 """The local trainer: one rank of data-parallel AdamW over flat fp32 vectors.
 
-Weights, gradient and both moments are one vector each, so all-reduce, clipping and the update are a handful of
-calls whatever the model. Samples with one prompt share its computation; groups of zero advantage are not computed.
+Weights, gradient and what is optimized are one vector each, so all-reduce and clipping are a handful of calls
+whatever the model. Samples with one prompt share its computation; groups of zero advantage are not computed.
 """
 
 import math
@@ -22,6 +22,7 @@ from slime_core.local.beside import Beside
 from slime_core.local.collectives import gather_over_ranks, sum_over_ranks
 from slime_core.local.model import load_model
 from slime_core.local.optimizer import FlatAdamW
+from slime_core.local.parameters import trained_parameters
 from slime_core.local.settings import LocalTrainerSettings
 from slime_core.local.step import LocalStep
 from slime_core.roles import (
@@ -45,6 +46,7 @@ class LocalRank:
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
         """Load the model, build advantage and loss, and meet the other ranks."""
         torch.set_num_threads(1)
+        torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
         if world_size > 1:
             meeting = f"file://{setup.rendezvous.absolute()}"
@@ -53,12 +55,17 @@ class LocalRank:
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
-        matrices = [slot for slot in self._model.layout if len(slot.shape) > 1]
-        decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in matrices]
-        self._optimizer = FlatAdamW(self._weights, decayed, setup.optim)
+        settings = cast(LocalTrainerSettings, setup.settings)
+        self._parameters = trained_parameters(self._model, self._weights, settings, setup.seed)
+        self._model.trained = self._parameters.trained
+        if settings.gradient_checkpointing:
+            self._model.checkpoint_layers()
+        self._optimizer = FlatAdamW(self._parameters.vector, self._parameters.decayed, setup.optim)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
         self._beside = Beside(setup, sum_over_ranks) if setup.reference or setup.teacher or setup.critic else None
+        if settings.gradient_checkpointing and self._beside and self._beside.critic:
+            self._beside.critic.model.checkpoint_layers()
         loss_spec = cast(LossSpec, catalog.find("loss", setup.loss.name).spec)
         self._step = LocalStep(
             model=self._model,
@@ -73,7 +80,7 @@ class LocalRank:
             per_token=setup.calculate_per_token_loss,
             constant_length=setup.constant_loss_length,
             sum_over_ranks=sum_over_ranks,
-            max_tokens=cast(LocalTrainerSettings, setup.settings).max_tokens_per_micro_batch,
+            max_tokens=settings.max_tokens_per_micro_batch,
             beside=self._beside,
         )
         self._hooks.fire(TrainInit(rank, world_size, setup, self._model, self._optimizer))
@@ -96,6 +103,7 @@ class LocalRank:
             gradient, result = self._step.run(batch, of_policy=of_policy)
         except NonFiniteError as error:
             raise self._not_finite(str(error)) from error
+        gradient = self._parameters.gradient(gradient)
         if self._world_size > 1 and of_policy:
             dist.all_reduce(gradient)
         norm = self._finite(float(gradient.norm()), "the gradient norm")
@@ -104,9 +112,15 @@ class LocalRank:
         scalars = dict(critic.step(critic_norm)) if critic else {}
         if of_policy:
             lr = optimizer.step(gradient, norm)
+            self._parameters.apply()
             extremes = mismatch_extremes(gather_over_ranks(result.log_ratio_T))
             scalars |= {"grad_norm": norm, "lr-pg_0": lr, **extremes}
         return StepResult(result.metrics, result.tokens, scalars, result.scores)
+
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The loss of a batch without a step; see `MeasuresLoss`."""
+        _, result = self._step.run(batch, trains=False)
+        return StepResult(result.metrics, result.tokens, {}, result.scores)
 
     def _finite(self, norm: float, what: str) -> float:
         if not math.isfinite(norm):
@@ -125,9 +139,10 @@ class LocalRank:
             yield slot.name, self._weights[slot.offset : slot.offset + slot.numel].view(slot.shape)
 
     def save(self, directory: Path) -> None:
-        """Rank 0 writes the model to `hf/` and exact weights and moments to `optim/`."""
+        """Rank 0 writes the model to `hf/`, and exactly what is optimized, with its moments, to `optim/`."""
         if self._rank == 0:
             self._model.save_hf(directory / "hf", self._weights)
+            self._parameters.export(directory)
             self._optimizer.save(directory / "optim")
             if self._beside:
                 self._beside.save(directory / "optim")
@@ -135,6 +150,7 @@ class LocalRank:
     def load(self, directory: Path) -> None:
         """Read weights and moments."""
         self._optimizer.load(directory / "optim")
+        self._parameters.apply()
         if self._beside:
             self._beside.load(directory / "optim")
 

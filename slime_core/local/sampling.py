@@ -6,15 +6,13 @@ The uniform comes from the finalizer of SplitMix64 (Steele, Lea, Flood 2014), us
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from slime_core.local.decode import DecodeRequest
+from slime_core.roles import SamplingParams
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -25,9 +23,9 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-def uniform(seeds: NDArray[np.uint64], index: int) -> NDArray[np.float32]:
+def uniform(seeds: NDArray[np.uint64], index: NDArray[np.int64] | int) -> NDArray[np.float32]:
     """[rows] in [0, 1) with 24 bits, a pure function of each row's seed and the token's index."""
-    counter = np.uint64(_GOLDEN * (index + 1) % 2**64)
+    counter = np.uint64(_GOLDEN) * (np.atleast_1d(index).astype(np.uint64) + np.uint64(1))
     bits = _mix(_mix(seeds) + counter) >> np.uint64(40)
     return bits.astype(np.float32) * np.float32(2.0**-24)
 
@@ -38,52 +36,67 @@ class Sampler:
     Temperature 0 takes the likeliest token, and its log-probs are those of temperature 1.
     """
 
-    def __init__(self, rows: "Sequence[DecodeRequest]") -> None:
-        temperature = torch.tensor([[request.temperature] for request in rows])
-        self._greedy = temperature[:, 0] == 0
-        self._temperature = torch.where(temperature == 0, 1.0, temperature)
-        self._top_p = torch.tensor([[request.top_p] for request in rows])
-        self._top_k = torch.tensor([[request.top_k] for request in rows])
+    def __init__(self) -> None:
+        self._temperature = self._top_p = self._min_p = torch.zeros(0, 1)
+        self._top_k = torch.zeros(0, 1, dtype=torch.long)
+        self._greedy = torch.zeros(0, dtype=torch.bool)
+
+    def add(self, rows: Sequence[SamplingParams]) -> None:
+        """More rows, after those that there are."""
+        temperature = torch.tensor([[float(each.temperature)] for each in rows])
+        self._greedy = torch.cat([self._greedy, temperature[:, 0] == 0])
+        self._temperature = torch.cat([self._temperature, torch.where(temperature == 0, 1.0, temperature)])
+        self._top_p = torch.cat([self._top_p, torch.tensor([[float(each.top_p)] for each in rows])])
+        self._top_k = torch.cat([self._top_k, torch.tensor([[each.top_k] for each in rows])])
+        self._min_p = torch.cat([self._min_p, torch.tensor([[float(each.min_p)] for each in rows])])
 
     def select(self, sources: Tensor) -> None:
         """Row i goes on with the settings of row `sources[i]`."""
         self._greedy, self._temperature = self._greedy[sources], self._temperature[sources]
-        self._top_p, self._top_k = self._top_p[sources], self._top_k[sources]
+        self._top_p, self._top_k, self._min_p = self._top_p[sources], self._top_k[sources], self._min_p[sources]
 
-    def draw(self, logits: Tensor, row_of: Tensor, seeds: NDArray[np.uint64], index: int) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, logits: Tensor, shaped: Tensor, row_of: Tensor, seeds: NDArray[np.uint64], index: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
         """Token number `index` of each request.
 
         Args:
-            logits: [rows, V].
+            logits: [rows, V] of the model.
+            shaped: [rows, V] what is drawn from: `logits` itself, or with penalties and biases.
             row_of: [requests] the row each request draws from.
             seeds: [requests].
-            index: how many tokens each request has drawn.
+            index: [requests] how many tokens each has drawn.
 
         Returns:
-            Token ids [requests] and their log-probs [requests] under the full tempered distribution, before top-p
-            and top-k.
+            Token ids [requests] and their log-probs [requests] under the model's full tempered distribution, before
+            penalties, biases, top-k, top-p and min-p.
         """
         log_probs = torch.log_softmax(logits / self._temperature, -1)
-        mass = self._truncate(log_probs.exp()).cumsum(-1)[row_of]
-        point = torch.from_numpy(uniform(seeds, index))[:, None] * mass[:, -1:]
+        drawn_from = log_probs if shaped is logits else torch.log_softmax(shaped / self._temperature, -1)
+        mass = self._truncate(drawn_from.exp()).cumsum(-1)[row_of]
+        whole = mass[:, -1:]
+        point = torch.from_numpy(uniform(seeds, index))[:, None] * whole
+        # Where the product was rounded up to all of the mass, no token would lie beyond it.
+        point = torch.minimum(point, whole.nextafter(torch.zeros_like(whole)))
         # The first token whose mass lies beyond the point; one of probability 0 never is.
-        tokens = torch.searchsorted(mass, point, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
+        tokens = torch.searchsorted(mass, point, right=True)[:, 0]
         if bool(self._greedy.any()):
-            tokens = torch.where(self._greedy[row_of], logits.argmax(-1)[row_of], tokens)
+            tokens = torch.where(self._greedy[row_of], shaped.argmax(-1)[row_of], tokens)
         return tokens, log_probs[row_of, tokens]
 
     def _truncate(self, probs: Tensor) -> Tensor:
-        """Zero what lies outside top-k and top-p; where neither is asked for, nothing is sorted."""
-        cut = ((self._top_p < 1) | (self._top_k > 0))[:, 0]
+        """Zero what lies outside top-k, top-p and min-p; where none of them is asked for, nothing is sorted."""
+        cut = ((self._top_p < 1) | (self._top_k > 0) | (self._min_p > 0))[:, 0]
         if not bool(cut.any()):
             return probs
         some, top_p, top_k = probs[cut], self._top_p[cut], self._top_k[cut]
         ordered, order = some.sort(dim=-1, descending=True, stable=True)
+        unlikely = ordered < self._min_p[cut] * ordered[:, :1]
         rank = torch.arange(probs.shape[1])
         outside = (top_k > 0) & (rank >= top_k)
         ordered = ordered.masked_fill(outside, 0.0)
         # As in nucleus sampling after top-k: keep the smallest head that holds top_p of what is left.
         before = ordered.cumsum(-1) - ordered
         ordered = ordered.masked_fill((top_p < 1) & (before >= top_p * ordered.sum(-1, keepdim=True)), 0.0)
-        probs[cut] = torch.zeros_like(some).scatter_(1, order, ordered)
+        probs[cut] = torch.zeros_like(some).scatter_(1, order, ordered.masked_fill_(unlikely, 0.0))
         return probs

@@ -1,12 +1,14 @@
 """Settings of the local engine and trainer, without torch, for the catalog."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from slime_core.roles import Settings
 
 Processes = Annotated[int, Field(ge=1, le=64)]
+ALL_LINEAR = "all-linear"
 
 
 class LocalEngineSettings(Settings):
@@ -24,3 +26,49 @@ class LocalTrainerSettings(Settings):
         ge=1,
         description="Prompt and response tokens of one forward; samples of one prompt stay together.",
     )
+    gradient_checkpointing: bool = Field(
+        False, description="Keep each layer's input alone and compute the rest again: less memory, more time."
+    )
+    lora_rank: int | None = Field(
+        None, ge=1, description="Train low-rank updates of this rank instead of the weights (LoRA)."
+    )
+    lora_alpha: float = Field(32.0, gt=0.0, description="The update counts lora_alpha / lora_rank times.")
+    lora_target_modules: list[str] = Field(
+        [ALL_LINEAR],
+        min_length=1,
+        description="Layers that are updated, as q_proj; all-linear: all but the output head.",
+    )
+    only_train_params_name_list: list[str] = Field(
+        [], description="Train only weights whose name holds one of these regular expressions; slime's flag."
+    )
+    freeze_params_name_list: list[str] = Field(
+        [], description="Do not train weights whose name holds one of these regular expressions; slime's flag."
+    )
+
+    @field_validator("lora_target_modules", "only_train_params_name_list", "freeze_params_name_list", mode="before")
+    @classmethod
+    def _one_name(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("only_train_params_name_list", "freeze_params_name_list")
+    @classmethod
+    def _compiles(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return patterns
+
+    @model_validator(mode="after")
+    def _one_way_to_choose(self) -> Self:
+        fields = type(self).model_fields
+        if self.lora_rank is None:
+            for key in ("lora_alpha", "lora_target_modules"):
+                if getattr(self, key) != fields[key].default:
+                    raise ValueError(f"{key} = {getattr(self, key)} has no effect here: set lora_rank")
+        elif self.only_train_params_name_list or self.freeze_params_name_list:
+            raise ValueError("with lora_rank no weight itself is trained: choose layers with lora_target_modules")
+        if self.only_train_params_name_list and self.freeze_params_name_list:
+            raise ValueError("only_train_params_name_list and freeze_params_name_list: give one of them")
+        return self

@@ -86,15 +86,19 @@ class LocalStep:
         self._sum_over_ranks = sum_over_ranks
         self._beside = beside
         self._gradient = torch.zeros(model.numel)
+        self._grad: torch.Tensor | None = self._gradient
 
-    def run(self, batch: TrainBatch, *, of_policy: bool = True) -> tuple[torch.Tensor, StepSums]:
-        """Gradient [N] and sums of a rank's share; without `of_policy` it is 0, and the critic's alone is computed.
+    def run(self, batch: TrainBatch, *, of_policy: bool = True, trains: bool = True) -> tuple[torch.Tensor, StepSums]:
+        """Gradient [N] and sums of a rank's share.
+
+        Without `of_policy` the gradient is 0, and the critic's alone is computed; unless it `trains`, the sums alone.
 
         Raises:
             NonFiniteError: a log-prob or the loss is not finite.
             ContractError: what the estimator, the loss or the correction returned breaks its contract.
         """
         self._gradient.zero_()
+        self._grad = self._gradient if trains else None
         sums: defaultdict[str, float] = defaultdict(float)
         columns = self._estimated(batch, self._columns(batch))
         signal_T = columns.mask_T * columns.advantage_T.abs() if self._skip else columns.mask_T
@@ -181,7 +185,7 @@ class LocalStep:
         """Add the gradient and the sums of a micro-batch; returns the log-ratios of its trained tokens."""
         tokens = _places(columns, samples)
         groups = _group_tokens(batch, columns, samples)
-        forward = self._model.log_probs(groups, temperature=self._temperature, grad=self._gradient)
+        forward = self._model.log_probs(groups, temperature=self._temperature, grad=self._grad)
         mask, rollout = columns.mask_T[tokens], columns.old_T[tokens]
         log_probs = forward.log_probs_T.detach()
         sample_T = torch.repeat_interleave(columns.lengths_S[list(samples)])
@@ -211,7 +215,8 @@ class LocalStep:
         loss = (loss_T * columns.weight_T[tokens]).sum()
         if not torch.isfinite(loss):
             raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
-        loss.backward()  # type: ignore[no-untyped-call]
+        if self._grad is not None:
+            loss.backward()  # type: ignore[no-untyped-call]
         sums[TOKENS] += float(mask.sum())
         sums["loss"] += float((loss_T.detach() * mask).sum())
         metrics = {

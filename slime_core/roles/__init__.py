@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
     from slime_core.roles.trainer import (
         Choice,
+        MeasuresLoss,
         RankSetup,
         StepResult,
         TrainBatch,
@@ -142,6 +143,7 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Make",
+    "MeasuresLoss",
     "MediaKeys",
     "NamesChoices",
     "Optim",

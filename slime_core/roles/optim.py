@@ -12,7 +12,7 @@ class Optim:
     lr_warmup_iters: int
     """Steps of linear warm-up."""
     lr_decay_style: str
-    """"constant", "linear" or "cosine", over the run's steps."""
+    """"constant", "linear", "cosine", "inverse-square-root" or "WSD"."""
     min_lr: float
     """Where the decay ends."""
     adam_beta1: float
@@ -27,3 +27,9 @@ class Optim:
     """Global gradient norm limit; 0 is off."""
     train_steps: int
     """Optimizer steps of the whole run, for the schedule."""
+    lr_decay_iters: int | None = None
+    """Steps after which the decay has ended; None: `train_steps`."""
+    lr_wsd_decay_iters: int | None = None
+    """Steps of the decay at the end of "WSD"."""
+    lr_wsd_decay_style: str = "exponential"
+    """Its shape: "exponential", "linear", "cosine" or "minus_sqrt"."""

@@ -18,8 +18,8 @@ class Tokenizer(Protocol):
         """Ids of a text, no special tokens added."""
         ...
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of ids, special tokens left out."""
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of ids, special tokens left out or not."""
         ...
 
     def apply_chat_template(

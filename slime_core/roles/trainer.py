@@ -67,6 +67,8 @@ class RankSetup:
     """What the policy is distilled from, if anything."""
     critic: Critic | None = None
     """What estimates values, where the advantage estimator wants them."""
+    float32_matmul_precision: str = "highest"
+    """What fp32 matrices may be multiplied in, as torch has it; weights, gradient and optimizer stay in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,15 @@ class TrainerRank(Protocol):
 
     def load(self, directory: Path) -> None:
         """Continue from what `save` wrote."""
+        ...
+
+
+@runtime_checkable
+class MeasuresLoss(Protocol):
+    """A trainer's rank that can also tell the loss of a batch that it does not train on; finetuning evaluates so."""
+
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The same sums as of `train_step`, without a gradient; nothing changes, and there are no scalars."""
         ...
 
 

@@ -11,7 +11,7 @@ from slime_core.rollout.choices import RM_TYPE, Choices
 from slime_core.rollout.engines import EnginePool
 from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
-from slime_core.rollout.generate import SingleTurn
+from slime_core.rollout.generate import SingleTurn, response_text
 from slime_core.rollout.long_waits import LongWaits
 from slime_core.rollout.one_ahead import OneAhead
 from slime_core.rollout.policy import (
@@ -54,4 +54,5 @@ __all__ = [
     "Stream",
     "Waves",
     "evaluate",
+    "response_text",
 ]

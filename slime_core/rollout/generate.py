@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from slime_core.roles import FinishReason, GenerateContext, Tokenizer
+from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, SamplingParams, Tokenizer
 from slime_core.sample import Message, Sample, Status
 
 STATUS_OF_FINISH = {
@@ -11,6 +11,17 @@ STATUS_OF_FINISH = {
     FinishReason.ABORT: Status.ABORTED,
 }
 """What a response's end makes of its sample."""
+
+
+def response_text(tokenizer: Tokenizer, output: GenerateOutput, sampling: SamplingParams) -> str:
+    """The text of a response, with or without special tokens and the stop text that ended it, as was asked."""
+    if sampling.skip_special_tokens:
+        text = tokenizer.decode(output.tokens)
+    else:
+        text = tokenizer.decode(output.tokens, skip_special_tokens=False)
+    if isinstance(output.matched, str) and not sampling.no_stop_trim:
+        text = text.partition(output.matched)[0]
+    return text
 
 
 class SingleTurn:
@@ -31,7 +42,7 @@ class SingleTurn:
         sample.append_response_tokens(
             tokens=output.tokens,
             log_probs=output.log_probs,
-            text=ctx.tokenizer.decode(output.tokens),
+            text=response_text(ctx.tokenizer, output, ctx.sampling),
             weight_version=str(output.weight_version),
         )
         sample.status = STATUS_OF_FINISH[output.finish]

@@ -75,13 +75,17 @@ class PausableEngine:
             [each for part in parts for each in part.log_probs],
             parts[-1].finish,
             newest if self._mask_stale else min(part.weight_version for part in filled),
-            stale if self._mask_stale else 0,
+            matched=parts[-1].matched,
+            stale=stale if self._mask_stale else 0,
         )
 
 
 def _after(request: GenerateRequest, parts: list[GenerateOutput]) -> GenerateRequest:
     """The rest of a request; its draws are others than those that were made."""
     made = [token for part in parts for token in part.tokens]
-    sampling = replace(request.sampling, max_new_tokens=request.sampling.max_new_tokens - len(made))
+    asked = request.sampling
+    left, least = asked.max_new_tokens - len(made), max(0, asked.min_new_tokens - len(made))
+    sampling = replace(asked, max_new_tokens=left, min_new_tokens=least)
     seed = derive_seed(request.seed, len(parts))
-    return replace(request, prompt=[*request.prompt, *made], sampling=sampling, seed=seed)
+    prompt = [*request.prompt, *made]
+    return replace(request, prompt=prompt, sampling=sampling, seed=seed, made=request.made + len(made))

@@ -19,6 +19,7 @@ from slime_core.run.loop import Outcome
 from slime_core.run.saving import Saver, write_checkpoint
 from slime_core.run.session import Session
 from slime_core.run.setup import read_all_prompts
+from slime_core.run.sft import read_dialogs
 from slime_core.run.start import run
 from slime_core.run.trainer import Trainer, TrainReport
 
@@ -36,6 +37,7 @@ __all__ = [
     "list_checkpoints",
     "newest_checkpoint",
     "read_all_prompts",
+    "read_dialogs",
     "run",
     "verify",
     "write_checkpoint",

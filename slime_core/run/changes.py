@@ -9,20 +9,34 @@ Example:
 import json
 from collections.abc import Mapping, Sequence
 
-from slime_core.config import Plan, changed_plugins
+from slime_core.config import Plan, changed_plugins, default_settings
 from slime_core.errors import CheckpointError
 from slime_core.run.checkpoint import Checkpoint
 from slime_core.sample import Json
 
 CHANGEABLE = frozenset(
-    {"save", "save_interval", "save_keep", "async_save", "num_rollout", "num_epoch", "step_timeout_s", "plugins"}
+    {
+        "save",
+        "save_interval",
+        "save_keep",
+        "save_best",
+        "async_save",
+        "num_rollout",
+        "num_epoch",
+        "step_timeout_s",
+        "plugins",
+    }
 )
 """Keys that may differ when a run is continued: they do not change what was computed so far. (The plugins that a run
 took something from are compared with the checkpoint's.)"""
 
 
 def changed_settings(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """A line about each key that differs and that changes what a run computes."""
+    """A line about each key that differs and that changes what a run computes.
+
+    A key that was not there before, written by a version of slime-core that did not have it, was as its default is.
+    """
+    before = {**default_settings(), **before}
     keys = sorted((before.keys() | now.keys()) - CHANGEABLE)
     return [f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in keys if before.get(key) != now.get(key)]
 

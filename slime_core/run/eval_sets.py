@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from slime_core.config import EvalSetArgs, RunConfig
 from slime_core.data import every_prompt
+from slime_core.errors import ConfigError
 from slime_core.roles import PromptFile, RowFormat, SamplingParams, Tokenizer
 from slime_core.rollout import EvalSet, Scoring
 from slime_core.run.row_choices import RowChoices
@@ -26,6 +27,7 @@ def read_eval_sets(builder: "Builder", tokenizer: Tokenizer, choices: RowChoices
 
     Raises:
         DataError: a file cannot be read, or a row names a choice that does not exist.
+        ConfigError: a set's sampling contradicts itself.
     """
     given = builder.plan.config.evaluation.eval_prompt_data
     return [_eval_set(name, own, builder, tokenizer, choices) for name, own in given.items()]
@@ -34,19 +36,19 @@ def read_eval_sets(builder: "Builder", tokenizer: Tokenizer, choices: RowChoices
 def _eval_set(name: str, own: EvalSetArgs, builder: "Builder", tokenizer: Tokenizer, choices: RowChoices) -> EvalSet:
     config = builder.plan.config
     size = _first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt)
-    read = every_prompt(_prompts(name, own, config, builder.row_format()), tokenizer, size)
+    read = every_prompt(eval_file(name, own, config, builder.row_format()), tokenizer, size)
     choices.check_rows(read.named)
     return EvalSet(
         name,
         read.groups,
-        _sampling(own, config, builder.sampling()),
+        _sampling(name, own, config, builder.sampling()),
         choices.generator(own.generator) if own.generator else None,
         Scoring([choices.reward(own.reward)]) if own.reward else None,
     )
 
 
-def _prompts(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
-    """The set's own keys, else those of all sets, else as in training; no prompt is too long to be evaluated."""
+def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
+    """A set's file, read by its own keys, else those of all sets, else as in training; no prompt is too long for it."""
     every = config.evaluation
     row_format = replace(
         training,
@@ -62,16 +64,34 @@ def _prompts(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
-def _sampling(own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:
-    """The set's own keys, else those of all sets, else as in training."""
+def _sampling(name: str, own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:
+    """The set's own keys, else those of all sets, else as in training.
+
+    Raises:
+        ConfigError: the least length is above the budget.
+    """
     every = config.evaluation
-    return SamplingParams(
+    found = SamplingParams(
         max_new_tokens=_first(own.max_response_len, every.eval_max_response_len, training.max_new_tokens),
         temperature=_first(own.temperature, every.eval_temperature, training.temperature),
         top_p=_first(own.top_p, every.eval_top_p, training.top_p),
         top_k=_first(own.top_k, every.eval_top_k, training.top_k),
-        stop_token_ids=training.stop_token_ids,
+        min_p=_first(own.min_p, training.min_p),
+        min_new_tokens=_first(own.min_new_tokens, every.eval_min_new_tokens),
+        stop=training.stop if own.stop is None else tuple(own.stop),
+        stop_token_ids=training.stop_token_ids if own.stop_token_ids is None else frozenset(own.stop_token_ids),
+        no_stop_trim=_first(own.no_stop_trim, training.no_stop_trim),
+        skip_special_tokens=_first(own.skip_special_tokens, training.skip_special_tokens),
+        repetition_penalty=_first(own.repetition_penalty, training.repetition_penalty),
+        presence_penalty=_first(own.presence_penalty, training.presence_penalty),
+        frequency_penalty=_first(own.frequency_penalty, training.frequency_penalty),
     )
+    if found.min_new_tokens > found.max_new_tokens:
+        raise ConfigError(
+            f"eval set {name!r} asks for at least {found.min_new_tokens} tokens (min_new_tokens) and at most "
+            f"{found.max_new_tokens} (max_response_len): raise the one or lower the other"
+        )
+    return found
 
 
 def _first(*values: T | None) -> T:

@@ -26,6 +26,7 @@ from slime_core.events import (
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
 from slime_core.run.accounts import GroupState
+from slime_core.run.best import Best
 from slime_core.run.changes import check_changes, saved_settings
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
@@ -100,6 +101,8 @@ class Loop:
         """Rollouts done."""
         self._step = 0
         self._saver = Saver(session.folder.checkpoints, self._config.run.save_keep)
+        best = self._config.run.save_best
+        self._best = Best(session.folder.root / "best", best) if best is not None else None
         self._saved_at = -1
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
@@ -224,6 +227,8 @@ class Loop:
         await self._samples.write_eval(self.rollout_id, result.samples)
         await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
         await self._log(self.rollout_id, result.metrics)
+        if self._best and await self._best.offer(self.rollout_id, result.metrics, session.trainer.save):
+            self._display.message(self._best.text)
 
     async def _save(self) -> None:
         session, rollout_id = self._session, self.rollout_id

@@ -32,6 +32,8 @@ from slime_core.run.checkpoint import (
 from slime_core.sample import Json
 
 SaveModel = Callable[[Path], Awaitable[None]]
+OLD = ".old"
+"""Ends the name of what another takes the place of, meanwhile."""
 
 
 class Saver:
@@ -126,12 +128,12 @@ class _Snapshot:
                     raise _GivenUp(f"checkpoint {self.final.name} was not finished")
                 if path.is_file():
                     files[path.relative_to(self.beside).as_posix()] = describe_file(path)
-                _sync(path)
+                sync(path)
             manifest = {"schema_version": SCHEMA_VERSION, "rollout_id": self.rollout_id, "files": files}
             (self.beside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-            _sync(self.beside / MANIFEST)
-            _sync(self.beside)
-            _replace(self.final, self.beside)
+            sync(self.beside / MANIFEST)
+            sync(self.beside)
+            put_in_place(self.final, self.beside)
         _prune(self.final, keep)
         return Checkpoint(self.final, self.rollout_id)
 
@@ -148,7 +150,12 @@ class _Snapshot:
             raise
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file or a directory on disk.
+
+    Raises:
+        OSError: the storage refused.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -156,14 +163,18 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _replace(final: Path, beside: Path) -> None:
-    """Give a finished directory its name. What had it before is found under another until that is done."""
-    old = final.with_name(f"{final.name}.old")
+def put_in_place(final: Path, beside: Path) -> None:
+    """Give a finished directory its name. What had it before is found under another (`OLD`) until that is done.
+
+    Raises:
+        OSError: the storage refused.
+    """
+    old = final.with_name(final.name + OLD)
     if final.exists():
         remove_checkpoint(old)
         final.rename(old)
     beside.rename(final)
-    _sync(final.parent)
+    sync(final.parent)
     remove_checkpoint(old)
 
 

@@ -225,6 +225,7 @@ class Builder:
                 launcher=launcher,
                 scratch=scratch,
                 name=name,
+                float32_matmul_precision=run.float32_matmul_precision,
             )
             return self._checked(cast(Used[Engine], build_used(self.plan.one("engine"), setup)))
 
@@ -256,6 +257,9 @@ class Builder:
             top_p=rollout.rollout_top_p,
             top_k=rollout.rollout_top_k,
             stop_token_ids=frozenset(rollout.rollout_stop_token_ids),
+            min_p=rollout.rollout_min_p,
+            stop=tuple(rollout.rollout_stop),
+            skip_special_tokens=rollout.rollout_skip_special_tokens,
         )
 
 

@@ -1,4 +1,4 @@
-"""Which loop a plan asks for: the whole one, or the half that is being debugged.
+"""Which loop a plan asks for: the whole one, the half that is being debugged, or finetuning.
 
 Example:
 
@@ -9,6 +9,7 @@ from slime_core.config import Plan
 from slime_core.run.folder import RunFolder
 from slime_core.run.loop import Loop, Outcome, run_loop
 from slime_core.run.rollout_only import RolloutLoop
+from slime_core.run.sft import finetune
 from slime_core.run.train_only import train_only
 from slime_core.telemetry import Display
 
@@ -22,4 +23,6 @@ async def run(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
     debug = plan.config.debug
     if debug.load_debug_rollout_data is not None:
         return await train_only(plan, folder, display, debug.load_debug_rollout_data)
+    if plan.config.finetunes:
+        return await finetune(plan, folder, display)
     return await run_loop(plan, folder, display, RolloutLoop if debug.debug_rollout_only else Loop)

@@ -21,6 +21,7 @@ from slime_core.roles import (
     Optim,
     RankSetup,
     StepResult,
+    TrainBatch,
     TrainerSpec,
     WeightChannel,
     WeightSlot,
@@ -28,6 +29,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.sample import GroupId
+from slime_core.train.balance import Cost
 from slime_core.train.limits import MismatchLimits
 from slime_core.train.prepare import TrainGroup
 from slime_core.train.split import split_step, steps_of
@@ -50,7 +52,13 @@ class Trainer:
     """The ranks as one object."""
 
     def __init__(
-        self, plugin: str, group: WorkerGroup, channel: WeightChannel, keys: OptimArgs, timeout_s: float
+        self,
+        plugin: str,
+        group: WorkerGroup,
+        channel: WeightChannel,
+        keys: OptimArgs,
+        timeout_s: float,
+        cost: Cost | None,
     ) -> None:
         """Take over started ranks of a plugin's trainer; use `start`."""
         self._plugin = plugin
@@ -58,6 +66,7 @@ class Trainer:
         self._num_steps = keys.num_steps_per_rollout
         self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
         self._timeout_s = timeout_s
+        self._cost = cost
         self.channel = channel
         """Where `publish` puts versions."""
 
@@ -69,6 +78,7 @@ class Trainer:
             WorkerError: a rank could not be built.
             RunFolderError: there is no room for the weights.
         """
+        cost = Cost.of_config(plan.model_config()) if plan.config.optim.balance_by_flops else None
         chosen = plan.one("trainer")
         spec = cast(TrainerSpec, chosen.registered.spec)
         setup = _rank_setup(plan, scratch, train_steps)
@@ -78,7 +88,8 @@ class Trainer:
         channel = WeightChannel(plan.transport, scratch / "weights.bin", slots)
         _allocate(channel.path, 2 * 4 * channel.numel)
         config = plan.config
-        return cls(chosen.registered.plugin, group, channel, config.optim, config.run.step_timeout_s)
+        keys, timeout_s = config.optim, config.run.step_timeout_s
+        return cls(chosen.registered.plugin, group, channel, keys, timeout_s, cost)
 
     async def train(self, groups: Sequence[TrainGroup], rollout_id: int) -> TrainReport:
         """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
@@ -92,18 +103,32 @@ class Trainer:
         steps: list[Mapping[str, float]] = []
         scores: dict[GroupId, float] = {}
         for step_groups in steps_of(groups, self._num_steps):
-            batches = split_step(step_groups, self._group.size, rollout_id)
+            batches = split_step(step_groups, self._group.size, rollout_id, self._cost)
             replies = await self._group.call("train_step", batches, timeout_s=self._timeout_s)
-            results = [
-                check_step_result(reply, plugin=self._plugin, rank=rank, groups=set(batch.group_index_S))
-                for rank, (reply, batch) in enumerate(zip(replies, batches, strict=True))
-            ]
+            results = self._checked(replies, batches)
             steps.append(_gather(results))
             if len(steps) == 1:
                 self._limits.check(steps[0], rollout_id, tokens=sum(result.tokens for result in results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
         return TrainReport(steps, scores)
+
+    async def measure(self, groups: Sequence[TrainGroup], rollout_id: int) -> Mapping[str, float]:
+        """Means over the trained tokens of groups that are not trained on, `loss` among them; nothing changes.
+
+        Raises:
+            PluginError: this trainer cannot tell.
+            WorkerError: a rank died, raised or did not answer.
+        """
+        batches = split_step(groups, self._group.size, rollout_id, self._cost)
+        results = self._checked(await self._group.call("measure", batches, timeout_s=self._timeout_s), batches)
+        return {name.removeprefix("train/"): value for name, value in _gather(results).items()}
+
+    def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
+        return [
+            check_step_result(reply, plugin=self._plugin, rank=rank, groups=set(batch.group_index_S))
+            for rank, (reply, batch) in enumerate(zip(replies, batches, strict=True))
+        ]
 
     async def publish(self, version: int) -> None:
         """Write the current weights as a version; the engine switches by its own `load_weights`."""
@@ -140,9 +165,12 @@ def _allocate(path: Path, size: int) -> None:
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     config, keys = plan.config, plan.config.optim
+    warmup = keys.lr_warmup_iters
+    if keys.lr_warmup_fraction is not None:
+        warmup = round(keys.lr_warmup_fraction * (keys.lr_decay_iters or train_steps))
     optim = Optim(
         lr=keys.lr,
-        lr_warmup_iters=keys.lr_warmup_iters,
+        lr_warmup_iters=warmup,
         lr_decay_style=keys.lr_decay_style,
         min_lr=keys.min_lr,
         adam_beta1=keys.adam_beta1,
@@ -151,6 +179,9 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         weight_decay=keys.weight_decay,
         clip_grad=keys.clip_grad,
         train_steps=train_steps,
+        lr_decay_iters=keys.lr_decay_iters,
+        lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
+        lr_wsd_decay_style=keys.lr_wsd_decay_style,
     )
     needs_critic = cast(AdvantageSpec, plan.one("advantage").registered.spec).uses_values
     critic = critic_of(config, optim) if needs_critic else None
@@ -171,6 +202,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         reference=reference_of(config),
         teacher=teacher_of(config),
         critic=critic,
+        float32_matmul_precision=config.run.float32_matmul_precision,
     )
 
 

@@ -241,7 +241,7 @@ class _Tokens:
     def encode(self, text: str) -> list[int]:
         return []
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return ""
 
     def apply_chat_template(

@@ -1,4 +1,4 @@
-"""Checks of what an engine generates, ENG-003 to ENG-010; a part of `EngineContract`."""
+"""Checks of what an engine generates, ENG-003 to ENG-010 and ENG-018 to ENG-021; a part of `EngineContract`."""
 
 import asyncio
 import math
@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import cast
 from unittest import SkipTest
 
+from slime_core.errors import SlimeError
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
 from slime_core.testing._engine_runs import GREEDY, SAMPLED, EngineRuns
 from slime_core.testing._play import Play
@@ -124,6 +125,68 @@ class SamplingChecks(EngineRuns):
         pairs = zip(*self._run(use), strict=True)
         differing = sum(list(one.tokens) != list(other.tokens) for one, other in pairs)
         require(differing == 0, f"{differing} of {len(asked)} answers differ from those given one by one")
+
+    @check("ENG-018", needs=("ENG-001", "ENG-004", "ENG-005"))
+    def test_a_bias_moves_the_draw_and_not_its_log_prob(self) -> None:
+        """`logit_bias` decides what is drawn; the log-prob stays that of the model, which a trainer computes, too.
+
+        As for every setting that an engine cannot heed: raise a `SlimeError` that names it, and leave none aside.
+        """
+        bias, sampling = {self.prompts[0][0]: 100.0}, replace(GREEDY, ignore_eos=True)
+        [forced] = self._answers([replace(sampling, logit_bias=bias)], "logit_bias")
+        wrong = set(forced.tokens) - bias.keys()
+        require(not wrong, f"logit_bias raises token {self.prompts[0][0]} by 100, and {sorted(wrong)} were drawn")
+        sure = sum(each > -1e-4 for each in forced.log_probs)
+        require(sure < len(forced.tokens), "the log-probs of biased draws are those of the bias, not of the model")
+
+    @check("ENG-019", needs=("ENG-001", "ENG-005", "ENG-006"))
+    def test_no_stop_token_comes_too_early(self) -> None:
+        """None is drawn before `min_new_tokens`; with `ignore_eos` none ends the response."""
+        self._needs_determinism()
+        [free] = self._answers([GREEDY])
+        stops = frozenset(free.tokens[:3])
+        stopping = replace(GREEDY, stop_token_ids=stops)
+        [late] = self._answers([replace(stopping, min_new_tokens=5)], "min_new_tokens")
+        early = [token for token in late.tokens[:5] if token in stops]
+        require(not early, f"stop tokens {early} among the first 5, min_new_tokens is 5")
+        require(len(late.tokens) >= 5, f"{len(late.tokens)} tokens, min_new_tokens is 5")
+        [going_on] = self._answers([replace(stopping, ignore_eos=True)], "ignore_eos")
+        budget = GREEDY.max_new_tokens
+        require(len(going_on.tokens) == budget, f"{len(going_on.tokens)} of {budget} tokens with ignore_eos")
+
+    @check("ENG-020", needs=("ENG-001", "ENG-018"))
+    def test_what_was_made_often_is_made_less(self) -> None:
+        """`frequency_penalty` counts the tokens of the response, of each request its own."""
+        one, other = self.prompts[0][0], self.prompts[0][1]
+        bias = {one: 200.0, other: 170.0}
+        plain = SamplingParams(60, temperature=0.0, ignore_eos=True, logit_bias=bias)
+        free, held = self._answers([plain, replace(plain, frequency_penalty=2.0)], "frequency_penalty", "logit_bias")
+        require(set(free.tokens) == {one}, f"token {one} has the highest logit, and {set(free.tokens)} were drawn")
+        require(
+            other in held.tokens, f"frequency_penalty is 2, and after {len(held.tokens)} times {one} there is no other"
+        )
+
+    @check("ENG-021", needs=("ENG-001", "ENG-009"))
+    def test_min_p_leaves_the_likely(self) -> None:
+        """At `min_p` of 1 only the likeliest token is left, whatever the temperature."""
+        self._needs_determinism()
+        likeliest = replace(SAMPLED, min_p=1.0)
+        greedy, *drawn = self._answers([GREEDY, likeliest, likeliest], "min_p")
+        wrong = [list(each.tokens) for each in drawn if list(each.tokens) != list(greedy.tokens)]
+        require(not wrong, f"min_p is 1, and not the likeliest tokens were drawn: {wrong[:1]}")
+
+    def _answers(self, asked: Sequence[SamplingParams], *settings: str) -> list[GenerateOutput]:
+        """What a fresh engine answers one by one, with seeds from 0 up; one may refuse a setting by name."""
+
+        async def use(play: Play) -> list[GenerateOutput]:
+            return [await play.ask(each, seed=seed) for seed, each in enumerate(asked)]
+
+        try:
+            return self._run(use)
+        except SlimeError as error:
+            if refused := [each for each in settings if each in str(error)]:
+                raise SkipTest(f"it refuses {refused[0]}: {error}") from None
+            raise
 
     def _needs_determinism(self) -> None:
         if not self.deterministic:

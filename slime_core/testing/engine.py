@@ -31,9 +31,9 @@ class CharTokenizer:
         """Ids of a text."""
         return [ord(character) for character in text]
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of ids, the end left out."""
-        return "".join(chr(token) for token in tokens if token != EOS)
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of ids, the end left out or not."""
+        return "".join(chr(token) for token in tokens if token != EOS or not skip_special_tokens)
 
     def apply_chat_template(
         self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None

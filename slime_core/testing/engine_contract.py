@@ -1,4 +1,4 @@
-"""EngineContract: what every engine must keep, ENG-001 to ENG-017.
+"""EngineContract: what every engine must keep, ENG-001 to ENG-021.
 
 Example:
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import discover_in_worker
+from slime_core.errors import PluginError
 from slime_core.roles import (
     Choice,
+    MeasuresLoss,
     RankSetup,
     StepResult,
     TrainBatch,
@@ -37,6 +39,19 @@ class RankHost:
     def train_step(self, batch: TrainBatch) -> StepResult:
         """One optimizer step."""
         return self._rank.train_step(batch)
+
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The loss of a batch that is not trained on.
+
+        Raises:
+            PluginError: the trainer cannot tell it.
+        """
+        if not isinstance(self._rank, MeasuresLoss):
+            raise PluginError(
+                f"trainer {type(self._rank).__name__} cannot evaluate a loss (it has no measure): leave out "
+                "eval_prompt_data"
+            )
+        return self._rank.measure(batch)
 
     def publish(self, target: tuple[WeightChannel, int]) -> None:
         """Rank 0 writes the current weights as a version; the others only gather with it."""

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from slime_core.roles import TrainBatch
+from slime_core.train.balance import Cost, karmarkar_karp
 from slime_core.train.prepare import TrainGroup, TrainSample
 
 
@@ -20,25 +21,26 @@ def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[
             yield share
 
 
-def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int) -> list[TrainBatch]:
+def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int, cost: Cost | None = None) -> list[TrainBatch]:
     """One step's groups as one batch a rank, whole and in their order.
 
-    Longest first, each to the rank with the fewest tokens so far. Groups of equal rewards, which most trainers need not
-    compute, are dealt after the others and balanced among themselves. Denominators (`step_tokens`, `step_samples`)
+    Longest first, each to the rank with the fewest tokens so far; with a `cost`, by that and by `karmarkar_karp`.
+    Groups of equal rewards, which most trainers need not compute, are dealt after the others and balanced among
+    themselves. Denominators (`step_tokens`, `step_samples`)
     count the whole step by the masks as they are trained with, and samples of one execution (`rollout_id`) as one. A
-    sample with `remove_sample` keeps its reward for the
-    normalisation and has a mask of zeros; one without a reward is left out, and so is a group without a single
-    response token.
+    sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros; one without a reward is
+    left out, and so is a group without a single response token.
     """
-    sizes = [_tokens(group) for group in groups]
     shares: list[list[int]] = [[] for _ in range(ranks)]
     for differs in (True, False):
-        load = [0] * ranks
         numbers = [number for number, group in enumerate(groups) if _differs(group) is differs and _has_tokens(group)]
-        for number in sorted(numbers, key=lambda each: -sizes[each]):
-            least = load.index(min(load))
-            shares[least].append(number)
-            load[least] += sizes[number]
+        those = [groups[number] for number in numbers]
+        if cost is None:
+            dealt = _longest_first([_tokens(group) for group in those], ranks)
+        else:
+            dealt = karmarkar_karp([_cost(group, cost) for group in those], ranks)
+        for share, places in zip(shares, dealt, strict=True):
+            share += [numbers[place] for place in places]
     rollouts = _rollouts(groups)
     trained = [0] * len(rollouts)
     for group in groups:
@@ -47,6 +49,24 @@ def split_step(groups: Sequence[TrainGroup], ranks: int, rollout_id: int) -> lis
                 trained[rollouts[id(each)]] += sum(each.loss_mask)
     totals = (sum(trained), sum(count > 0 for count in trained))
     return [_columns(groups, sorted(share), rollouts, totals, rollout_id) for share in shares]
+
+
+def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    load = [0] * ranks
+    for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        least = load.index(min(load))
+        shares[least].append(place)
+        load[least] += sizes[place]
+    return shares
+
+
+def _cost(group: TrainGroup, cost: Cost) -> float:
+    """Of a group's distinct prompts, each with its responses."""
+    return sum(
+        cost.of(len(prompt), [each.sample.response_length for each in those])
+        for prompt, those in _by_prompt(group).items()
+    )
 
 
 def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:

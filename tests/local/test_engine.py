@@ -2,20 +2,26 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 import torch
 
+from slime_core.data import HfTokenizer
 from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.engine import LocalEngine, deal
+from slime_core.local.engine_worker import EngineWorker
+from slime_core.local.flags import Flags
 from slime_core.local.launcher import LocalLauncher
 from slime_core.local.model import load_model
 from slime_core.local.settings import LocalEngineSettings
+from slime_core.local.turn import Turn
 from slime_core.roles import (
     EngineSetup,
     FinishReason,
+    GenerateOutput,
     GenerateRequest,
     LauncherSetup,
     SamplingParams,
@@ -116,13 +122,115 @@ def test_abort_returns_what_there_is_and_the_engine_goes_on(model_dir: Path, tmp
     with_engine(model_dir, tmp_path, use)
 
 
+def test_a_request_that_comes_later_may_be_answered_before(model_dir: Path, tmp_path: Path) -> None:
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        free = SamplingParams(200, ignore_eos=True)
+        ended = list[str]()
+
+        async def ask(name: str, sampling: SamplingParams) -> None:
+            output = await engine.generate(GenerateRequest([5, 6], sampling, 1))
+            assert len(output.tokens) == sampling.max_new_tokens
+            ended.append(name)
+
+        running = asyncio.create_task(ask("long", free))
+        await asyncio.sleep(0.01)
+        await ask("short", replace(free, max_new_tokens=1))
+        await running
+        assert ended == ["short", "long"]
+
+    with_engine(model_dir, tmp_path, use, workers=1)
+
+
+def test_a_switch_waits_for_what_runs_and_holds_back_what_is_new(model_dir: Path, tmp_path: Path) -> None:
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        free = SamplingParams(100, ignore_eos=True)
+        running = [asyncio.create_task(engine.generate(GenerateRequest([5, seed], free, seed))) for seed in range(6)]
+        await asyncio.sleep(0.01)
+        switch = asyncio.create_task(engine.load_weights(channel, 1))
+        await asyncio.sleep(0)
+        held = [asyncio.create_task(engine.generate(GenerateRequest([5, seed], free, seed))) for seed in range(6)]
+        before = await asyncio.gather(*running)
+        await switch
+        after = await asyncio.gather(*held)
+        assert {output.weight_version for output in before} == {0}
+        assert {output.weight_version for output in after} == {1}
+        # All-zero weights make every token equally likely: not one token of either is of the other version.
+        assert all(max(output.log_probs) - min(output.log_probs) > 0.1 for output in before)
+        assert all(max(output.log_probs) - min(output.log_probs) < 1e-4 for output in after)
+
+    with_engine(model_dir, tmp_path, use)
+
+
+def test_a_request_that_cannot_be_decoded_harms_nobody(model_dir: Path, tmp_path: Path) -> None:
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        asked = [
+            GenerateRequest([], SamplingParams(4), 0),
+            GenerateRequest([5], SamplingParams(4, logit_bias={10**6: 1.0}), 0),
+            GenerateRequest([5], SamplingParams(0), 0),
+            GenerateRequest([5], SamplingParams(4), 0),
+        ]
+        calls = (engine.generate(each) for each in asked)
+        empty, strange, nothing, well = await asyncio.gather(*calls, return_exceptions=True)
+        assert "no tokens" in str(empty)
+        assert "logit_bias has ids [1000000]" in str(strange)
+        assert isinstance(nothing, GenerateOutput)
+        assert (list(nothing.tokens), nothing.finish) == ([], FinishReason.LENGTH)
+        assert isinstance(well, GenerateOutput)
+        assert len(well.tokens) > 0
+
+    with_engine(model_dir, tmp_path, use)
+
+
+def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, tmp_path: Path) -> None:
+    tokenizer = HfTokenizer.load(model_dir)
+
+    async def use(engine: LocalEngine, channel: WeightChannel) -> None:
+        free = SamplingParams(80, ignore_eos=True)
+        whole = await engine.generate(GenerateRequest([5, 6], free, 3))
+        text = tokenizer.decode(whole.tokens, skip_special_tokens=False)
+        stop = next(text[at : at + 2] for at in range(10, len(text)) if "\ufffd" not in text[at : at + 2])
+        cut = await engine.generate(GenerateRequest([5, 6], replace(free, stop=("never", stop)), 3))
+        length = len(cut.tokens)
+        assert (cut.finish, cut.matched) == (FinishReason.STOP, stop)
+        assert list(cut.tokens) == list(whole.tokens)[:length]
+        assert stop in tokenizer.decode(cut.tokens, skip_special_tokens=False)
+        assert stop not in tokenizer.decode(cut.tokens[:-1], skip_special_tokens=False)
+
+    with_engine(model_dir, tmp_path, use)
+
+
+def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path) -> None:
+    flags = Flags.create(tmp_path / "flags", workers=1)
+    worker = EngineWorker(
+        0,
+        1,
+        hf_checkpoint=model_dir,
+        eos_token_ids=frozenset(),
+        flags=tmp_path / "flags",
+        float32_matmul_precision="highest",
+    )
+    worker.load_checkpoint()
+    flags.set_news(0, True)
+    assert worker.decode(Turn({number: request([5, 6], number, tokens=60) for number in range(3)})) == {}
+    flags.set_news(0, False)
+    answers = worker.decode(Turn({7: request([9], 7, tokens=50)}, frozenset({0, 2})))
+    while len(answers) < 2:
+        answers |= worker.decode(Turn({}))
+    assert answers.keys() == {1, 7}
+    assert worker.decode(Turn({})) == {}
+    flags.aborting = True
+    [aborted] = worker.decode(Turn({8: request([9], 7)})).values()
+    assert isinstance(aborted, GenerateOutput)
+    assert (list(aborted.tokens), aborted.finish) == ([], FinishReason.ABORT)
+
+
 def test_requests_of_one_prompt_go_to_one_worker_and_loads_are_level() -> None:
     async def main() -> list[list[tuple[int, ...]]]:
-        from slime_core.local.engine import Asked
+        from slime_core.local.desk import Asked
 
         loop = asyncio.get_running_loop()
         waiting = [Asked(request([prompt], seed), loop.create_future()) for prompt in range(4) for seed in range(3)]
-        return [[tuple(asked.request.prompt) for asked in share] for share in deal(waiting, 2)]
+        return [[tuple(asked.request.prompt) for asked in share] for share in deal(waiting, [0, 0])]
 
     shares = asyncio.run(main())
     assert [len(share) for share in shares] == [6, 6]

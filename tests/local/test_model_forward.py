@@ -126,6 +126,45 @@ def test_gradients_add_up_over_micro_batches(
     assert (whole - parts).norm() <= 1e-5 * whole.norm()
 
 
+@pytest.mark.parametrize(("family", "changes"), [FAST[0], FAST[5], ("gpt2", {}), ("gpt_neox", {})], ids=str)
+def test_layers_that_are_computed_again_have_the_same_gradient_to_the_bit(
+    tiny_hf: Callable[..., Path], family: str, changes: dict[str, object]
+) -> None:
+    def trained(again: bool) -> tuple[Tensor, int]:
+        """The gradient, and how many tensors were kept for it."""
+        model, kept = load_model(tiny_hf(family, **changes)), list[int]()
+        if again:
+            model.checkpoint_layers()
+        gradient = torch.zeros(model.numel)
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            out = model.log_probs(some_groups(4), grad=gradient)
+        (loss_of(out.log_probs_T) + out.entropy_T.sum()).backward()
+        return gradient, len(kept)
+
+    kept_all, kept_inputs = trained(again=False), trained(again=True)
+    assert torch.equal(kept_all[0], kept_inputs[0])
+    assert kept_inputs[1] < kept_all[1]
+
+
+def test_weights_without_a_gradient_leave_the_others_theirs(tiny_hf: Callable[..., Path]) -> None:
+    model = load_model(tiny_hf("qwen3", tie_word_embeddings=False))
+    whole, part = torch.zeros(model.numel), torch.zeros(model.numel)
+    loss_of(model.log_probs(some_groups(4), grad=whole).log_probs_T).backward()
+    model.trained = frozenset(
+        slot.name for slot in model.layout if "layers.1.mlp" in slot.name or "q_norm" in slot.name
+    )
+    loss_of(model.log_probs(some_groups(4), grad=part).log_probs_T).backward()
+    for slot in model.layout:
+        if slot.name in model.trained:
+            assert torch.equal(slot.view(part), slot.view(whole)), slot.name
+    assert not any(slot.view(part).any() for slot in model.layout if "embed" in slot.name or "head" in slot.name)
+
+
 def test_probabilities_too_large_to_keep_are_computed_again(
     tiny_hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 GRPO = Choice("advantage", "grpo", "slime-core", GrpoSettings())
 WHITENED = Choice("advantage", "reinforce_plus_plus_baseline", "slime-core", ReinforcePlusPlusBaselineSettings())
 POLICY_LOSS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings())
+SFT = Choice("loss", "sft_loss", "slime-core", Settings())
 GSPO = Choice("loss", "gspo", "slime-core", GspoSettings(eps_clip=0.2, eps_clip_high=0.3, entropy_coef=0.1))
 
 
@@ -78,7 +79,7 @@ def rank_setup(
     ranks: int = 1,
     per_token: bool = True,
     constant_loss_length: int | None = None,
-    **trainer: int,
+    **trainer: object,
 ) -> RankSetup:
     return RankSetup(
         hf_checkpoint=model_dir,
@@ -87,7 +88,7 @@ def rank_setup(
         loss=loss,
         correction=None,
         plugins=PluginSet(),
-        settings=LocalTrainerSettings(ranks=ranks, **trainer),
+        settings=LocalTrainerSettings.model_validate({"ranks": ranks, **trainer}),
         rollout_temperature=1.0,
         calculate_per_token_loss=per_token,
         constant_loss_length=constant_loss_length,
@@ -203,6 +204,43 @@ def test_saved_and_loaded_it_continues_bit_for_bit(model_dir: Path, tmp_path: Pa
     again.load(tmp_path / "saved")
     again.train_step(batches(1)[0])
     assert torch.equal(flat(again), flat(rank))
+
+
+TRAINERS: list[dict[str, Any]] = [
+    {"lora_rank": 4, "lora_target_modules": ["q_proj", "down_proj"]},
+    {"freeze_params_name_list": ["embed"], "gradient_checkpointing": True},
+]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_training_of_a_part_continues_bit_for_bit_and_exports_merged_weights(
+    model_dir: Path, tmp_path: Path, trainer: dict[str, Any]
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **trainer))
+    before = flat(rank)
+    rank.train_step(batches(1)[0])
+    rank.train_step(batches(1)[0])
+    assert not torch.equal(flat(rank), before)
+    rank.save(tmp_path / "saved")
+    state = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf").state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in rank.weights())
+    again = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **trainer))
+    again.load(tmp_path / "saved")
+    assert torch.equal(flat(again), flat(rank))
+    assert again.train_step(batches(1)[0]) == rank.train_step(batches(1)[0])
+    assert torch.equal(flat(again), flat(rank))
+
+
+def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path, loss=SFT))
+    before = flat(rank)
+    measured = rank.measure(batches(1)[0])
+    assert torch.equal(flat(rank), before)
+    stepped = rank.train_step(batches(1)[0])
+    assert measured.metrics == stepped.metrics
+    assert measured.scalars == {}
 
 
 def test_the_saved_model_is_an_hf_directory(model_dir: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Numbers:
         self.encoded += 1
         return [PROMPT_IDS + int(text)]
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return " ".join(map(str, tokens))
 
     def apply_chat_template(

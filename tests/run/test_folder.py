@@ -84,6 +84,16 @@ def test_another_configuration_is_refused_key_by_key(tmp_path: Path) -> None:
     assert tomllib.loads((tmp_path / "run.toml").read_text())["lr"] == 1e-4
 
 
+def test_keys_that_an_earlier_version_did_not_have_were_as_their_defaults_are(tmp_path: Path) -> None:
+    with_checkpoint(tmp_path, config())
+    kept = tmp_path / "run.toml"
+    lines = [line for line in kept.read_text().splitlines(keepends=True) if not line.startswith("float32_matmul")]
+    kept.write_text("".join(lines))
+    with pytest.raises(RunFolderError, match="float32_matmul_precision: 'highest' -> 'medium'"):
+        RunFolder.open(tmp_path, config(float32_matmul_precision="medium"))
+    open_and_close(tmp_path, config(float32_matmul_precision="highest"))
+
+
 def test_keys_that_change_nothing_of_the_past_may_change_and_are_kept(tmp_path: Path) -> None:
     with_checkpoint(tmp_path, config())
     open_and_close(tmp_path, config(num_rollout=20, save_interval=3, save_keep=7, step_timeout_s=5.0))

@@ -81,11 +81,27 @@ class Toy:
             if self.aborts > aborts:
                 finish = FinishReason.ABORT
                 break
-            tokens.append(drawn.choice((EOS, *range(10, 30))))
-            if tokens[-1] in request.sampling.stop_token_ids | {EOS}:
+            tokens.append(self.choose(drawn, request, tokens))
+            if tokens[-1] in request.sampling.stop_token_ids | {EOS} and not request.sampling.ignore_eos:
                 finish = FinishReason.STOP
                 break
         return GenerateOutput(tokens, [-1.0 - len(self.weights)] * len(tokens), finish, self.version)
+
+    def choose(self, drawn: random.Random, request: GenerateRequest, tokens: list[int]) -> int:
+        """The token of the highest score: what comes first of a fixed order, or of a shuffled one."""
+        asked = request.sampling
+        if asked.temperature == 0 or asked.min_p == 1:
+            drawn = random.Random(f"{list(request.prompt)} None {len(tokens)}")
+        order = drawn.sample((EOS, *range(5, 30)), 26)
+        scores = {token: -place for place, token in enumerate(order)}
+        if len(tokens) < asked.min_new_tokens:
+            for token in asked.stop_token_ids | {EOS}:
+                scores.pop(token, None)
+        return max(scores, key=lambda token: self.score(token, scores[token], request, tokens))
+
+    def score(self, token: int, place: float, request: GenerateRequest, tokens: list[int]) -> float:
+        asked = request.sampling
+        return place + asked.logit_bias.get(token, 0.0) - asked.frequency_penalty * tokens.count(token)
 
     async def abort(self) -> None:
         self.aborts += 1
@@ -224,7 +240,7 @@ class CountsCalls(Toy):
 
 class NoSeed(Toy):
     async def draw(self, request: GenerateRequest) -> GenerateOutput:
-        return await super().draw(replace(request, seed=1))
+        return await super().draw(replace(request, seed=3))
 
 
 class NeverGreedy(Toy):
@@ -379,6 +395,39 @@ class FailsAllForOne(Toy):
         return output
 
 
+class NoBias(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().draw(replace(request, sampling=replace(request.sampling, logit_bias={})))
+
+
+class LogProbsOfTheBias(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        output = await super().draw(request)
+        return replace(output, log_probs=[0.0] * len(output.tokens)) if request.sampling.logit_bias else output
+
+
+class NoLeastLength(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().draw(replace(request, sampling=replace(request.sampling, min_new_tokens=0)))
+
+
+class HeedsOwnEosAlone(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        stops = bool(request.sampling.stop_token_ids)
+        sampling = replace(request.sampling, ignore_eos=request.sampling.ignore_eos and not stops)
+        return await super().draw(replace(request, sampling=sampling))
+
+
+class NoCounts(Toy):
+    def score(self, token: int, place: float, request: GenerateRequest, tokens: list[int]) -> float:
+        return super().score(token, place, request, [])
+
+
+class NoMinP(Toy):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        return await super().draw(replace(request, sampling=replace(request.sampling, min_p=0.0)))
+
+
 MUTANTS: dict[str, tuple[EngineSpec, ...]] = {
     "ENG-001": (spec_of(PlainClose), spec_of(NoAbort), spec_of(starts_in_the_factory)),
     "ENG-002": (spec_of(Toy, ()), spec_of(Toy, ("shared-buffer",))),  # type: ignore[arg-type]
@@ -397,6 +446,10 @@ MUTANTS: dict[str, tuple[EngineSpec, ...]] = {
     "ENG-015": tuple(map(spec_of, (KeepsSockets, KeepsAProcess, KeepsATask, ClosesOnce, MustBeStarted))),
     "ENG-016": (spec_of(WaitsForGood), spec_of(CancelsItsCallers), spec_of(SaysKeyError)),
     "ENG-017": (spec_of(TooLongWithoutAWord), spec_of(CutsThePrompt), spec_of(FailsAllForOne)),
+    "ENG-018": (spec_of(NoBias), spec_of(LogProbsOfTheBias)),
+    "ENG-019": (spec_of(NoLeastLength), spec_of(HeedsOwnEosAlone)),
+    "ENG-020": (spec_of(NoCounts),),
+    "ENG-021": (spec_of(NoMinP),),
 }
 
 

@@ -50,12 +50,17 @@ class HttpEngine:
         await self.post("/continue_generation", {})
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        heeded = ("temperature", "top_p", "top_k", "stop_token_ids", "ignore_eos", "min_new_tokens")
+        if others := request.sampling.besides(*heeded):
+            raise ModelError(f"the server's policy does not heed {', '.join(others)}")
         sampling: Json = {
             "max_new_tokens": request.sampling.max_new_tokens,
             "temperature": request.sampling.temperature,
             "top_p": request.sampling.top_p,
             "top_k": request.sampling.top_k,
             "stop_token_ids": sorted(request.sampling.stop_token_ids),
+            "ignore_eos": request.sampling.ignore_eos,
+            "min_new_tokens": request.sampling.min_new_tokens,
             "sampling_seed": request.seed,
         }
         rid = uuid.uuid4().hex

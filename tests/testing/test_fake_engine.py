@@ -185,8 +185,8 @@ def test_several_samples_lose_the_id_that_was_sent(fake_engine: Start, connect: 
         ({"stop_token_ids": [98], "no_stop_trim": True}, [97, 98], "ab", {"type": "stop", "matched": 98}),
         ({"stop": ["bc", "x"]}, [97, 98, 99], "a", {"type": "stop", "matched": "bc"}),
         ({"max_new_tokens": 2}, [97, 98], "ab", {"type": "length", "length": 2}),
-        ({"ignore_eos": True}, [97, 98, 99, 0, 100], "abcd", {"type": "stop", "matched": 100}),
-        ({"min_new_tokens": 5}, [97, 98, 99, 0, 100], "abcd", {"type": "stop", "matched": 100}),
+        ({"ignore_eos": True, "stop_token_ids": [98]}, [97, 98, 99, 0, 100], "abcd", {"type": "stop", "matched": 100}),
+        ({"min_new_tokens": 4}, [97, 98, 99, 100], "abcd", {"type": "stop", "matched": 100}),
         ({"max_new_tokens": 0}, [], "", {"type": "length", "length": 0}),
     ],
 )

@@ -59,13 +59,38 @@ def test_the_minimum_is_reached_by_the_last_step_and_not_before(style: str, warm
     assert all(rate > 0.5 + 1e-6 for rate in found[:-1])
 
 
+def test_the_decay_ends_after_its_own_steps_if_it_has_some() -> None:
+    found = rates(lr_decay_style="linear", lr_decay_iters=10)
+    assert found[4:10] == pytest.approx([2.0 - 0.3 * step for step in range(6)])
+    assert found[10:] == [0.5] * 5
+
+
+def test_inverse_square_root_goes_on_from_the_warm_up_and_stops_at_the_minimum() -> None:
+    assert rates(lr_decay_style="inverse-square-root")[4:] == pytest.approx(
+        [2.0 * math.sqrt(4 / step) for step in range(4, 15)]
+    )
+    assert learning_rate(replace(OPTIM, lr_decay_style="inverse-square-root"), 65) == 0.5
+    assert rates(lr_decay_style="inverse-square-root", lr_warmup_iters=0)[:2] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "half_way"),
+    [("linear", 0.5), ("cosine", 0.5), ("exponential", 2 * 0.5**0.5 - 1), ("minus_sqrt", 1 - 0.5**0.5)],
+)
+def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way: float) -> None:
+    found = rates(lr_decay_style="WSD", lr_wsd_decay_iters=6, lr_wsd_decay_style=shape)
+    assert found[3:9] == [2.0] * 6
+    assert found[11] == pytest.approx(0.5 + 1.5 * half_way)
+    assert found[14] == pytest.approx(0.5)
+
+
 @given(
-    style=st.sampled_from(["constant", "linear", "cosine"]),
+    style=st.sampled_from(["constant", "linear", "cosine", "inverse-square-root", "WSD"]),
     warmup=st.integers(0, 20),
     steps=st.integers(1, 40),
 )
 def test_it_stays_in_bounds_and_falls_after_warm_up(style: str, warmup: int, steps: int) -> None:
-    optim = replace(OPTIM, lr_decay_style=style, lr_warmup_iters=warmup, train_steps=steps)
+    optim = replace(OPTIM, lr_decay_style=style, lr_warmup_iters=warmup, train_steps=steps, lr_wsd_decay_iters=5)
     found = [learning_rate(optim, step) for step in range(steps + 5)]
     after = found[warmup:]
     assert all(0 < rate <= 2.0 for rate in found)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slime_core.roles import Draw, TrainBatch
 from slime_core.sample import Group, GroupId, Sample
+from slime_core.train.balance import Cost
 from slime_core.train.prepare import Preparation, TrainGroup
 from slime_core.train.split import split_step, steps_of
 
@@ -98,7 +99,8 @@ def test_every_scored_sample_arrives_once_with_its_own_columns(
     groups: list[Group], ranks: int, data: st.DataObject
 ) -> None:
     weights = [data.draw(st.sampled_from([1.0, 0.5])) for _ in groups]
-    batches = split(groups, ranks, weights)
+    cost = data.draw(st.sampled_from([None, Cost(token=2.0, seen=1.0, predicted=3.0)]))
+    batches = split_step(prepared(groups, weights), ranks, rollout_id=7, cost=cost)
     assert len(batches) == ranks
     assert Counter(each for batch in batches for each in unpack(batch)) == Counter(expected(groups, weights))
 

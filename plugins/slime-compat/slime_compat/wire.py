@@ -11,10 +11,27 @@ from typing import cast
 
 from slime_compat.call import Call
 from slime_core.roles import GenerateOutput, SamplingParams
+from slime_core.rollout import response_text
 from slime_core.sample import Json
 
-IGNORED = frozenset({"skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "sampling_seed", "n"})
-"""Sampling keys that change nothing here: tokens come back whole, seeds are derived from the sample's identity."""
+IGNORED = frozenset({"spaces_between_special_tokens", "sampling_seed", "n"})
+"""Sampling keys that change nothing here: seeds are derived from the sample's identity."""
+
+SAME = (
+    "max_new_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "min_new_tokens",
+    "ignore_eos",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "skip_special_tokens",
+    "no_stop_trim",
+)
+"""Sampling keys that have the core's names and values."""
 
 
 class WireError(ValueError):
@@ -39,28 +56,30 @@ async def answer_generate(call: Call, payload: Mapping[str, Json]) -> dict[str, 
     given = payload.get("sampling_params") or {}
     if not isinstance(given, dict):
         raise WireError("sampling_params must be an object")
-    output = await call.generate(ids, sampling_of(given, call.ctx.sampling))
-    return _answer(call, ids, output)
+    sampling = sampling_of(given, call.ctx.sampling)
+    return _answer(call, ids, sampling, await call.generate(ids, sampling))
 
 
 def sampling_of(given: Mapping[str, Json], default: SamplingParams) -> SamplingParams:
     """SGLang's sampling parameters as the core's.
 
     Raises:
-        WireError: a key that the engine role does not have.
+        WireError: a key that the engine role does not have, or a value that is out of its range.
     """
-    known = {"max_new_tokens", "temperature", "top_p", "top_k", "stop_token_ids", "stop"}
+    known = {*SAME, "stop_token_ids", "stop", "logit_bias"}
     if strange := sorted(given.keys() - known - IGNORED):
         raise WireError(f"sampling_params {', '.join(strange)} is not served; served are {', '.join(sorted(known))}")
-    if given.get("stop"):
-        raise WireError("stop strings are not served; give stop_token_ids")
-    changes = {
-        name: given[name] for name in ("max_new_tokens", "temperature", "top_p", "top_k") if given.get(name) is not None
-    }
-    ids = cast("list[int] | None", given.get("stop_token_ids"))
-    if ids is not None:
-        changes["stop_token_ids"] = frozenset(ids)  # type: ignore[assignment]
-    return replace(default, **changes)  # type: ignore[arg-type]
+    changes: dict[str, object] = {name: given[name] for name in SAME if given.get(name) is not None}
+    if (ids := cast("list[int] | None", given.get("stop_token_ids"))) is not None:
+        changes["stop_token_ids"] = frozenset(ids)
+    if (stop := cast("list[str] | str | None", given.get("stop"))) is not None:
+        changes["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+    if (bias := cast("dict[str, float] | None", given.get("logit_bias"))) is not None:
+        changes["logit_bias"] = {int(token): value for token, value in bias.items()}
+    try:
+        return replace(default, **changes)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise WireError(f"sampling_params: {error}") from None
 
 
 def sampling_params(sampling: SamplingParams) -> dict[str, Json]:
@@ -70,23 +89,26 @@ def sampling_params(sampling: SamplingParams) -> dict[str, Json]:
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "max_new_tokens": sampling.max_new_tokens,
-        "stop": None,
+        "stop": list[Json](sampling.stop) or None,
         "stop_token_ids": list[Json](sorted(sampling.stop_token_ids)),
-        "skip_special_tokens": False,
-        "no_stop_trim": True,
+        "skip_special_tokens": sampling.skip_special_tokens,
+        "no_stop_trim": sampling.no_stop_trim,
         "spaces_between_special_tokens": False,
     }
 
 
-def _answer(call: Call, prompt: list[int], output: GenerateOutput) -> dict[str, Json]:
+def _answer(call: Call, prompt: list[int], sampling: SamplingParams, output: GenerateOutput) -> dict[str, Json]:
     pairs: list[Json] = [
         [log_prob, token, None] for log_prob, token in zip(output.log_probs, output.tokens, strict=True)
     ]
+    finish: dict[str, Json] = {"type": output.finish.value}
+    if output.matched is not None:
+        finish["matched"] = output.matched
     return {
-        "text": call.ctx.tokenizer.decode(output.tokens),
+        "text": response_text(call.ctx.tokenizer, output, sampling),
         "output_ids": list(output.tokens),
         "meta_info": {
-            "finish_reason": {"type": output.finish.value},
+            "finish_reason": finish,
             "prompt_tokens": len(prompt),
             "completion_tokens": len(output.tokens),
             "cached_tokens": 0,

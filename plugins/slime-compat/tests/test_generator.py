@@ -9,7 +9,7 @@ from slime_compat.generator import SlimeGenerate
 from slime_compat.settings import GenerateSettings
 from slime_core import Sample, Status
 from slime_core.errors import ContractError
-from slime_core.roles import FinishReason
+from slime_core.roles import FinishReason, SamplingParams
 from slime_core.testing import ScriptedEngine, make_pending
 
 
@@ -64,8 +64,20 @@ def test_samples_generated_at_once_have_endpoints_of_their_own(path: str) -> Non
 
 
 def test_what_the_engine_role_lacks_is_refused_and_not_repeated(path: str) -> None:
-    with pytest.raises(RuntimeError, match=r"answered 400: .*stop strings are not served; give stop_token_ids"):
-        run(f"{path}generate_with_a_stop_string")
+    with pytest.raises(RuntimeError, match=r"answered 400: .*stop_regex is not served; served are .*stop_token_ids"):
+        run(f"{path}generate_with_a_stop_regex")
+    with pytest.raises(RuntimeError, match=r"answered 400: .*repetition_penalty=3; expected over 0"):
+        run(f"{path}generate_out_of_range")
+
+
+def test_sampling_is_asked_for_by_sglangs_names(path: str) -> None:
+    engine = ScriptedEngine()
+    generator = SlimeGenerate(GenerateSettings(path=f"{path}generate_with_much_sampling"))
+    asyncio.run(generator(make_pending(prompt="a"), engine.context()))
+    [call] = engine.calls
+    assert call.sampling == SamplingParams(
+        5, stop=("END", "\n"), min_p=0.1, repetition_penalty=1.2, logit_bias={65: 2.5}
+    )
 
 
 def test_a_response_without_log_probs_is_refused(path: str) -> None:

@@ -88,9 +88,25 @@ async def generate_twice(args, sample, sampling_params):
     return [await default_generate(args, each, dict(sampling_params)) for each in (sample, other)]
 
 
-async def generate_with_a_stop_string(args, sample, sampling_params):
+async def generate_with_a_stop_regex(args, sample, sampling_params):
     url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
-    return await post(url, {"text": "x", "sampling_params": {"stop": ["\n"]}})
+    return await post(url, {"text": "x", "sampling_params": {"stop_regex": "x+"}})
+
+
+async def generate_with_much_sampling(args, sample, sampling_params):
+    url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
+    asked = {"stop": ["END", "\n"], "min_p": 0.1, "repetition_penalty": 1.2, "logit_bias": {"65": 2.5}}
+    answer = await post(url, {"text": "x", "sampling_params": {**sampling_params, **asked, "max_new_tokens": 5}})
+    sample.metadata["finish_reason"] = answer["meta_info"]["finish_reason"]
+    sample.tokens, sample.response_length, sample.response = [1, *answer["output_ids"]], 4, answer["text"]
+    sample.rollout_log_probs = [pair[0] for pair in answer["meta_info"]["output_token_logprobs"]]
+    sample.status = Sample.Status.COMPLETED
+    return sample
+
+
+async def generate_out_of_range(args, sample, sampling_params):
+    url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
+    return await post(url, {"text": "x", "sampling_params": {"repetition_penalty": 3}})
 
 
 async def generate_without_log_probs(args, sample, sampling_params):

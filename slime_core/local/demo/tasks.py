@@ -1,20 +1,22 @@
-"""Two procedural tasks with exact answers: sums ("chain") and GSM8K-shaped stories ("word").
+"""Procedural tasks with exact answers: sums ("chain"), GSM8K-shaped stories ("word"), sums of two numbers ("short").
 
 Example:
 
     problems("word", seed=0, count=2, split="train")
 
-Both are chains of 3-5 numbers from 1 to 9, added and subtracted, never below zero on the way. Splits are disjoint by a
-checksum of the expression, so no held-out expression is ever trained on.
+All are chains of numbers, added and subtracted, never below zero on the way. Splits are disjoint by a checksum of the
+expression, so no held-out expression is ever trained on.
 """
 
 import random
 import zlib
 from dataclasses import dataclass
 
-TASKS = ("chain", "word")
-TERMS = (3, 5)
-LARGEST = 9
+TERMS = {"chain": (3, 5), "word": (3, 5), "short": (2, 2)}
+"""Task -> fewest and most numbers."""
+LARGEST = {"chain": 9, "word": 9, "short": 12}
+"""Task -> largest number; the smallest is 1."""
+TASKS = tuple(TERMS)
 NAMES = ["Tom", "Ana", "Sam", "Mia", "Leo", "Eva", "Ben", "Zoe"]
 ITEMS = ["apples", "books", "coins", "cards", "pens", "eggs", "cups", "stamps"]
 GAINS = ("{name} buys {n} more.", "{name} finds {n} more.", "A friend gives {name} {n}.", "{name} wins {n}.")
@@ -57,20 +59,20 @@ def _split_of(expression: str) -> str:
 
 
 def _problem(task: str, draw: random.Random) -> Problem:
-    numbers, signs, totals = _chain(draw)
+    numbers, signs, totals = _chain(draw, *TERMS[task], LARGEST[task])
     terms = list(zip(signs, numbers[1:], strict=True))
     expression = str(numbers[0]) + "".join(f"{sign}{number}" for sign, number in terms)
     steps = zip(totals, terms, totals[1:], strict=False)
     trace = "\n".join(f"{before}{sign}{number}={after}" for before, (sign, number), after in steps)
-    question = f"What is {expression}?" if task == "chain" else _story(draw, numbers[0], terms)
+    question = _story(draw, numbers[0], terms) if task == "word" else f"What is {expression}?"
     return Problem(question, str(totals[-1]), trace, expression)
 
 
-def _chain(draw: random.Random) -> tuple[list[int], list[str], list[int]]:
+def _chain(draw: random.Random, fewest: int, most: int, largest: int) -> tuple[list[int], list[str], list[int]]:
     """Numbers, signs and running totals of a chain that never falls below zero."""
-    length = draw.randint(*TERMS)
+    length = draw.randint(fewest, most)
     while True:
-        numbers = [draw.randint(1, LARGEST) for _ in range(length)]
+        numbers = [draw.randint(1, largest) for _ in range(length)]
         signs = [draw.choice("+-") for _ in range(length - 1)]
         totals = [numbers[0]]
         for sign, number in zip(signs, numbers[1:], strict=True):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from slime_core.local.model.function import Context, call
+from slime_core.local.model.function import Context, call, zeros_if
 from slime_core.local.model.norm import CHUNK, norm_backward, rms_scale
 
 
@@ -70,7 +70,7 @@ class _AttentionInput(Function):
         n = x.shape[0]
         total, dim, turned = d_out.shape[1], d_out.shape[2], sum(heads)
         dx = torch.empty_like(x)
-        d_norm, d_w = torch.zeros_like(norm), torch.zeros_like(w)
+        d_norm, d_w = torch.zeros_like(norm), zeros_if(ctx.needs_input_grad[2], w)
         d_bias = None if bias is None else torch.zeros_like(bias)
         d_qn, d_kn = (None, None) if q_norm is None else (torch.zeros_like(q_norm), torch.zeros_like(k_norm))
         z = x.new_empty(min(n, CHUNK), total, dim)
@@ -92,12 +92,14 @@ class _AttentionInput(Function):
             dz = dz.view(m, -1)
             scale = rms_scale(xc, eps)
             x_hat = xc * scale
-            d_w.addmm_(dz.t(), x_hat)
+            if d_w is not None:
+                d_w.addmm_(dz.t(), x_hat)
             if d_bias is not None:
                 d_bias.add_(dz.sum(0))
             dx[s : s + m], extra = norm_backward(dz.mm(w), x_hat, norm, scale)
             d_norm.add_(extra)
-        d_w.mul_(norm)
+        if d_w is not None:
+            d_w.mul_(norm)
         return dx, d_norm, d_w, d_bias, d_qn, d_kn, None, None, None, None
 
 

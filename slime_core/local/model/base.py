@@ -29,11 +29,20 @@ TOKENIZER_FILES = (
 
 
 class DecodeState(Protocol):
-    """Rows of tokens being extended in lockstep: all have drawn the same number."""
+    """Rows of tokens being extended, a token each at a time; others may be added between two."""
 
     @property
     def logits(self) -> Tensor:
         """[rows, V] fp32, of the next token of each row, after the prefill or the last `step`."""
+
+    def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are.
+
+        Args:
+            prompts: token ids.
+            prompt_of_row: the prompt of each new row.
+            max_rows: the most rows that forks will make of all.
+        """
 
     def select(self, sources: Tensor) -> None:
         """Row i goes on from where row `sources[i]` is: rows are dropped, moved or forked."""
@@ -51,6 +60,11 @@ class LocalModel(ABC):
 
     path: ClassVar[ModelPath]
 
+    linear: frozenset[str] = frozenset()
+    """Names of the matrices of linear layers, without the output head."""
+    transposed: frozenset[str] = frozenset()
+    """Those of them that are stored [in, out]."""
+
     def __init__(self, source: Path, why: str, layout: tuple[Slot, ...], vocab_size: int, max_positions: int) -> None:
         self.source = source
         self.why = why
@@ -61,6 +75,8 @@ class LocalModel(ABC):
         self.vocab_size = vocab_size
         self.max_positions = max_positions
         """The longest text, prompt and response together."""
+        self.trained = frozenset(slot.name for slot in layout)
+        """Names of the weights that have a gradient; for any other, what `log_probs` adds to `grad` means nothing."""
 
     @property
     @abstractmethod
@@ -90,6 +106,14 @@ class LocalModel(ABC):
         """
         check_flat(flat, self.numel)
         flat.copy_(self.flat)
+
+    @abstractmethod
+    def checkpoint_layers(self) -> None:
+        """From now on a training forward keeps each layer's input alone, and the backward pass computes the rest again.
+
+        Raises:
+            ModelError: its layers cannot be told apart.
+        """
 
     @abstractmethod
     def log_probs(
@@ -126,10 +150,8 @@ class LocalModel(ABC):
         """
 
     @abstractmethod
-    def start_decode(
-        self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
-    ) -> DecodeState:
-        """Prefill the prompts and open a row for each entry of `prompt_of_row`; forks make at most `max_rows`."""
+    def start_decode(self) -> DecodeState:
+        """A decode without rows."""
 
     def save_hf(self, directory: Path, flat: Tensor) -> None:
         """Write the weights of `flat` as a Hugging Face directory, with the tokenizer files of the source.

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import embedding
+from torch.utils.checkpoint import checkpoint
 from transformers import GenerationConfig, PreTrainedConfig
 
 from slime_core.local.model.attention import attend
@@ -20,7 +21,7 @@ from slime_core.local.model.mlp import gated_mlp
 from slime_core.local.model.norm import rms_scale
 from slime_core.local.model.pack import Packed, pack_groups
 from slime_core.local.model.tokens import GroupTokens, TokenLogProbs
-from slime_core.local.model.weights import DecoderWeights, leaves, view_weights
+from slime_core.local.model.weights import DecoderTrained, DecoderWeights, LayerWeights, leaves, view_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class FastModel(LocalModel):
         self._config, self._generation_config = config, generation_config
         self._slots = {slot.name: slot for slot in layout}
         self._cos, self._sin = _rope_tables(shape, 256)
+        self._checkpoints = False
         self.bind(flat)
 
     @property
@@ -73,6 +75,10 @@ class FastModel(LocalModel):
         if longest > self._cos.shape[0]:
             self._cos, self._sin = _rope_tables(self.shape, 2 * longest)
         return embedding(positions, self._cos).unsqueeze(1), embedding(positions, self._sin).unsqueeze(1)
+
+    def checkpoint_layers(self) -> None:
+        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`."""
+        self._checkpoints = True
 
     def log_probs(
         self, groups: Sequence[GroupTokens], *, temperature: float = 1.0, grad: Tensor | None = None
@@ -104,23 +110,32 @@ class FastModel(LocalModel):
         """States [M, d] before the final norm of the nodes that predict, the weights they came from, and the layout."""
         shape, weights = self.shape, self.weights
         if grad is not None:
-            weights = leaves(weights, view_weights(grad.detach(), self._slots, shape.layers))
+            gradients = view_weights(grad.detach(), self._slots, shape.layers)
+            weights = leaves(weights, gradients, DecoderTrained.of(self.trained, shape.layers))
         packed = pack_groups(groups, shape.heads, shape.kv_heads)
         longest = max(len(g.prompt) + max(map(len, g.responses)) for g in groups)
         cos, sin = self.rope(packed.positions, longest)
         heads = (shape.heads, shape.kv_heads)
         x = embedding(packed.tokens, weights.embed)
-        for index, w in enumerate(weights.layers):
-            last = index == shape.layers - 1
+
+        def layer(x: Tensor, w: LayerWeights, last: bool) -> Tensor:
             qkv = attention_input(x, w.norm, w.qkv, w.qkv_bias, w.q_norm, w.k_norm, cos, sin, heads, shape.eps)
             mixed = attend(qkv, packed.last_plan if last else packed.plan)
             x = torch.addmm(x.index_select(0, packed.kept) if last else x, mixed, w.o.t())
-            x = gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
+            return gated_mlp(x, w.mlp_norm, w.gate_up, w.down, shape.eps)
+
+        for index, w in enumerate(weights.layers):
+            last = index == shape.layers - 1
+            if grad is not None and self._checkpoints:
+                # No random numbers are drawn in a layer, so their state need not be kept.
+                x = checkpoint(layer, x, w, last, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = layer(x, w, last)
         return x, weights, packed
 
-    def start_decode(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> FastDecode:
-        """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""
-        return FastDecode(self, prompts, prompt_of_row, max_rows)
+    def start_decode(self) -> FastDecode:
+        """A decode without rows."""
+        return FastDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
         self._config.save_pretrained(directory)

@@ -1,10 +1,10 @@
 """Decoding on the fast path: rows of one prompt share its keys and values, and each row keeps only its own.
 
-Bitwise, a row's logits do not depend on its companions, given one thread. What makes it so:
+Bitwise, a row's logits depend neither on its companions nor on how far those are, given one thread. What makes it so:
   - matrix products see at least 4 rows (with fewer, the library takes another kernel);
-  - padding is masked and comes in blocks of 64 prompt or 16 own slots, so that every row starts on a cache line, and
-    sums over prompt slots are taken block by block, so that more padding adds zeros and regroups nothing;
-  - all rows have drawn the same number of tokens, so the length of their own part is no property of the batch.
+  - padding is masked and comes in blocks of 64 prompt or 32 own slots, so that every row starts on a cache line, and
+    sums over slots are taken in blocks of 64 prompt or 128 own slots, so that more padding adds zeros and regroups
+    nothing (over 128, the library cuts a sum at places that depend on its length).
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from slime_core.local.model.inference import MIN_ROWS, output_and_mlp, queries_keys_values, weigh_blocks
+from slime_core.local.model.inference import (
+    MIN_ROWS,
+    PROMPT_BLOCK,
+    output_and_mlp,
+    queries_keys_values,
+    weigh_blocks,
+)
 from slime_core.local.model.norm import rms_scale
 from slime_core.local.model.prefill import prefill
 
 if TYPE_CHECKING:
     from slime_core.local.model.fast import FastModel
 
-_OWN_BLOCK = 16
+_OWN_BLOCK = 32
+_OWN_SUM = 128
+"""Own slots that are summed at once."""
 _OWN_SLOTS = 64
 """Slots a row's own cache starts with; doubled when full."""
 
@@ -36,6 +44,18 @@ class _LayerCache:
     own_k: Tensor
     own_v: Tensor
 
+    def reserve(self, rows: int, slots: int) -> None:
+        """Room for so many rows and own slots; what is free is finite, as masked products need."""
+        have_rows, kv_heads, have, dim = self.own_k.shape
+        if rows <= have_rows and slots <= have:
+            return
+        size = (max(rows, have_rows), kv_heads, have if slots <= have else max(slots, 2 * have), dim)
+        grown = []
+        for own in (self.own_k, self.own_v):
+            grown.append(own.new_zeros(size))
+            grown[-1][:have_rows, :, :have] = own
+        self.own_k, self.own_v = grown
+
 
 @dataclass(frozen=True, slots=True)
 class _Routing:
@@ -48,31 +68,52 @@ class _Routing:
 
 
 class FastDecode:
-    """Rows extended in lockstep; see `DecodeState`."""
+    """Rows of one model; see `DecodeState`."""
 
-    def __init__(
-        self, model: "FastModel", prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
-    ) -> None:
+    def __init__(self, model: "FastModel") -> None:
+        """No rows yet."""
+        shape = model.shape
+        none, dim = torch.zeros(0, dtype=torch.long), 2 * len(shape.inv_freq)
         self._model = model
-        self._drawn = 0
-        self._rows = len(prompt_of_row)
-        self._prompt_of_row = _at_least_min_rows(torch.tensor(prompt_of_row))
-        self._lengths = torch.tensor([len(prompt) for prompt in prompts])[self._prompt_of_row]
-        self._routing = _route(self._prompt_of_row, len(prompts), model.shape.heads, model.shape.kv_heads)
-        own = (max(max_rows, MIN_ROWS), model.shape.kv_heads, _OWN_SLOTS)
-        with torch.no_grad():
-            prefilled = prefill(model, prompts)
-            self._bias = prefilled.bias
-            self._layers = [
-                _LayerCache(k, v, k.new_empty(*own, k.shape[2]), v.new_empty(*own, v.shape[2]))
-                for k, v in prefilled.caches
-            ]
-            self._logits = self._head(prefilled.ends.index_select(0, self._prompt_of_row))
+        self._rows = 0
+        self._prompt_of_row = self._lengths = self._drawn = none
+        """[rows, at least MIN_ROWS where there are any]."""
+        self._level: int | None = 0
+        """How many tokens every row has drawn; None where they differ."""
+        self._widest = 0
+        """The most tokens that a row has drawn."""
+        empty = torch.zeros(0, shape.kv_heads, 0, dim)
+        self._layers = [_LayerCache(empty[:, 0], empty[:, 0], empty, empty) for _ in range(shape.layers)]
+        self._bias = torch.zeros(0, 0)
+        self._logits = torch.zeros(0, model.vocab_size)
 
     @property
     def logits(self) -> Tensor:
         """[rows, V] of the next token."""
         return self._logits[: self._rows]
+
+    @torch.no_grad()
+    def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are."""
+        prefilled = prefill(self._model, prompts)
+        before, known = self._rows, len(self._bias)
+        new = torch.tensor(prompt_of_row)
+        lengths = torch.tensor([len(prompt) for prompt in prompts])[new]
+        self._rows = before + len(new)
+        self._prompt_of_row = _at_least_min_rows(torch.cat([self._prompt_of_row[:before], new + known]))
+        self._lengths = _at_least_min_rows(torch.cat([self._lengths[:before], lengths]))
+        self._drawn = _at_least_min_rows(torch.cat([self._drawn[:before], torch.zeros_like(new)]))
+        self._level = 0 if self._widest == 0 or before == 0 else None
+        self._widest = self._widest if before else 0
+        slots = max(self._bias.shape[1], prefilled.bias.shape[1])
+        self._bias = torch.cat([_padded(each, slots, -torch.inf) for each in (self._bias, prefilled.bias)])
+        for cache, (k, v) in zip(self._layers, prefilled.caches, strict=True):
+            cache.prompt_k = torch.cat([_padded(each, slots, 0.0) for each in (cache.prompt_k, k)])
+            cache.prompt_v = torch.cat([_padded(each, slots, 0.0) for each in (cache.prompt_v, v)])
+            cache.reserve(max(max_rows, MIN_ROWS), _OWN_SLOTS)
+        self._reroute()
+        logits = self._head(prefilled.ends.index_select(0, _at_least_min_rows(new)))
+        self._logits = torch.cat([self.logits[:before], logits]) if before else logits
 
     def select(self, sources: Tensor) -> None:
         """Drop, move or fork rows; only rows that change place are copied."""
@@ -81,12 +122,19 @@ class FastDecode:
         moved = (sources != torch.arange(len(sources))).nonzero()[:, 0]
         if len(moved) == 0 and len(sources) == len(self._prompt_of_row):
             return
-        filled = _whole_blocks(self._drawn, _OWN_BLOCK)
+        filled = _whole_blocks(self._widest, _OWN_BLOCK)
         for cache in self._layers:
             for own in (cache.own_k[:, :, :filled], cache.own_v[:, :, :filled]):
                 own.index_copy_(0, moved, own.index_select(0, sources[moved]))
         self._lengths, self._prompt_of_row = self._lengths[sources], self._prompt_of_row[sources]
+        self._drawn = self._drawn[sources]
+        if self._level is None:
+            self._widest = int(self._drawn.max())
+            self._level = self._widest if int(self._drawn.min()) == self._widest else None
         self._drop_prompts()
+        self._reroute()
+
+    def _reroute(self) -> None:
         shape = self._model.shape
         self._routing = _route(self._prompt_of_row, len(self._bias), shape.heads, shape.kv_heads)
 
@@ -109,33 +157,35 @@ class FastDecode:
         positions = self._lengths + self._drawn
         cos, sin = model.rope(positions, int(positions.max()) + 1)
         x = embedding(_at_least_min_rows(tokens), model.weights.embed)
+        own = _whole_blocks(self._widest + 1, _OWN_BLOCK)
+        late = None if self._level is not None else torch.arange(own) > self._drawn[:, None]
         for w, cache in zip(model.weights.layers, self._layers, strict=True):
-            self._make_room(cache, n)
+            cache.reserve(n, own)
             qkv = queries_keys_values(x, w, cos, sin, (shape.heads, shape.kv_heads), shape.eps)
-            cache.own_k[:n, :, self._drawn] = qkv[:, shape.heads : shape.heads + shape.kv_heads]
-            cache.own_v[:n, :, self._drawn] = qkv[:, shape.heads + shape.kv_heads :]
-            mixed = self._attend(qkv[:, : shape.heads].reshape(n * shape.heads, -1), cache)
+            k, v = torch.split(qkv[:, shape.heads :], shape.kv_heads, 1)
+            if self._level is not None:
+                cache.own_k[:n, :, self._level], cache.own_v[:n, :, self._level] = k, v
+            else:
+                cache.own_k[torch.arange(n), :, self._drawn], cache.own_v[torch.arange(n), :, self._drawn] = k, v
+            mixed = self._attend(qkv[:, : shape.heads].reshape(n * shape.heads, -1), cache, own, late)
             x = output_and_mlp(x, mixed.view(n, -1), w, shape.eps)
-        self._drawn += 1
+        self._drawn = self._drawn + 1
+        self._widest += 1
+        self._level = None if self._level is None else self._level + 1
         self._logits = self._head(x)
 
-    def _make_room(self, cache: _LayerCache, rows: int) -> None:
-        """Open the next block of own slots where one begins; free slots are finite, as masked products need."""
-        if self._drawn % _OWN_BLOCK:
-            return
-        if self._drawn == cache.own_k.shape[2]:
-            cache.own_k, cache.own_v = (
-                torch.cat([own, torch.empty_like(own)], 2) for own in (cache.own_k, cache.own_v)
-            )
-        for own in (cache.own_k, cache.own_v):
-            own[:rows, :, self._drawn : self._drawn + _OWN_BLOCK] = 0
+    def _attend(self, q: Tensor, cache: _LayerCache, own: int, late: Tensor | None) -> Tensor:
+        """[R H, D] queries to outputs, over the prompt's slots and the row's own.
 
-    def _attend(self, q: Tensor, cache: _LayerCache) -> Tensor:
-        """[R H, D] queries to outputs, over the prompt's slots and the row's own."""
+        Args:
+            q: the queries.
+            cache: the layer's.
+            own: own slots that are looked at.
+            late: [R, own] those that a row has not filled yet, where rows differ.
+        """
         routing, dim = self._routing, q.shape[1]
         n, kv = len(self._prompt_of_row), cache.own_k.shape[1]
         rep = q.shape[0] // (n * kv)
-        own = _whole_blocks(self._drawn + 1, _OWN_BLOCK)
         own_k = cache.own_k[:n].view(n * kv, -1, dim)[:, :own]
         own_v = cache.own_v[:n].view(n * kv, -1, dim)[:, :own]
         prompts, slots = cache.prompt_k.shape[0] // kv, cache.prompt_k.shape[1]
@@ -145,11 +195,14 @@ class FastDecode:
         scores = q.new_empty(len(q), slots + own)
         scores[:, :slots] = embedding(routing.to_heads, grouped.view(-1, slots))
         scores[:, slots:] = torch.bmm(q.view(n * kv, rep, dim), own_k.transpose(1, 2)).view(-1, own)
-        scores[:, slots + self._drawn + 1 :] = -torch.inf
+        if late is None:
+            scores[:, slots + self._widest + 1 :] = -torch.inf
+        else:
+            scores.view(n, kv * rep, -1)[:, :, slots:].masked_fill_(late[:, None], -torch.inf)
         p = torch.softmax(scores.mul_(dim**-0.5), -1)
 
-        mixed = torch.bmm(p[:, slots:].reshape(n * kv, rep, own), own_v).view(-1, dim)
-        total = weigh_blocks(embedding(routing.to_slots, p[:, :slots]), cache.prompt_v)
+        mixed = weigh_blocks(p[:, slots:].view(n * kv, rep, own), own_v, _OWN_SUM).view(-1, dim)
+        total = weigh_blocks(embedding(routing.to_slots, p[:, :slots]), cache.prompt_v, PROMPT_BLOCK)
         return mixed.add_(embedding(routing.to_heads, total.view(-1, dim)))
 
     def _head(self, x: Tensor) -> Tensor:
@@ -160,6 +213,14 @@ class FastDecode:
 def _at_least_min_rows(rows: Tensor) -> Tensor:
     """The last row repeated where there are fewer than a matrix product needs."""
     return rows if len(rows) >= MIN_ROWS else torch.cat([rows, rows[-1:].expand(MIN_ROWS - len(rows))])
+
+
+def _padded(each: Tensor, slots: int, value: float) -> Tensor:
+    """[n, slots, ...] with more slots of one value."""
+    lacking = slots - each.shape[1]
+    if not lacking:
+        return each
+    return torch.cat([each, each.new_full((len(each), lacking, *each.shape[2:]), value)], 1)
 
 
 def _whole_blocks(slots: int, block: int) -> int:

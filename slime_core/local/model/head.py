@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from slime_core.local.model.function import Context
+from slime_core.local.model.function import Context, zeros_if
 from slime_core.local.model.norm import CHUNK, norm_backward, rms_scale
 
 RECOMPUTE_OVER = 1 << 26
@@ -74,7 +74,8 @@ class _TokenLogProbs(Function):
         d_log_probs, d_entropy = grads
         d_pairs = x.new_zeros(len(pairs.order)) if d_log_probs is None else d_log_probs[pairs.order] / ctx.temperature
         d_rows = x.new_zeros(x.shape[0]).index_add_(0, pairs.rows, d_pairs)
-        dx, d_norm, d_head = torch.empty_like(x), torch.zeros_like(norm), torch.zeros_like(head)
+        dx, d_norm = torch.empty_like(x), torch.zeros_like(norm)
+        d_head = zeros_if(ctx.needs_input_grad[2], head)
         for index, s in enumerate(range(0, x.shape[0], CHUNK)):
             xc = x[s : s + CHUNK]
             m = xc.shape[0]
@@ -89,10 +90,12 @@ class _TokenLogProbs(Function):
                 surprise = torch.special.entr(p)
                 surprise.addcmul_(p, surprise.sum(-1, keepdim=True), value=-1.0)
                 d_logits.addcmul_(surprise, d_entropy[s : s + m, None], value=1.0 / ctx.temperature)
-            d_head.addmm_(d_logits.t(), x_hat)
+            if d_head is not None:
+                d_head.addmm_(d_logits.t(), x_hat)
             dx[s : s + m], extra = norm_backward(d_logits.mm(head), x_hat, norm, scale)
             d_norm.add_(extra)
-        d_head.mul_(norm)
+        if d_head is not None:
+            d_head.mul_(norm)
         return dx, d_norm, d_head, None, None, None
 
 

@@ -39,15 +39,15 @@ def output_and_mlp(x: Tensor, mixed: Tensor, w: LayerWeights, eps: float) -> Ten
     return torch.addmm(x, silu(gate).mul_(up), w.down.t())
 
 
-def weigh_blocks(p: Tensor, v: Tensor) -> Tensor:
-    """The product p v of [B, M, S] and [B, S, D], S a multiple of the block, summed block by block."""
-    first, *others = range(0, p.shape[2], PROMPT_BLOCK)
-    total = _weigh(p, v, first)
+def weigh_blocks(p: Tensor, v: Tensor, block: int) -> Tensor:
+    """The product p v of [B, M, S] and [B, S, D], summed block by block; the last one may be shorter."""
+    first, *others = range(0, p.shape[2], block)
+    total = _weigh(p, v, first, block)
     for start in others:
-        total += _weigh(p, v, start)
+        total += _weigh(p, v, start, block)
     return total
 
 
-def _weigh(p: Tensor, v: Tensor, start: int) -> Tensor:
-    end = start + PROMPT_BLOCK
+def _weigh(p: Tensor, v: Tensor, start: int, block: int) -> Tensor:
+    end = start + block
     return torch.bmm(p[:, :, start:end].contiguous(), v[:, start:end])

@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as hf_logging
 
 from slime_core.errors import ModelError
@@ -18,7 +19,7 @@ from slime_core.local.model.base import LocalModel
 from slime_core.local.model.fast import DecoderShape, FastModel
 from slime_core.local.model.layout import lay_out
 from slime_core.local.model.plain import PlainModel
-from slime_core.local.model.support import explain_path
+from slime_core.local.model.support import ModelPath, explain_path
 from slime_core.local.model.weights import decoder_order
 
 
@@ -36,6 +37,12 @@ def load_model(hf_dir: Path) -> LocalModel:
         )
     path, why = explain_path(json.loads(why_config.read_text()))
     hf = _load_hf(hf_dir)
+    model = _build(hf_dir, path, why, hf)
+    model.linear, model.transposed = _linear_layers(hf)
+    return model
+
+
+def _build(hf_dir: Path, path: ModelPath, why: str, hf: PreTrainedModel) -> LocalModel:
     names = {name: parameter.data for name, parameter in hf.named_parameters()}
     if path == "plain":
         layout = lay_out((name, tuple(value.shape)) for name, value in names.items())
@@ -49,6 +56,14 @@ def load_model(hf_dir: Path) -> LocalModel:
     if hf.generation_config is None:
         raise ModelError(f"the model in {hf_dir} cannot generate; expected a causal LM")
     return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, _decoder_shape(hf), flat)
+
+
+def _linear_layers(hf: PreTrainedModel) -> tuple[frozenset[str], frozenset[str]]:
+    """The matrices of linear layers but the output head, and those of them that are stored [in, out]."""
+    head: object = hf.get_output_embeddings()  # type: ignore[no-untyped-call]
+    layers = {f"{name}.weight": each for name, each in hf.named_modules() if isinstance(each, torch.nn.Linear | Conv1D)}
+    linear = {name: each for name, each in layers.items() if each is not head}
+    return frozenset(linear), frozenset(name for name, each in linear.items() if isinstance(each, Conv1D))
 
 
 def _load_hf(hf_dir: Path) -> PreTrainedModel:

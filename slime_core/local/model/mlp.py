@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from slime_core.local.model.function import Context, call
+from slime_core.local.model.function import Context, call, zeros_if
 from slime_core.local.model.norm import CHUNK, norm_backward, rms_scale
 
 
@@ -36,7 +36,8 @@ class _GatedMlp(Function):
         (dy,) = grads
         n, f = x.shape[0], down.shape[1]
         dx = torch.empty_like(x)
-        d_norm, d_gate_up, d_down = torch.zeros_like(norm), torch.zeros_like(gate_up), torch.zeros_like(down)
+        d_norm = torch.zeros_like(norm)
+        d_gate_up, d_down = zeros_if(ctx.needs_input_grad[2], gate_up), zeros_if(ctx.needs_input_grad[3], down)
         size = min(n, CHUNK)
         d_act, sig, silu, d_gu = (x.new_empty(size, k) for k in (f, f, f, 2 * f))
         for s in range(0, n, CHUNK):
@@ -49,14 +50,17 @@ class _GatedMlp(Function):
             torch.mul(da, act, out=d_gu[:m, f:])
             # silu'(g) = sig + silu (1 - sig)
             torch.sub(1, sg, out=d_gu[:m, :f]).mul_(act).add_(sg).mul_(da).mul_(up)
-            d_down.addmm_(dyc.t(), act.mul_(up))
+            if d_down is not None:
+                d_down.addmm_(dyc.t(), act.mul_(up))
             scale = rms_scale(xc, ctx.eps)
             x_hat = xc * scale
-            d_gate_up.addmm_(d_gu[:m].t(), x_hat)
+            if d_gate_up is not None:
+                d_gate_up.addmm_(d_gu[:m].t(), x_hat)
             d_in, extra = norm_backward(d_gu[:m].mm(gate_up), x_hat, norm, scale)
             torch.add(d_in, dyc, out=dx[s : s + m])
             d_norm.add_(extra)
-        d_gate_up.mul_(norm)
+        if d_gate_up is not None:
+            d_gate_up.mul_(norm)
         return dx, d_norm, d_gate_up, d_down, None
 
 

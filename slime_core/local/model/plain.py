@@ -1,15 +1,18 @@
 """The plain path: any causal LM, computed by Hugging Face's own forward on padded rows."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from slime_core.errors import ModelError
 from slime_core.local.model.base import LocalModel, check_log_probs_call
@@ -95,15 +98,29 @@ class PlainModel(LocalModel):
     def _gradients(self, grad: Tensor | None) -> Iterator[None]:
         """Backward adds into this vector; None computes without a graph."""
         for slot, parameter in zip(self.layout, self._parameters, strict=True):
-            parameter.grad = None if grad is None else slot.view(grad)
+            is_trained = grad is not None and slot.name in self.trained
+            parameter.requires_grad_(is_trained)
+            parameter.grad = slot.view(grad) if grad is not None and is_trained else None
         with torch.set_grad_enabled(grad is not None):
             yield
 
-    def start_decode(
-        self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int
-    ) -> "PlainDecode":
-        """Prefill the prompts and open the rows; see `LocalModel.start_decode`."""
-        return PlainDecode(self, prompts, prompt_of_row)
+    def checkpoint_layers(self) -> None:
+        """Keep each layer's input alone; see `LocalModel.checkpoint_layers`.
+
+        Not by Hugging Face's own switch, which works in its training mode alone, where dropout would be on.
+        """
+        layers = [each for each in self.hf.modules() if isinstance(each, GradientCheckpointingLayer)]
+        if not layers:
+            raise ModelError(
+                f"gradient_checkpointing: {type(self.hf).__name__} in {self.source} has no layers that can be computed "
+                "again; leave it out, and lower max_tokens_per_micro_batch to save memory"
+            )
+        for each in layers:
+            each.forward = _checkpointed(each.forward)
+
+    def start_decode(self) -> "PlainDecode":
+        """A decode without rows."""
+        return PlainDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
         bound = self._flat
@@ -136,8 +153,61 @@ class _Rows:
         return cls(ids, mask, predicted)
 
 
+def _checkpointed(forward: Callable[..., object]) -> Callable[..., object]:
+    def again(*args: object, **kwargs: object) -> object:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        bound = partial(forward, *args, **kwargs)
+        out: object = checkpoint(bound, use_reentrant=False, preserve_rng_state=False)
+        return out
+
+    return again
+
+
 class PlainDecode:
-    """Left-padded rows over a dynamic cache; see `DecodeState`."""
+    """Rows in parts, each added at once and with a cache of its own; see `DecodeState`."""
+
+    def __init__(self, model: PlainModel) -> None:
+        """No rows yet."""
+        self._model = model
+        self._parts: list[_Part] = []
+        self._part_of = self._place = torch.zeros(0, dtype=torch.long)
+        """[rows] where each is."""
+
+    @property
+    def logits(self) -> Tensor:
+        """[rows, V] of the next token."""
+        logits = torch.empty(len(self._part_of), self._model.vocab_size)
+        for number, part in enumerate(self._parts):
+            here = self._part_of == number
+            logits[here] = part.logits[self._place[here]]
+        return logits
+
+    def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
+        """Prefill prompts and open rows; see `DecodeState.add`."""
+        part_of, place = torch.full((len(prompt_of_row),), len(self._parts)), torch.arange(len(prompt_of_row))
+        self._part_of, self._place = torch.cat([self._part_of, part_of]), torch.cat([self._place, place])
+        self._parts.append(_Part(self._model, prompts, prompt_of_row))
+
+    def select(self, sources: Tensor) -> None:
+        """Drop, move or fork rows."""
+        part_of, from_place = self._part_of[sources], self._place[sources]
+        left, self._part_of = torch.unique(part_of, return_inverse=True)
+        self._parts = [self._parts[number] for number in left.tolist()]
+        self._place = torch.empty_like(from_place)
+        for number, part in enumerate(self._parts):
+            here = self._part_of == number
+            part.select(from_place[here])
+            self._place[here] = torch.arange(int(here.sum()))
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row."""
+        for number, part in enumerate(self._parts):
+            part.step(tokens[self._part_of == number])
+
+
+class _Part:
+    """Left-padded rows over a dynamic cache, which all have drawn the same number of tokens."""
 
     def __init__(self, model: PlainModel, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int]) -> None:
         self._model = model

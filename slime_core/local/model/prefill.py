@@ -73,5 +73,5 @@ def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = torch.bmm(q.reshape(k.shape[0], -1, dim), k.transpose(1, 2)).mul_(dim**-0.5)
     later = torch.ones(slots, slots, dtype=torch.bool).triu_(1)
     scores.view(prompts, heads, slots, slots).masked_fill_(later, -torch.inf)
-    mixed = weigh_blocks(torch.softmax(scores, -1), v).view(prompts, heads, slots, dim)
+    mixed = weigh_blocks(torch.softmax(scores, -1), v, PROMPT_BLOCK).view(prompts, heads, slots, dim)
     return mixed.transpose(1, 2).reshape(prompts * slots, heads * dim)

@@ -1,6 +1,6 @@
 """The weights of a Llama-like decoder as views of a flat vector, in the shapes its matrix products use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields, replace
 
 from torch import Tensor
@@ -31,6 +31,34 @@ class DecoderWeights:
     layers: tuple[LayerWeights, ...]
     norm: Tensor
     head: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderTrained:
+    """Which weights have a gradient: of a joined matrix, whether any part of it."""
+
+    embed: bool
+    layers: tuple[frozenset[str], ...]
+    """The fields of each layer's weights."""
+    norm: bool
+    head: bool
+
+    @classmethod
+    def of(cls, names: Set[str], layers: int) -> "DecoderTrained":
+        """For these state-dict names."""
+        return cls(
+            _EMBED in names,
+            tuple(
+                frozenset(
+                    field
+                    for field, parts in _LAYER.items()
+                    if any(f"model.layers.{i}.{part}" in names for part in parts)
+                )
+                for i in range(layers)
+            ),
+            _NORM in names,
+            _HEAD in names,
+        )
 
 
 _LAYER = {
@@ -77,25 +105,28 @@ def view_weights(flat: Tensor, slots: Mapping[str, Slot], layers: int) -> Decode
     return DecoderWeights(embed, tuple(layer(i) for i in range(layers)), slots[_NORM].view(flat), head)
 
 
-def leaves(weights: DecoderWeights, gradients: DecoderWeights) -> DecoderWeights:
+def leaves(weights: DecoderWeights, gradients: DecoderWeights, trained: DecoderTrained) -> DecoderWeights:
     """The same storage as autograd leaves whose `.grad` is the matching view of a gradient vector.
 
-    Backward adds in place, so the sum over micro-batches lands in the vector without a gathering step.
+    Backward adds in place, so the sum over micro-batches lands in the vector without a gathering step. What is not
+    trained is no leaf, and its gradient is not computed.
     """
 
-    def leaf(weight: Tensor, gradient: Tensor) -> Tensor:
+    def leaf(weight: Tensor, gradient: Tensor, is_trained: bool) -> Tensor:
+        if not is_trained:
+            return weight.detach()
         made = weight.detach().requires_grad_()
         made.grad = gradient
         return made
 
-    def layer(w: LayerWeights, g: LayerWeights) -> LayerWeights:
+    def layer(w: LayerWeights, g: LayerWeights, names: frozenset[str]) -> LayerWeights:
         pairs = ((field.name, getattr(w, field.name), getattr(g, field.name)) for field in fields(LayerWeights))
-        return replace(w, **{name: leaf(a, b) for name, a, b in pairs if a is not None})
+        return replace(w, **{name: leaf(a, b, name in names) for name, a, b in pairs if a is not None})
 
-    embed = leaf(weights.embed, gradients.embed)
+    embed = leaf(weights.embed, gradients.embed, trained.embed)
     return DecoderWeights(
         embed,
-        tuple(layer(w, g) for w, g in zip(weights.layers, gradients.layers, strict=True)),
-        leaf(weights.norm, gradients.norm),
-        embed if weights.head is weights.embed else leaf(weights.head, gradients.head),
+        tuple(map(layer, weights.layers, gradients.layers, trained.layers)),
+        leaf(weights.norm, gradients.norm, trained.norm),
+        embed if weights.head is weights.embed else leaf(weights.head, gradients.head, trained.head),
     )

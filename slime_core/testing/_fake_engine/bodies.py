@@ -27,7 +27,7 @@ class Sampling(Body):
     model_config = ConfigDict(extra="forbid")
 
     max_new_tokens: int = Field(128, ge=0)
-    min_new_tokens: int = 0
+    min_new_tokens: int = Field(0, ge=0)
     temperature: float = Field(1.0, ge=0)
     sampling_seed: int | None = None
     stop: str | list[str] | None = None
@@ -38,10 +38,10 @@ class Sampling(Body):
 
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = -1
-    min_p: float = 0.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
+    min_p: float = Field(0.0, ge=0, le=1)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(1.0, gt=0, le=2)
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     stop_regex: str | list[str] | None = None

@@ -76,18 +76,23 @@ def _log_probs(drawn: random.Random) -> Iterator[float]:
 
 
 def _end(source: Sequence[int] | Iterator[int], log_probs: Sequence[float] | Iterator[float], asked: Sampling) -> Plan:
-    """The source up to what ends it: a stop token, a stop string, the budget, or its own end."""
-    stops = {*(asked.stop_token_ids or ()), *(() if asked.ignore_eos else (EOS,))}
+    """The source up to what ends it: a stop token, a stop string, the budget, or its own end.
+
+    As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` goes for every stop token.
+    """
+    stops = {*(asked.stop_token_ids or ()), EOS}
     strings = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
     trimmed = not asked.no_stop_trim
     tokens: list[int] = []
     finish: dict[str, Json] | None = None
     trim = 0
-    for token in itertools.islice(source, asked.max_new_tokens):
-        tokens.append(token)
-        if len(tokens) < asked.min_new_tokens:
+    for token in source:
+        if len(tokens) == asked.max_new_tokens:
+            break
+        if token in stops and len(tokens) < asked.min_new_tokens:
             continue
-        if token in stops:
+        tokens.append(token)
+        if token in stops and not asked.ignore_eos:
             finish, trim = {"type": "stop", "matched": token}, trimmed * len(TOKENIZER.decode([token]))
             break
         if found := next((each for each in strings if TOKENIZER.decode(tokens).endswith(each)), None):

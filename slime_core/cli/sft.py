@@ -1,0 +1,36 @@
+"""`slime sft`: supervised finetuning on dialogs, by the run's own trainer."""
+
+from pathlib import Path
+
+import click
+
+from slime_core.cli.plugin_options import plugin_options
+from slime_core.cli.run_options import RunCommand
+from slime_core.cli.train import execute, plan_run
+from slime_core.errors import ConfigError
+
+
+@click.command(cls=RunCommand)
+@click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@plugin_options
+@click.option("--no-progress", is_flag=True, help="One plain line a step instead of the live display.")
+@click.pass_context
+def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
+    """Finetune on responses that are given, as RUN_FILE (TOML) and flags say; flags win.
+
+    A row is a list of chat messages (--input-key messages --apply-chat-template: the assistant's words are trained on),
+    or a prompt and a response (--input-key, --label-key). A rollout is a step on --rollout-batch-size rows.
+
+    Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again, or by
+    `slime resume`. Evaluation sets are given a loss.
+
+    slime sft --hf-checkpoint MODEL --prompt-data chats.jsonl --input-key messages --apply-chat-template --num-epoch 2
+    --save runs/sft
+    """
+    plan = plan_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
+    if not plan.config.finetunes:
+        raise ConfigError(
+            "slime sft trains on given responses with sft_loss: leave out reward, group_reward, another loss and "
+            "load_debug_rollout_data, or call slime train"
+        )
+    return execute(plan, no_progress)

@@ -1,0 +1,76 @@
+"""Balance: what a group costs in floating-point operations, and groups dealt to ranks so that these are nearly equal.
+
+Example:
+
+    cost = Cost.of_config(plan.model_config())
+    shares = karmarkar_karp([cost.of(prompt, responses) for prompt, responses in groups], parts=4)
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slime_core.errors import ConfigError
+from slime_core.sample import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Multiplications and additions of a training forward; the backward pass has twice as many of each kind."""
+
+    token: float
+    """Of one token in all layers' matrices."""
+    seen: float
+    """Of one earlier token that one token attends to, in all layers."""
+    predicted: float
+    """Of one predicted token in the output head."""
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Json]) -> "Cost":
+        """For the model of a config.json.
+
+        Raises:
+            ConfigError: it does not say how large the model is.
+        """
+
+        def number(*names: str, default: float | None = None) -> float:
+            found = next((value for name in names if isinstance(value := config.get(name), int | float)), default)
+            if found is None:
+                raise ConfigError(f"balance_by_flops: the model's config.json has no {names[0]}: leave it out")
+            return found
+
+        width, layers = number("hidden_size", "n_embd", "d_model"), number("num_hidden_layers", "n_layer", "n_layers")
+        heads = number("num_attention_heads", "n_head", "n_heads")
+        queries = heads * number("head_dim", default=width / heads)
+        keys = queries / heads * number("num_key_value_heads", default=heads)
+        inner = number("intermediate_size", "n_inner", default=4 * width)
+        gated = 3 if str(config.get("hidden_act", "")) in ("silu", "swish") else 2
+        matrices = width * (2 * queries + 2 * keys) + gated * width * inner
+        return cls(2 * layers * matrices, 4 * layers * queries, 2 * width * number("vocab_size"))
+
+    def of(self, prompt: int, responses: Sequence[int]) -> float:
+        """Of a prompt of so many tokens, computed once, and its responses."""
+        total = sum(responses)
+        seen = prompt**2 / 2 + sum(length * (prompt + length / 2) for length in responses)
+        return self.token * (prompt + total) + self.seen * seen + self.predicted * total
+
+
+def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
+    """Indices of `sizes` in `parts` shares of nearly equal sums, every index once.
+
+    The largest differencing method (Karmarkar & Karp 1982, UCB/CSD 82/113): the two partial partitions that differ most
+    within are joined, the largest share of one with the smallest of the other. Shares differ by at most the largest
+    size.
+    """
+    # Each entry: (-difference, number of the entry, shares as (sum, indices), largest first).
+    empty: tuple[float, tuple[int, ...]] = (0.0, ())
+    heap: list[tuple[float, int, list[tuple[float, tuple[int, ...]]]]] = [
+        (-size, index, [(size, (index,)), *[empty] * (parts - 1)]) for index, size in enumerate(sizes)
+    ]
+    heapq.heapify(heap)
+    for number in range(len(sizes), 2 * len(sizes) - 1):
+        (_, _, one), (_, _, other) = heapq.heappop(heap), heapq.heappop(heap)
+        joined = [(a + b, left + right) for (a, left), (b, right) in zip(one, reversed(other), strict=True)]
+        joined.sort(key=lambda share: (-share[0], share[1]))
+        heapq.heappush(heap, (joined[-1][0] - joined[0][0], number, joined))
+    return [list(indices) for _, indices in heap[0][2]] if heap else [[] for _ in range(parts)]

@@ -1,0 +1,77 @@
+"""`slime generate`: prompts from everywhere, samples, stops, clear errors."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Project = Any
+
+
+def test_prompts_of_a_file_are_answered_in_order_and_again_the_same(project: Project, slime: Slime) -> None:
+    rows = [{"input": "2+3?"}, {"input": [{"role": "user", "content": "4+4?"}]}, {"input": "9"}]
+    Path("p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--n-samples-per-prompt", 3, "--max-new-tokens", 9, "--no-skip-special-tokens"]
+    found = []
+    for name in ("a.jsonl", "b.jsonl"):
+        ran = slime("generate", project.model, "--prompt-data", "p.jsonl", *flags, "--out", name)
+        assert ran.code == 0, ran.err
+        assert "9 responses" in ran.out
+        found.append([json.loads(line) for line in Path(name).read_text().splitlines()])
+    first, again = found
+    assert first == again
+    assert [row["sample"] for row in first] == [0, 1, 2] * 3
+    assert first[0]["prompt"] == "2+3?"
+    assert "4+4?" in first[3]["prompt"] != "4+4?"  # rendered
+    assert len({row["response"] for row in first}) > 3
+    assert all(len(row["tokens"]) == len(row["log_probs"]) <= 9 for row in first)
+
+
+def test_a_stop_text_is_cut_off_unless_it_is_asked_for(project: Project, slime: Slime) -> None:
+    ran = slime("generate", project.model, "abc", "--max-new-tokens", 40, "--temperature", 0, "--ignore-eos")
+    assert ran.code == 0, ran.err
+    text = ran.out.removesuffix("\n")
+    stop = next(each for each in text[3:] if each.isprintable() and each != "\ufffd")
+    flags = ["--max-new-tokens", 40, "--temperature", 0, "--ignore-eos", "--stop", stop]
+    cut = slime("generate", project.model, "abc", *flags)
+    whole = slime("generate", project.model, "abc", *flags, "--no-stop-trim")
+    assert cut.out.removesuffix("\n") == text[: text.index(stop)]
+    assert whole.out.startswith(text[: text.index(stop) + 1])
+
+
+def test_a_run_answers_with_its_newest_checkpoint(project: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 1).code == 0
+    answers = [
+        slime("generate", where, "2+2", "--max-new-tokens", 5, "--logit-bias", "7=100").out
+        for where in ("runs/run", "runs/run/checkpoints/rollout_000001", "runs/run/checkpoints/rollout_000001/hf")
+    ]
+    assert answers[0]
+    assert len(set(answers)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere", "x"], "no model in nowhere: there is nothing there"),
+        (["MODEL"], "nothing to generate from"),
+        (["MODEL", "x", "--prompt-data", "p.jsonl"], "given twice"),
+        (["MODEL", "--prompt-data", "missing.jsonl"], "missing.jsonl"),
+        (["MODEL", "x", "--top-p", "3"], "top_p=3.0; expected over 0"),
+        (["MODEL", "x", "--logit-bias", "five"], "expected ID=BIAS"),
+        (["MODEL", "x", "--logit-bias", "99999=1"], "logit_bias has ids [99999]"),
+        (["MODEL", "x", "--engine", "locl"], "local"),
+        (["MODEL", "x", "--out", "no/such/folder.jsonl"], "no/such/folder.jsonl"),
+    ],
+)
+def test_bad_input_is_said(
+    project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    ran = slime("generate", *[str(project.model) if each == "MODEL" else each for each in arguments])
+    assert ran.code != 0
+    assert message in ran.err
+    assert "Traceback" not in ran.err

@@ -1,0 +1,66 @@
+"""Dealing groups to ranks by what they cost: every one once, and close to even."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from slime_core.errors import ConfigError
+from slime_core.train.balance import Cost, karmarkar_karp
+
+SIZES = st.lists(st.floats(0.0, 1e6), max_size=40)
+
+
+@given(sizes=SIZES, parts=st.integers(1, 6))
+def test_every_one_is_dealt_once_and_shares_differ_by_the_largest_at_most(sizes: list[float], parts: int) -> None:
+    shares = karmarkar_karp(sizes, parts)
+    assert len(shares) == parts
+    assert sorted(index for share in shares for index in share) == list(range(len(sizes)))
+    sums = [sum(sizes[index] for index in share) for share in shares]
+    assert max(sums) - min(sums) <= max(sizes, default=0.0) * (1 + 1e-9) + 1e-6
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=8), parts=st.integers(2, 3))
+def test_the_largest_share_is_close_to_the_best_there_is(sizes: list[int], parts: int) -> None:
+    """Within 4/3 of the optimum, which an exhaustive search finds: no worse than longest first is."""
+    best = min(
+        max(sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part) for part in range(parts))
+        for owners in product(range(parts), repeat=len(sizes))
+    )
+    found = max(sum(sizes[index] for index in share) for share in karmarkar_karp(sizes, parts))
+    assert best <= found <= best * 4 / 3
+
+
+def test_the_textbook_example_leaves_a_difference_of_two() -> None:
+    shares = karmarkar_karp([8, 7, 6, 5, 4], 2)
+    assert sorted(sum([8, 7, 6, 5, 4][index] for index in share) for share in shares) == [14, 16]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3"])
+def test_a_cost_is_what_torch_counts(family: str) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4}
+    more = {"vocab_size": 50, "n_inner": 80} if family == "gpt2" else {"vocab_size": 50, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(family, **sizes, **more, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(config)
+    cost = Cost.of_config(config.to_dict())
+    for length in (8, 64):
+        with FlopCounterMode(display=False) as counted, torch.no_grad():
+            model(torch.zeros(1, length, dtype=torch.long))
+        whole = counted.get_total_flops()
+        # Hugging Face multiplies what the mask hides too, and predicts from the prompt's tokens.
+        expected = cost.token * length + cost.seen * length**2 + cost.predicted * length
+        assert whole == pytest.approx(expected, rel=0.01)
+
+
+def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
+    cost = Cost(token=1.0, seen=10.0, predicted=100.0)
+    assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
+
+
+def test_a_model_of_unknown_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"balance_by_flops: the model's config.json has no hidden_size"):
+        Cost.of_config({"vocab_size": 5})
