@@ -90,6 +90,7 @@ DISCOUNTS = pytest.mark.parametrize(("gamma", "lambd"), [(1.0, 1.0), (0.9, 0.8),
 def test_it_is_the_double_sum(gamma: float, lambd: float, samples: list[Valued]) -> None:
     estimator = Ppo(PpoSettings(gamma=gamma, lambd=lambd, normalize_advantages=False))
     advantages, returns = slow(samples, gamma, lambd)
+    assert (estimator(batch_of(samples)).dtype, estimator.returns(batch_of(samples)).dtype) == (torch.float32,) * 2
     assert estimator(batch_of(samples)).tolist() == pytest.approx(advantages, rel=1e-5, abs=1e-5)
     assert estimator.returns(batch_of(samples)).tolist() == pytest.approx(returns, rel=1e-5, abs=1e-5)
 

@@ -40,7 +40,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def host(model_dir: Path, rank: int = 0, plugins: PluginSet = ALONE) -> RankHost:
+def host(model_dir: Path, rank: int = 0, plugins: PluginSet = ALONE, trainer: Choice = LOCAL) -> RankHost:
     setup = RankSetup(
         hf_checkpoint=model_dir,
         optim=OPTIM,
@@ -54,7 +54,7 @@ def host(model_dir: Path, rank: int = 0, plugins: PluginSet = ALONE) -> RankHost
         seed=0,
         rendezvous=model_dir / "rendezvous",
     )
-    return RankHost(rank, 1, trainer=LOCAL, setup=setup)
+    return RankHost(rank, 1, trainer=trainer, setup=setup)
 
 
 def batch() -> TrainBatch:
@@ -89,6 +89,49 @@ def test_a_step_changes_what_is_published_and_a_saved_rank_continues_from_it(mod
     assert torch.equal(published(second, tmp_path, 2), before)
     second.load(tmp_path / "saved")
     assert torch.equal(published(second, tmp_path, 3), after)
+
+
+def test_what_is_measured_is_the_loss_before_the_step_and_changes_nothing(model_dir: Path, tmp_path: Path) -> None:
+    answers = host(model_dir)
+    before = published(answers, tmp_path, 0)
+    measured = answers.measure(batch())
+    assert torch.equal(published(answers, tmp_path, 1), before)
+    trained = answers.train_step(batch())
+    assert (measured.tokens, measured.scalars) == (4, {})
+    assert measured.metrics["pg_loss"] == pytest.approx(trained.metrics["pg_loss"], rel=1e-5)
+    assert answers.measure(batch()).metrics["pg_loss"] != measured.metrics["pg_loss"]
+
+
+STEPS_ALONE = '''
+from slime_core import hookimpl
+from slime_core.local.rank import LocalRank
+from slime_core.roles import TrainerSpec
+
+SLIME_API = "1"
+
+
+class StepsAlone:
+    """The local rank without its `measure`."""
+
+    def __init__(self, rank, world_size, setup):
+        made = LocalRank(rank, world_size, setup)
+        self.weight_slots, self.train_step, self.weights = made.weight_slots, made.train_step, made.weights
+        self.save, self.load = made.save, made.load
+
+
+@hookimpl
+def slime_trainers():
+    return [TrainerSpec("steps_alone", StepsAlone)]
+'''
+
+
+def test_a_trainer_that_only_steps_is_named_when_a_loss_is_to_be_measured(model_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STEPS_ALONE)
+    plugins = PluginSet(only=(), modules=(f"{tmp_path}/mine.py",))
+    answers = host(model_dir, plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings))
+    with pytest.raises(PluginError, match=r"^trainer StepsAlone cannot evaluate a loss .* leave out eval_prompt_data"):
+        answers.measure(batch())
+    assert answers.train_step(batch()).tokens == 4
 
 
 def test_only_rank_0_writes_what_is_published(model_dir: Path, tmp_path: Path) -> None:
