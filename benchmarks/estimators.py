@@ -45,6 +45,7 @@ def _schedules() -> dict[str, list[str]]:
     return dict(sorted((ways | corrected).items()))
 
 
+REFERENCE = "grpo"
 SCHEDULES = _schedules()
 VARIANTS = ALGORITHMS | SCHEDULES
 
@@ -62,7 +63,7 @@ def main() -> None:
     }
     for picture, variants in (("algorithms", ALGORITHMS), ("schedules", SCHEDULES)):
         if drawn := {name: curves[name] for name in variants if name in curves}:
-            _draw(drawn, options.out / f"{picture}.png")
+            _draw(drawn, curves.get(REFERENCE, next(iter(drawn.values()))), options.out / f"{picture}.png")
     found: dict[str, dict[str, object]] = {}
     for name, runs in curves.items():
         last = [_mean(run[-ENDS:]) for run in runs]
@@ -92,14 +93,14 @@ def _mean(numbers: Sequence[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _draw(curves: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
-    """A panel for each variant: every seed's curve, and the mean of the first variant behind it."""
+def _draw(curves: Mapping[str, Sequence[Sequence[float]]], behind: Sequence[Sequence[float]], path: Path) -> None:
+    """A panel for each variant: every seed's curve, and the mean of others behind it."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    reference = [_mean(step) for step in zip(*next(iter(curves.values())), strict=True)]
+    reference = [_mean(step) for step in zip(*behind, strict=True)]
     columns = 4
     style: Any = {**PLOT_STYLE, "axes.titlesize": 10}
     with plt.rc_context(style):
@@ -114,8 +115,8 @@ def _draw(curves: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
             panel.set_ylim(0, 1)
         for panel in axes.flat[len(curves) :]:
             panel.set_visible(False)
-        figure.supxlabel("rollouts")
-        figure.supylabel("training reward")
+        figure.supxlabel(f"rollouts; grey: mean of {REFERENCE}", fontsize=10)
+        figure.supylabel("training reward", fontsize=10)
         figure.tight_layout()
         figure.savefig(path, metadata={"Software": None})
         plt.close(figure)

@@ -21,6 +21,9 @@ from slime_core.local._serve import DRIVER_SIGNALS, Reply, serve
 from slime_core.roles import LauncherSetup, WorkerGroupSpec
 
 CLOSE_GRACE_S = 2.0
+SAFE_PATH = "slime"
+"""Value of PYTHONSAFEPATH where it is ours: the server of workers looks for what it imports where the driver does, and
+not first in the working directory, where a `random.py` of the user's may lie. The workers themselves do not have it."""
 LOG_TAIL_LINES = 15
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -204,7 +207,8 @@ class LocalLauncher:
         group = LocalWorkerGroup(workers)
         self._groups.append(group)
         async with self._launching:  # or the environment of one group would be restored to that of another
-            with _environment(ONE_THREAD):
+            safe = {} if "PYTHONSAFEPATH" in os.environ else {"PYTHONSAFEPATH": SAFE_PATH}
+            with _environment(ONE_THREAD | safe):
                 for worker in workers:
                     await asyncio.to_thread(worker.launch)
         await group.built()

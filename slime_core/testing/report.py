@@ -125,7 +125,7 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
 def _run(name: str, plugins: PluginSet, output: Path) -> str:
     """Judge the plugin in a process of its own; returns how it ended, should it have ended before its time."""
     given = {**dataclasses.asdict(plugins), "root": str(plugins.root or Path.cwd())}
-    command = [sys.executable, "-m", "slime_core.testing.judge", name, json.dumps(given), str(output)]
+    command = [sys.executable, "-P", "-m", "slime_core.testing.judge", name, json.dumps(given), str(output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     errors = output.with_name("errors.txt")
     with errors.open("w") as stderr:

@@ -31,6 +31,9 @@ class Target:
     def threads(self) -> str | None:
         return os.environ.get("OMP_NUM_THREADS")
 
+    def safe_path(self) -> str | None:
+        return os.environ.get("PYTHONSAFEPATH")
+
     def complain(self, on_rank: int) -> int:
         if self.rank == on_rank:
             raise ValueError(f"rank {self.rank} does not like it")

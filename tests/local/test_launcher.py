@@ -290,3 +290,26 @@ def test_workers_end_when_their_driver_is_killed_even_deep_in_a_computation(tmp_
         time.sleep(0.3)  # let the first worker get deep into its call
         driver.send_signal(signal.SIGKILL)
     asyncio.run(until(lambda: all(map(gone, pids))))
+
+
+def test_a_module_in_the_folder_of_the_run_is_not_taken_for_another(tmp_path: Path) -> None:
+    run, script = tmp_path / "run", tmp_path / "script.py"
+    run.mkdir()
+    for name in ("random", "transformers", "slime_core"):
+        (run / f"{name}.py").write_text("raise SystemExit('this is not the module you are looking for')")
+    script.write_text(
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from slime_core.local.launcher import LocalLauncher\n"
+        "from slime_core.roles import LauncherSetup, WorkerGroupSpec\n"
+        f"sys.path.append({str(HERE)!r})\n"
+        "async def main():\n"
+        "    launcher = LocalLauncher(LauncherSetup(None, 0, scratch=Path('.')))\n"
+        "    group = await launcher.start(WorkerGroupSpec('worker', 1, 'launcher_target:Target', {}))\n"
+        "    print(await group.call('safe_path'))\n"
+        "    await launcher.close()\n"
+        "if __name__ == '__main__':\n"
+        "    asyncio.run(main())\n"
+    )
+    ran = subprocess.run([sys.executable, script], cwd=run, capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stdout) == (0, "[None]\n"), ran.stderr
