@@ -61,6 +61,48 @@ def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
     assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
 
 
+SIZES_OF_A_MODEL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 100,
+    "vocab_size": 50,
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
+        {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+        {"intermediate_size": "n_inner"},
+    ],
+)
+def test_what_other_families_call_a_size_is_the_same_size(names: dict[str, str]) -> None:
+    other = {names.get(name, name): size for name, size in SIZES_OF_A_MODEL.items()}
+    assert Cost.of_config(other) == Cost.of_config(SIZES_OF_A_MODEL)
+
+
+def test_a_cost_by_hand() -> None:
+    """Attention 4 matrices of 64 x 64, the inner layer 2 of 64 x 100, or 3 where it is gated; two operations each."""
+    plain = Cost.of_config(SIZES_OF_A_MODEL)
+    assert plain == Cost(2 * 3 * (4 * 64 * 64 + 2 * 64 * 100), 4 * 3 * 64, 2 * 64 * 50)
+    for gate in ("silu", "swish"):
+        assert Cost.of_config({**SIZES_OF_A_MODEL, "hidden_act": gate}).token == 2 * 3 * (4 * 64 * 64 + 3 * 64 * 100)
+    assert Cost.of_config({**SIZES_OF_A_MODEL, "hidden_act": "gelu"}) == plain
+    wide = {name: size for name, size in SIZES_OF_A_MODEL.items() if name != "intermediate_size"}
+    assert Cost.of_config(wide).token == 2 * 3 * (4 * 64 * 64 + 2 * 64 * 256)
+    few = {**SIZES_OF_A_MODEL, "head_dim": 32, "num_key_value_heads": 2}
+    assert Cost.of_config(few) == Cost(2 * 3 * (2 * 64 * 128 + 2 * 64 * 64 + 2 * 64 * 100), 4 * 3 * 128, 2 * 64 * 50)
+
+
+@pytest.mark.parametrize("name", [name for name in SIZES_OF_A_MODEL if name != "intermediate_size"])
+def test_the_size_that_is_missing_is_named(name: str) -> None:
+    config = {key: size for key, size in SIZES_OF_A_MODEL.items() if key != name}
+    with pytest.raises(ConfigError, match=rf"the model's config.json has no {name}: leave it out"):
+        Cost.of_config(config)
+
+
 def test_a_model_of_unknown_size_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"balance_by_flops: the model's config.json has no hidden_size"):
         Cost.of_config({"vocab_size": 5})
