@@ -1,5 +1,6 @@
 """Dealing groups to ranks by what they cost: every one once, and close to even."""
 
+import random
 from itertools import product
 
 import pytest
@@ -59,6 +60,28 @@ def test_a_cost_is_what_torch_counts(family: str) -> None:
 def test_a_group_shares_its_prompt_and_attends_to_it() -> None:
     cost = Cost(token=1.0, seen=10.0, predicted=100.0)
     assert cost.of(4, [2, 3]) == (4 + 5) + 10.0 * (8 + 2 * (4 + 1) + 3 * (4 + 1.5)) + 100.0 * 5
+
+
+def differencing(sizes: list[float], parts: int) -> list[float]:
+    """Sums that the method ends with, sorted: of lists of sums, join the two that differ most within."""
+    left = [[0.0] * (parts - 1) + [size] for size in sizes]
+    while len(left) > 1:
+        left.sort(key=lambda sums: sums[-1] - sums[0])
+        one, other = left.pop(), left.pop()
+        left.append(sorted(low + high for low, high in zip(one, reversed(other), strict=True)))
+    return left[0]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_the_largest_differencing_method_whatever_the_unit(parts: int, seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.random() for _ in range(13)]
+    shares = karmarkar_karp(sizes, parts)
+    sums = sorted(sum(sizes[index] for index in share) for share in shares)
+    assert sums == pytest.approx(differencing(sizes, parts), rel=1e-9)
+    assert karmarkar_karp([size * 2**40 for size in sizes], parts) == shares
+    assert karmarkar_karp([size / 2**40 for size in sizes], parts) == shares
 
 
 SIZES_OF_A_MODEL = {

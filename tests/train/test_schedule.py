@@ -84,6 +84,10 @@ def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way
     assert found[14] == pytest.approx(0.5)
 
 
+def test_wsd_without_steps_of_decay_stays_at_the_peak_to_the_end() -> None:
+    assert rates(lr_decay_style="WSD", lr_wsd_decay_style="linear")[3:] == [2.0] * 12
+
+
 @given(
     style=st.sampled_from(["constant", "linear", "cosine", "inverse-square-root", "WSD"]),
     warmup=st.integers(0, 20),
