@@ -112,15 +112,14 @@ def test_a_run_without_engines_stops_within_a_minute_and_says_why(scene: Scene) 
 
 @pytest.mark.faults_full
 def test_what_a_run_waits_for_is_named_within_half_a_minute(scene: Scene) -> None:
-    folder = scene.folder("waiting")
     command = scene.train("waiting", *FLAGS, REWARD_SECONDS="1000")
-    command.wait_until((folder.path / "checkpoints").exists)
-    began = time.monotonic()
-    command.wait_until(lambda: "no sample ended for 25 s; waiting for reward" in command.log.read_text())
-    assert time.monotonic() - began < WITHIN_S / 2
-    assert re.search(
-        r"sample 0 of group .*:e0:r\d+:d\d+, \d+ s in reward .* \(generator single_turn\)", command.log.read_text()
-    )
+    command.wait_until(lambda: "waiting for reward" in command.log.read_text())
+    told = command.log.read_text()
+    silence = re.search(r"no sample ended for (\d+) s; waiting for reward", told)
+    named = re.search(r"sample 0 of group .*:e0:r\d+:d\d+, (\d+) s in reward .* \(generator single_turn\)", told)
+    assert silence, told
+    assert named, told
+    assert max(int(silence[1]), int(named[1])) <= WITHIN_S / 2  # by the run's own clock: it starts when all wait
     command.signal_driver(signal.SIGKILL)
     command.wait()
 
