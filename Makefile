@@ -25,7 +25,7 @@ INSIDE := XDG_CACHE_HOME='$(CACHE)' HF_HOME='$(CACHE)/huggingface' HF_HUB_OFFLIN
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage faults lint types api reference docs bench dist clean
+.PHONY: help demo test coverage faults mutants lint types api reference docs bench dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,10 @@ coverage: $(STAMPS)/dev ## the same, and which lines it ran; takes half as long 
 faults: $(STAMPS)/dev ## every fault of the fault suite, and a table of what came of them (ARGS="-k damage")
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) SLIME_FAULTS=whole $(BIN)/python -m pytest -m "" tests/faults $(ARGS)
+
+mutants: $(STAMPS)/mutants ## small changes of slime_core/train, each of which a test must notice (ARGS="groups split")
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python tools/mutants.py $(ARGS)
 
 lint: $(STAMPS)/tools ## style, import layers, sizes
 	$(BIN)/ruff check .
@@ -78,7 +82,7 @@ dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist
 	for project in . $(PLUGINS); do $(BIN)/python -m build --outdir dist/wheelhouse $$project || exit 1; done
 
 clean: ## remove the environment, caches and builds (runs are kept)
-	rm -rf $(VENV) .cache .pytest_cache dist site
+	rm -rf $(VENV) .cache .pytest_cache dist mutants site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- environments -------------------------------------------------------------------------------------------
@@ -106,6 +110,10 @@ $(STAMPS)/tools: $(PROJECTS) $(STAMPS)/venv
 $(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
 	$(PIP) install -e '.[local,dev,data,tensorboard]' $(EVERY_PLUGIN)
 	@touch $@ $(STAMPS)/tools $(STAMPS)/demo
+
+$(STAMPS)/mutants: $(STAMPS)/dev
+	$(PIP) install -e '.[mutants]'
+	@touch $@
 
 $(STAMPS)/docs: $(PROJECTS) $(STAMPS)/venv
 	$(PIP) install -e '.[docs]' $(EVERY_PLUGIN)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from slime_core.config import write_toml
 from slime_core.roles import Draw
@@ -20,6 +20,10 @@ from slime_core.telemetry import Generated, SampleStore
 WriteSamples = Callable[..., None]
 
 settings.register_profile("slime", deadline=None)  # nothing here asserts a time
+# For `make mutants`: the same examples for every mutant, few, and nothing shrunk.
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, max_examples=30, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("slime")
 
 DIGITS = '''

@@ -44,7 +44,7 @@ class Cost:
         queries = heads * number("head_dim", default=width / heads)
         keys = queries / heads * number("num_key_value_heads", default=heads)
         inner = number("intermediate_size", "n_inner", default=4 * width)
-        gated = 3 if str(config.get("hidden_act", "")) in ("silu", "swish") else 2
+        gated = 3 if config.get("hidden_act") in ("silu", "swish") else 2
         matrices = width * (2 * queries + 2 * keys) + gated * width * inner
         return cls(2 * layers * matrices, 4 * layers * queries, 2 * width * number("vocab_size"))
 

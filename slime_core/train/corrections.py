@@ -87,7 +87,7 @@ class Mis:
             kept_T = ((ratio_T >= settings.lower) & (ratio_T <= settings.mis_upper_bound)).to(ratio_T.dtype)
         metrics = {**_metrics(ratio_T, weights_T * kept_T), "mis_masked": 1 - kept_T}
         if settings.mis_veto_threshold is not None:
-            low_T = (difference_T < math.log(settings.mis_veto_threshold)).to(ratio_T.dtype)
+            low_T = difference_T < math.log(settings.mis_veto_threshold)
             vetoed_S = masked_sum(low_T, batch.loss_mask_T, batch.sample_index_T) > 0
             metrics["mis_vetoed"] = vetoed_S.to(ratio_T.dtype)[batch.sample_index_T]
             kept_T = kept_T * (1 - metrics["mis_vetoed"])

@@ -9,7 +9,7 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from slime_core.catalog.checks import blaming, check_columns, check_shaped
@@ -28,9 +28,9 @@ class TrainSample:
     """Its reward, shaped; None where it has none, and is left out."""
     loss_mask: Sequence[int]
     """1 where trained on; zeros for a removed sample: [response_length]."""
-    columns_S: Mapping[str, float] = field(default_factory=dict)
+    columns_S: Mapping[str, float]
     """Its numbers of the sample columns."""
-    columns_T: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    columns_T: Mapping[str, Sequence[float]]
     """Its numbers of the token columns: [response_length] each."""
 
 

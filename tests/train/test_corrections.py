@@ -111,6 +111,24 @@ def test_a_veto_takes_out_the_whole_sample_but_only_for_a_trained_token() -> Non
     assert not output.metrics_T["mis_masked"].any()
 
 
+def test_a_ratio_at_the_veto_threshold_is_no_reason_for_a_veto() -> None:
+    batch = of_samples([[(math.log(0.2), 0.0, 1)], [(math.log(0.2) - 1e-9, 0.0, 1)]])
+    assert Mis(MisSettings(mis_veto_threshold=0.2))(batch).loss_mask_T.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "correction", [Tis(TisSettings()), Icepop(IcepopSettings()), *map(Mis, MIS)], ids=lambda each: type(each).__name__
+)
+def test_the_cores_own_corrections_keep_their_contract(correction: Correction, dtype: torch.dtype) -> None:
+    wide = of_samples([[(-2.0, -1.0, 1), (-1.0, -1.0, 0)], [(-1.0, -4.0, 1)]])
+    mask_T = wide.loss_mask_T.to(dtype)
+    batch = CorrectionInput(wide.log_probs_T.to(dtype), wide.rollout_log_probs_T.to(dtype), mask_T, wide.sample_index_T)
+    output = check_correction(correction(batch), plugin="slime-core", loss_mask_T=mask_T)
+    columns = [output.weights_T, output.loss_mask_T, *output.metrics_T.values()]
+    assert {column.dtype for column in columns} == {dtype}
+
+
 def test_a_ratio_at_a_bound_is_inside() -> None:
     batch = of_samples([[(-1.0, -1.0, 1)]])
     for bounds in ((0.5, 1.0), (1.0, 2.0)):
@@ -189,6 +207,7 @@ def test_a_correction_that_breaks_its_contract_is_refused(returned: object, says
         (ONES, "expected a LossOutput, got Tensor"),
         (LossOutput(torch.ones(())), r"loss_T: expected a float tensor of \[3\], got torch.float32 \[\]"),
         (LossOutput(ONES, {"k": 1.0}), "metric 'k': expected a float tensor of"),  # type: ignore[dict-item]
+        (LossOutput(ONES, {}, torch.ones(2)), r"regularizer_T: expected a float tensor of \[3\], got .* \[2\]"),
     ],
 )
 def test_a_loss_that_breaks_its_contract_is_refused(returned: object, says: str) -> None:
@@ -211,7 +230,11 @@ def test_advantages_that_break_their_contract_are_refused(returned: object, says
 
 
 def test_what_keeps_the_contract_is_returned_as_it_is() -> None:
-    loss, correction = LossOutput(ONES, {"k": ONES}), CorrectionOutput(ONES, MASK, {"k": ONES})
+    loss, correction = LossOutput(ONES, {"k": ONES}, -ONES), CorrectionOutput(ONES, MASK, {"k": ONES})
     assert check_loss(loss, plugin="odd", tokens=3) is loss
+    plain = LossOutput(ONES * math.nan)
+    assert check_loss(plain, plugin="odd", tokens=3) is plain
+    small = CorrectionOutput(torch.tensor([0.0, 0.5, 2.0]), 0 * MASK)
+    assert check_correction(small, plugin="odd", loss_mask_T=MASK) is small
     assert check_correction(correction, plugin="odd", loss_mask_T=MASK) is correction
     assert check_advantages(ONES, plugin="odd", tokens=3) is ONES

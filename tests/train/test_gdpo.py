@@ -159,6 +159,13 @@ def test_the_shaper_leaves_samples_without_a_reward_alone() -> None:
     assert use(draw.groups, ShapeContext(0, [[1.0, 1.0, 1.0, None]])) == [[1.0, 0.5, 0.0, None]]
 
 
+@pytest.mark.parametrize("rewards", [[], [[1.0]], [[1.0, 1.0, 1.0]], [[1.0, 1.0], [1.0]]])
+def test_the_shaper_refuses_rewards_that_are_not_its_samples(rewards: list[list[float | None]]) -> None:
+    use = Overlong(OverlongSettings(max_response_len=4, overlong_buffer_len=2))
+    with pytest.raises(ValueError, match="zip"):
+        use(draw_of(scored(1.0), scored(1.0)).groups, ShapeContext(0, rewards))
+
+
 def test_a_buffer_above_the_budget_is_refused() -> None:
     with pytest.raises(ValidationError, match="overlong_buffer_len = 9 is above max_response_len = 8"):
         OverlongSettings(max_response_len=8, overlong_buffer_len=9)

@@ -109,9 +109,14 @@ def test_the_metrics_are_slimes() -> None:
 @given(tokens=TOKENS)
 def test_the_sft_loss_is_the_negative_log_likelihood(tokens: list[tuple[float, float, float]]) -> None:
     new = column([each[0] for each in tokens]).requires_grad_()
-    loss_T = SftLoss()(loss_input(tokens, new)).loss_T
+    output = SftLoss()(loss_input(tokens, new))
+    loss_T = output.loss_T
     loss_T.sum().backward()
     assert loss_T.tolist() == [-each[0] for each in tokens]
+    assert {name: values_T.tolist() for name, values_T in output.metrics_T.items()} == {
+        "entropy_loss": [0.7] * len(tokens)
+    }
+    assert output.regularizer_T is None
     assert new.grad is not None
     assert set(new.grad.tolist()) == {-1.0}
 

@@ -11,6 +11,7 @@ from hypothesis import settings as profile
 from pydantic import ValidationError
 
 from slime_core.roles import Loss, LossOutput
+from slime_core.train.checks import check_loss
 from slime_core.train.losses import CispoLoss, GspoLoss, PolicyLoss, off_policy_sequences
 from slime_core.train.settings import CispoSettings, GspoSettings, PolicyLossSettings
 from tests.train.ragged import RESPONSES, Response, Token, loss_input
@@ -210,6 +211,20 @@ def test_samples_in_one_micro_batch_do_not_know_each_other(
     together = loss(loss_input(responses)).loss_T
     alone = [loss(loss_input([each])).loss_T for each in responses if each.tokens]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
+
+
+FLOATS = ("log_probs_T", "old_log_probs_T", "rollout_log_probs_T", "advantages_T", "loss_mask_T", "entropy_T")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "make"), LOSSES, ids=lambda each: each if isinstance(each, str) else "")
+def test_the_cores_own_losses_keep_their_contract(name: str, make: Callable[..., Loss], dtype: torch.dtype) -> None:
+    wide = loss_input([Response(-1.0, [Token(-1.0, -1.5, -0.5, 1, 0.5)]), Response(1.0, [Token(-1.0, -3.0, -1, 1, 0)])])
+    columns = {key: getattr(wide, key).to(dtype) for key in FLOATS}
+    output = make(use_opsm=True, entropy_coef=0.1)(replace(wide, **columns))
+    assert check_loss(output, plugin="slime-core", tokens=2) is output
+    assert output.regularizer_T is not None
+    assert {each.dtype for each in (output.loss_T, output.regularizer_T, *output.metrics_T.values())} == {dtype}
 
 
 @pytest.mark.parametrize(

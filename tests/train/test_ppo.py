@@ -90,6 +90,7 @@ DISCOUNTS = pytest.mark.parametrize(("gamma", "lambd"), [(1.0, 1.0), (0.9, 0.8),
 def test_it_is_the_double_sum(gamma: float, lambd: float, samples: list[Valued]) -> None:
     estimator = Ppo(PpoSettings(gamma=gamma, lambd=lambd, normalize_advantages=False))
     advantages, returns = slow(samples, gamma, lambd)
+    assert (estimator(batch_of(samples)).dtype, estimator.returns(batch_of(samples)).dtype) == (torch.float32,) * 2
     assert estimator(batch_of(samples)).tolist() == pytest.approx(advantages, rel=1e-5, abs=1e-5)
     assert estimator.returns(batch_of(samples)).tolist() == pytest.approx(returns, rel=1e-5, abs=1e-5)
 
@@ -185,3 +186,11 @@ def test_past_the_clip_only_the_way_back_pays() -> None:
     value_loss(value, torch.tensor([0.0, 0.0]), torch.tensor([2.0, -2.0]), 0.2)[0].sum().backward()
     assert value.grad is not None
     assert value.grad.tolist() == [0.0, 6.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_value_that_moved_by_just_the_clip_is_not_held(dtype: torch.dtype) -> None:
+    value, old = torch.tensor([0.25, -0.25, 0.5], dtype=dtype), torch.zeros(3, dtype=dtype)
+    loss, clipped = value_loss(value, old, old + 1, 0.25)
+    assert clipped.tolist() == [0.0, 0.0, 1.0]
+    assert (loss.dtype, clipped.dtype) == (dtype, dtype)

@@ -124,6 +124,51 @@ def test_a_sample_without_a_reward_has_columns_and_is_left_out() -> None:
     assert shaping_metrics([group]) == {}
 
 
+def two_groups() -> list[Group]:
+    """Rewards 1, 2 and 3 in two groups."""
+    return [
+        Group(
+            GroupId("made", 0, number, number),
+            [Sample(group_index=number, index=place, reward=reward) for place, reward in enumerate(row)],
+        )
+        for number, row in enumerate([[1.0, 2.0], [3.0]])
+    ]
+
+
+def test_shapers_and_transforms_are_told_the_rollout_and_the_rewards_so_far() -> None:
+    seen: list[tuple[int, list[list[float | None]]]] = []
+
+    def shape(groups: Sequence[Group], ctx: ShapeContext) -> Rows:
+        seen.append((ctx.rollout_id, [list(row) for row in ctx.rewards]))
+        assert [len(group.samples) for group in groups] == [2, 1]
+        return [[None if each is None else -each for each in row] for row in ctx.rewards]
+
+    def transform(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float]:
+        seen.append((ctx.rollout_id, [list(row) for row in ctx.rewards]))
+        assert any(each is sample for each in group.samples)
+        return {"size": len(group.samples)}
+
+    shaper, maker = Used("shape", "tests", shape), ColumnMaker(Used("made", "tests", transform), {"size": Grain.SAMPLE})
+    found = Preparation([shaper, shaper], [maker]).of(draw_of(two_groups()), rollout_id=5)
+    raw: list[list[float | None]] = [[1.0, 2.0], [3.0]]
+    assert seen == [(5, raw), (5, [[-1.0, -2.0], [-3.0]]), *[(5, raw)] * 3]
+    assert [[each.columns_S["size"] for each in group.samples] for group in found] == [[2.0, 2.0], [1.0]]
+
+
+def test_a_sample_without_a_mask_is_trained_on_all_of_its_response() -> None:
+    plain = Sample(group_index=0, index=0, tokens=[7, 8, 9], response_length=2, reward=1.0)
+    removed = Sample(group_index=0, index=1, tokens=[7, 8, 9], response_length=2, reward=1.0, remove_sample=True)
+    assert plain.loss_mask is None
+    [group] = Preparation().of(draw_of([Group(GroupId("made", 0, 0, 0), [plain, removed])]), rollout_id=0)
+    assert [list(each.loss_mask) for each in group.samples] == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 1.0, 1.0]])
+def test_a_draw_with_a_weight_too_few_or_too_many_is_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        Preparation().of(Draw(two_groups(), weights), rollout_id=0)
+
+
 def test_the_culprit_is_named() -> None:
     def raises(*_: object) -> Rows:
         raise KeyError("turn")
@@ -135,6 +180,9 @@ def test_the_culprit_is_named() -> None:
         Preparation(makers=[ColumnMaker(Used("odd", "odd", raises), {"a": Grain.SAMPLE})]).of(  # type: ignore[arg-type]
             draw_of(groups), rollout_id=0
         )
+    short = Used("short", "odd", lambda sample, group, ctx: {})
+    with pytest.raises(ContractError, match=r"^batch transform of plugin odd, sample 0 of group 0: made columns none"):
+        Preparation(makers=[ColumnMaker(short, {"a": Grain.SAMPLE})]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
     with pytest.raises(ContractError, match=r"^reward shaper of plugin odd: expected a row of rewards a group"):
         Preparation([Used("odd", "odd", lambda groups, ctx: None)]).of(draw_of(groups), rollout_id=0)  # type: ignore[arg-type]
 

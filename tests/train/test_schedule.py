@@ -48,6 +48,17 @@ def test_cosine_is_half_way_at_half_time() -> None:
     assert found == pytest.approx([1.25 + 0.75 * math.cos(math.pi * step / 10) for step in range(11)])
 
 
+@pytest.mark.parametrize("style", ["linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 4])
+@pytest.mark.parametrize("after", [1, 2, 3, 10])
+def test_the_minimum_is_reached_by_the_last_step_and_not_before(style: str, warmup: int, after: int) -> None:
+    """However few steps the decay has: step `warmup` is at the peak."""
+    found = rates(lr_decay_style=style, lr_warmup_iters=warmup, train_steps=warmup + 1 + after)[warmup:]
+    assert found[0] == 2.0
+    assert found[-1] == pytest.approx(0.5)
+    assert all(rate > 0.5 + 1e-6 for rate in found[:-1])
+
+
 def test_the_decay_ends_after_its_own_steps_if_it_has_some() -> None:
     found = rates(lr_decay_style="linear", lr_decay_iters=10)
     assert found[4:10] == pytest.approx([2.0 - 0.3 * step for step in range(6)])
@@ -71,6 +82,10 @@ def test_wsd_stays_at_the_peak_and_decays_in_its_last_steps(shape: str, half_way
     assert found[3:9] == [2.0] * 6
     assert found[11] == pytest.approx(0.5 + 1.5 * half_way)
     assert found[14] == pytest.approx(0.5)
+
+
+def test_wsd_without_steps_of_decay_stays_at_the_peak_to_the_end() -> None:
+    assert rates(lr_decay_style="WSD", lr_wsd_decay_style="linear")[3:] == [2.0] * 12
 
 
 @given(

@@ -282,6 +282,13 @@ def test_an_empty_response_counts_in_its_groups_normalisation() -> None:
     assert batch.step_samples == 1
 
 
+def test_a_sample_that_no_sampler_scored_has_log_probs_of_zero() -> None:
+    scored, without = made(0, [2, 3], [0.0, 1.0]).samples
+    without.rollout_log_probs = None
+    [batch] = split([Group(GroupId("made", 0, 0, 0), [scored, without])], 1)
+    assert list(batch.rollout_log_probs_T) == [-0.5, -0.5, 0.0, 0.0, 0.0]
+
+
 @given(count=st.integers(0, 12), num_steps=st.integers(1, 5))
 def test_groups_are_dealt_to_steps_in_turn(count: int, num_steps: int) -> None:
     groups = [made(draw, [1], [0.0]) for draw in range(count)]
