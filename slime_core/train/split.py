@@ -65,9 +65,10 @@ def split_step(
 
 
 def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -> None:
+    unread = [field for field in SampleField if field in INPUTS - reads]
     for group in groups:
         for sample in (each.sample for each in group.samples if each.reward is not None):
-            for field in INPUTS - reads:
+            for field in unread:
                 if getattr(sample, field.value) is not None:
                     raise ContractError(
                         f"sample {sample.index} of group {sample.group_index} has {field.value}, which the trainer "

@@ -13,9 +13,9 @@ from slime_core.local.model import GroupTokens, LocalModel, load_model
 from slime_core.local.model.product import add_product, plus_times, project, rounded, times
 from slime_core.local.rank import LocalRank
 from slime_core.local.settings import LocalTrainerSettings
-from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Settings, TrainBatch
+from slime_core.roles import Choice, Draw, Optim, PluginSet, RankSetup, Settings, TrainBatch
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.train.prepare import TrainGroup, TrainSample
+from slime_core.train.prepare import Preparation
 from slime_core.train.settings import GrpoSettings
 from slime_core.train.split import split_step
 
@@ -150,10 +150,9 @@ def batch() -> TrainBatch:
             )
             for index, response in enumerate(tokens.responses)
         ]
-        group = Group(GroupId("test", 0, number, number), samples)
-        trained = [TrainSample(each, each.reward, [1] * each.response_length) for each in samples]
-        groups.append(TrainGroup(group, 1.0, trained))
-    return split_step(groups, 1, rollout_id=0)[0]
+        groups.append(Group(GroupId("test", 0, number, number), samples))
+    prepared = Preparation().of(Draw(groups, [1.0] * len(groups)), rollout_id=0)
+    return split_step(prepared, 1, rollout_id=0)[0]
 
 
 def rank_of(model: Path, tmp_path: Path, lr: float) -> LocalRank:
