@@ -211,9 +211,9 @@ def test_what_a_trainer_does_not_read_is_left_behind_unless_it_is_part_of_the_in
     with pytest.raises(ContractError) as raised:
         split([group], 1)
     assert str(raised.value) == (
-        "sample 1 of group 0 has multimodal_train_inputs, which the trainer does not read: its log-probs would be those of "
-        "the text alone; choose a trainer whose spec has SampleField.MULTIMODAL_TRAIN_INPUTS among what it reads, or a "
-        "generator that does not set it"
+        "sample 1 of group 0 has multimodal_train_inputs, which the trainer does not read: its log-probs would be "
+        "those of the text alone; choose a trainer whose spec has SampleField.MULTIMODAL_TRAIN_INPUTS among what it "
+        "reads, or a generator that does not set it"
     )
     group.samples[1].reward = None  # not trained on
     assert split([group], 1)[0].fields_S == {}
