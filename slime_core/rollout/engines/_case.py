@@ -32,6 +32,11 @@ class Case:
         """Whether an engine died or hung over it."""
         return bool(self._lost)
 
+    @property
+    def is_near_its_end(self) -> bool:
+        """Whether one more engine that dies or hangs over it costs it."""
+        return len(self._lost) == MOST_LOST - 1
+
     def lose(self, member: Member) -> None:
         """An engine was quarantined while it was at the request.
 

@@ -14,6 +14,7 @@ Example:
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from slime_core.errors import WorkerError
 from slime_core.roles import Engine, FinishReason, GenerateOutput, GenerateRequest, WeightChannel
@@ -22,6 +23,9 @@ from slime_core.rollout.engines._crew import Crew
 from slime_core.rollout.engines._member import Cause, Member, StaleAnswer, Withdrawn
 from slime_core.rollout.engines._revival import Published, Silent, close, within_s
 from slime_core.rollout.waiting import waits_at
+
+TOGETHER_S = 2.0
+"""Seconds within which engines that die are taken to have died together, of one host, say."""
 
 
 class EnginePool:
@@ -91,6 +95,8 @@ class EnginePool:
                     output, case = await self._ask(member, request, case)
                     if output is not None:
                         return output
+                    if case is not None and case.is_near_its_end:
+                        await self._settle(aborts)
                 if aborts != self._aborts:
                     return self._interrupted()
                 if case is None:
@@ -160,6 +166,13 @@ class EnginePool:
         case = case or Case()
         case.lose(member)
         return None, case
+
+    async def _settle(self, aborts: int) -> None:
+        """Let time pass before a request is blamed for good: engines that die together have not died of it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOGETHER_S):
+                while aborts == self._aborts:
+                    await self._crew.news()
 
     async def _everywhere(self, call: Callable[[Member], Coroutine[object, object, None]]) -> None:
         """Call all engines that serve; what all refuse is the caller's affair, what some refuse is theirs."""

@@ -254,6 +254,38 @@ def test_a_prompt_that_kills_engines_costs_its_own_sample(
     assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in others]
 
 
+@pytest.mark.parametrize("count", [3, 4, 8])
+def test_engines_that_die_together_cost_no_sample(
+    fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, count: int
+) -> None:
+    async def host_goes_down(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        await asyncio.sleep(0.02 * engine.number)
+        raise WorkerError("killed by SIGKILL")
+
+    made = fleet(count, bad=dict.fromkeys(range(count), host_goes_down))
+    requests = [request_of(seed) for seed in range(8 * count)]
+    outputs = made.play(lambda pool: ask(pool, requests))
+    assert [list(output.tokens) for output in outputs] == [answer_of(request) for request in requests]
+
+
+def test_an_abort_does_not_wait_for_engines_that_die_together(fleet: MakeFleet, request_of: MakeRequest) -> None:
+    async def dies(engine: Scripted, request: GenerateRequest) -> GenerateOutput:
+        raise WorkerError("killed by SIGKILL")
+
+    made = fleet(3, bad=dict.fromkeys(range(2), dies))
+
+    async def use(pool: EnginePool) -> tuple[GenerateOutput, float]:
+        loop = asyncio.get_running_loop()
+        asked = asyncio.create_task(pool.generate(request_of(1)))
+        await asyncio.sleep(0.1)
+        before = loop.time()
+        await pool.abort()
+        return await asked, loop.time() - before
+
+    output, waited = made.play(use)
+    assert (output.finish, waited) == (FinishReason.ABORT, 0.0)
+
+
 def test_those_that_were_beside_a_killing_prompt_are_kept_apart_and_answered(
     fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens
 ) -> None:
