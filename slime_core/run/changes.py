@@ -36,7 +36,7 @@ def changed_settings(before: Mapping[str, Json], now: Mapping[str, Json]) -> lis
 
     A key that was not there before, written by a version of slime-core that did not have it, was as its default is.
     """
-    before = {**default_settings(), **before}
+    before, now = {**default_settings(), **before}, {**default_settings(), **now}
     keys = sorted((before.keys() | now.keys()) - CHANGEABLE)
     return [f"{key}: {before.get(key)!r} -> {now.get(key)!r}" for key in keys if before.get(key) != now.get(key)]
 

@@ -74,15 +74,17 @@ class Toy:
         drawn = random.Random(f"{list(request.prompt)} {seed}")
         tokens: list[int] = []
         finish, aborts = FinishReason.LENGTH, self.aborts
+        is_long = request.sampling.max_new_tokens == Mine.busy_tokens  # not over before it can be aborted
+        stops = frozenset[int]() if is_long or request.sampling.ignore_eos else request.sampling.stop_token_ids | {EOS}
         while len(tokens) < request.sampling.max_new_tokens:
-            await asyncio.sleep(0.001 if request.sampling.max_new_tokens == Mine.busy_tokens else 0)
+            await asyncio.sleep(0.001 if is_long else 0)
             if not self.sockets:
                 raise WorkerError("the engine is closed")
             if self.aborts > aborts:
                 finish = FinishReason.ABORT
                 break
             tokens.append(self.choose(drawn, request, tokens))
-            if tokens[-1] in request.sampling.stop_token_ids | {EOS} and not request.sampling.ignore_eos:
+            if tokens[-1] in stops:
                 finish = FinishReason.STOP
                 break
         return GenerateOutput(tokens, [-1.0 - len(self.weights)] * len(tokens), finish, self.version)
