@@ -58,6 +58,7 @@ class Best:
             (beside / RECORD).write_text(json.dumps(record), encoding="utf-8")
             for path in sorted(beside.rglob("*")):
                 sync(path)
+            sync(beside)
             put_in_place(self._root, beside)
         except OSError as error:
             raise RunFolderError(f"cannot write the best model to {self._root}: {error}") from error

@@ -8,10 +8,6 @@ Example:
 
 import asyncio
 import selectors
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Jump(selectors.DefaultSelector):
@@ -19,7 +15,7 @@ class _Jump(selectors.DefaultSelector):
 
     now = 0.0
 
-    def select(self, timeout: float | None = None) -> "list[tuple[selectors.SelectorKey, int]]":
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Pass the time that would have been waited.
 
         Raises:
