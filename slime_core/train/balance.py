@@ -43,9 +43,11 @@ class Cost:
         heads = number("num_attention_heads", "n_head", "n_heads")
         queries = heads * number("head_dim", default=width / heads)
         keys = queries / heads * number("num_key_value_heads", default=heads)
-        inner = number("intermediate_size", "n_inner", default=4 * width)
-        gated = 3 if config.get("hidden_act") in ("silu", "swish") else 2
-        matrices = width * (2 * queries + 2 * keys) + gated * width * inner
+        inner = number("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * width)
+        experts = number("num_experts_per_tok", default=1)
+        # No configuration says whether the inner layer is gated: where it is, by SiLU, or by GELU in the Gemma family.
+        gated = config.get("hidden_act") in ("silu", "swish") or str(config.get("model_type")).startswith("gemma")
+        matrices = width * (2 * queries + 2 * keys) + (3 if gated else 2) * width * inner * experts
         return cls(2 * layers * matrices, 4 * layers * queries, 2 * width * number("vocab_size"))
 
     def of(self, prompt: int, responses: Sequence[int]) -> float:

@@ -41,7 +41,7 @@ def test_the_textbook_example_leaves_a_difference_of_two() -> None:
     assert sorted(sum([8, 7, 6, 5, 4][index] for index in share) for share in shares) == [14, 16]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "gemma", "gemma2"])
 def test_a_cost_is_what_torch_counts(family: str) -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4}
     more = {"vocab_size": 50, "n_inner": 80} if family == "gpt2" else {"vocab_size": 50, "num_key_value_heads": 2}
@@ -113,6 +113,11 @@ def test_a_cost_by_hand() -> None:
     for gate in ("silu", "swish"):
         assert Cost.of_config({**SIZES_OF_A_MODEL, "hidden_act": gate}).token == 2 * 3 * (4 * 64 * 64 + 3 * 64 * 100)
     assert Cost.of_config({**SIZES_OF_A_MODEL, "hidden_act": "gelu"}) == plain
+    gemma = {**SIZES_OF_A_MODEL, "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh"}
+    assert Cost.of_config(gemma).token == 2 * 3 * (4 * 64 * 64 + 3 * 64 * 100)
+    experts = {**SIZES_OF_A_MODEL, "num_experts_per_tok": 4}
+    assert Cost.of_config(experts).token == 2 * 3 * (4 * 64 * 64 + 4 * 2 * 64 * 100)
+    assert Cost.of_config({**experts, "moe_intermediate_size": 10}).token == 2 * 3 * (4 * 64 * 64 + 4 * 2 * 64 * 10)
     wide = {name: size for name, size in SIZES_OF_A_MODEL.items() if name != "intermediate_size"}
     assert Cost.of_config(wide).token == 2 * 3 * (4 * 64 * 64 + 2 * 64 * 256)
     few = {**SIZES_OF_A_MODEL, "head_dim": 32, "num_key_value_heads": 2}
