@@ -12,14 +12,13 @@ from torch import Tensor
 from slime_core.local.model import GroupTokens, LocalModel, load_model
 from slime_core.local.model.product import add_product, plus_times, project, rounded, times
 from slime_core.local.rank import LocalRank
-from slime_core.local.settings import LocalTrainerSettings
-from slime_core.roles import Choice, Draw, Optim, PluginSet, RankSetup, Settings, TrainBatch
+from slime_core.roles import Choice, Draw, RankSetup, Settings, TrainBatch
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.train.prepare import Preparation
-from slime_core.train.settings import GrpoSettings
 from slime_core.train.split import split_step
 
 TinyHf = Callable[..., Path]
+RankSetups = Callable[..., RankSetup]
 
 MODELS = [
     ("llama", {"tie_word_embeddings": False}),
@@ -155,34 +154,7 @@ def batch() -> TrainBatch:
     return split_step(prepared, 1, rollout_id=0)[0]
 
 
-def rank_of(model: Path, tmp_path: Path, lr: float) -> LocalRank:
-    optim = Optim(
-        lr=lr,
-        lr_warmup_iters=0,
-        lr_decay_style="constant",
-        min_lr=0.0,
-        adam_beta1=0.9,
-        adam_beta2=0.95,
-        adam_eps=1e-8,
-        weight_decay=0.0,
-        clip_grad=1.0,
-        train_steps=10,
-    )
-    setup = RankSetup(
-        hf_checkpoint=model,
-        optim=optim,
-        advantage=Choice("advantage", "grpo", "slime-core", GrpoSettings()),
-        loss=Choice("loss", "sft_loss", "slime-core", Settings()),
-        correction=None,
-        plugins=PluginSet(),
-        settings=LocalTrainerSettings(ranks=1),
-        rollout_temperature=1.0,
-        calculate_per_token_loss=True,
-        seed=0,
-        rendezvous=tmp_path / "rendezvous",
-        bf16=True,
-    )
-    return LocalRank(0, 1, setup)
+SFT = Choice("loss", "sft_loss", "slime-core", Settings())
 
 
 def weights(rank: LocalRank) -> Tensor:
@@ -191,20 +163,23 @@ def weights(rank: LocalRank) -> Tensor:
 
 @pytest.mark.parametrize(("family", "changes"), FAST_AND_PLAIN, ids=str)
 def test_a_training_learns_and_goes_on_from_a_checkpoint_bit_for_bit(
-    tiny_hf: TinyHf, tmp_path: Path, family: str, changes: dict[str, object]
+    rank_setup: RankSetups, tiny_hf: TinyHf, tmp_path: Path, family: str, changes: dict[str, object]
 ) -> None:
-    rank = rank_of(tiny_hf(family, **changes), tmp_path, lr=1e-2)
+    rank = LocalRank(0, 1, rank_setup(tiny_hf(family, **changes), tmp_path, lr=1e-2, loss=SFT, bf16=True))
     losses = [rank.train_step(batch()).metrics["loss"] for _ in range(6)]
     assert losses[-1] < 0.5 * losses[0], losses
     rank.save(tmp_path / "saved")
-    again = rank_of(tiny_hf(family, **changes), tmp_path, lr=1e-2)
+    again = LocalRank(0, 1, rank_setup(tiny_hf(family, **changes), tmp_path, lr=1e-2, loss=SFT, bf16=True))
     again.load(tmp_path / "saved")
     assert again.train_step(batch()) == rank.train_step(batch())
     assert torch.equal(weights(again), weights(rank))
 
 
-def test_master_weights_keep_steps_that_bf16_would_round_away(tiny_hf: TinyHf, tmp_path: Path) -> None:
-    rank = rank_of(tiny_hf("qwen3", tie_word_embeddings=True), tmp_path, lr=1e-6)
+def test_master_weights_keep_steps_that_bf16_would_round_away(
+    rank_setup: RankSetups, tiny_hf: TinyHf, tmp_path: Path
+) -> None:
+    model = tiny_hf("qwen3", tie_word_embeddings=True)
+    rank = LocalRank(0, 1, rank_setup(model, tmp_path, lr=1e-6, loss=SFT, bf16=True))
     before = weights(rank)
     rank.train_step(batch())
     moved = weights(rank) != before

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import math
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,12 @@ import torch
 
 from slime_core.catalog import Catalog
 from slime_core.errors import CheckpointError, NonFiniteError
-from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.launcher import LocalLauncher
 from slime_core.local.rank import LocalRank
-from slime_core.local.settings import LocalTrainerSettings
 from slime_core.roles import (
     Choice,
     Draw,
     LauncherSetup,
-    Optim,
-    PluginSet,
     RankSetup,
     Settings,
     StepResult,
@@ -33,68 +30,26 @@ from slime_core.roles import (
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.train.prepare import Preparation
 from slime_core.train.settings import (
-    GrpoSettings,
     GspoSettings,
-    PolicyLossSettings,
     ReinforcePlusPlusBaselineSettings,
 )
 from slime_core.train.shared_buffer import open_half
 from slime_core.train.split import split_step
 
 HOST = "slime_core.train.rank_host:RankHost"
-OPTIM = Optim(
-    lr=1e-3,
-    lr_warmup_iters=0,
-    lr_decay_style="constant",
-    min_lr=0.0,
-    adam_beta1=0.9,
-    adam_beta2=0.95,
-    adam_eps=1e-8,
-    weight_decay=0.01,
-    clip_grad=1.0,
-    train_steps=10,
-)
+RankSetups = Callable[..., RankSetup]
+Ranks = Callable[..., LocalRank]
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny") / "hf"
-    write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
-    return directory
+@pytest.fixture
+def rank_of(rank_setup: RankSetups, tiny_model: Path, tmp_path: Path) -> Ranks:
+    """`rank_of(loss=SFT)`: a rank in this process."""
+    return lambda **fields: LocalRank(0, 1, rank_setup(tiny_model, tmp_path, **fields))
 
 
-GRPO = Choice("advantage", "grpo", "slime-core", GrpoSettings())
 WHITENED = Choice("advantage", "reinforce_plus_plus_baseline", "slime-core", ReinforcePlusPlusBaselineSettings())
-POLICY_LOSS = Choice("loss", "policy_loss", "slime-core", PolicyLossSettings())
 SFT = Choice("loss", "sft_loss", "slime-core", Settings())
 GSPO = Choice("loss", "gspo", "slime-core", GspoSettings(eps_clip=0.2, eps_clip_high=0.3, entropy_coef=0.1))
-
-
-def rank_setup(
-    model_dir: Path,
-    tmp_path: Path,
-    *,
-    advantage: Choice = GRPO,
-    loss: Choice = POLICY_LOSS,
-    ranks: int = 1,
-    per_token: bool = True,
-    constant_loss_length: int | None = None,
-    **trainer: object,
-) -> RankSetup:
-    return RankSetup(
-        hf_checkpoint=model_dir,
-        optim=OPTIM,
-        advantage=advantage,
-        loss=loss,
-        correction=None,
-        plugins=PluginSet(),
-        settings=LocalTrainerSettings.model_validate({"ranks": ranks, **trainer}),
-        rollout_temperature=1.0,
-        calculate_per_token_loss=per_token,
-        constant_loss_length=constant_loss_length,
-        seed=0,
-        rendezvous=tmp_path / "rendezvous",
-    )
 
 
 def group(number: int, rewards: list[float], seed: int) -> Group:
@@ -141,15 +96,15 @@ def flat(rank: LocalRank) -> torch.Tensor:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"per_token": True},
-        {"per_token": False},
-        {"per_token": False, "constant_loss_length": 5, "loss": GSPO},
-        {"per_token": False, "advantage": WHITENED, "loss": GSPO},
+        {"calculate_per_token_loss": True},
+        {"calculate_per_token_loss": False},
+        {"calculate_per_token_loss": False, "constant_loss_length": 5, "loss": GSPO},
+        {"calculate_per_token_loss": False, "advantage": WHITENED, "loss": GSPO},
     ],
 )
-def test_micro_batches_do_not_change_the_step(model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
-    whole = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **keys))
-    split = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **keys, max_tokens_per_micro_batch=1))
+def test_micro_batches_do_not_change_the_step(rank_of: Ranks, keys: dict[str, Any]) -> None:
+    whole = rank_of(**keys)
+    split = rank_of(**keys, settings={"max_tokens_per_micro_batch": 1})
     one, other = whole.train_step(batches(1)[0]), split.train_step(batches(1)[0])
     assert one.tokens == other.tokens
     assert one.scalars == pytest.approx(other.scalars, rel=1e-4)
@@ -159,16 +114,16 @@ def test_micro_batches_do_not_change_the_step(model_dir: Path, tmp_path: Path, k
     )
 
 
-def test_a_step_moves_the_weights_against_the_gradient_of_its_loss(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+def test_a_step_moves_the_weights_against_the_gradient_of_its_loss(rank_of: Ranks) -> None:
+    rank = rank_of()
     first = rank.train_step(batches(1)[0])
     for _ in range(5):
         last = rank.train_step(batches(1)[0])
     assert last.metrics["pg_loss"] < first.metrics["pg_loss"]
 
 
-def test_groups_of_equal_rewards_are_not_computed(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+def test_groups_of_equal_rewards_are_not_computed(rank_of: Ranks) -> None:
+    rank = rank_of()
     result = rank.train_step(batches(1)[0])
     alive = [sample for number in (0, 2, 3) for sample in GROUPS[number].samples]
     assert result.tokens <= sum(sample.response_length for sample in alive)
@@ -177,16 +132,16 @@ def test_groups_of_equal_rewards_are_not_computed(model_dir: Path, tmp_path: Pat
     assert result.scores[0] > 0.0
 
 
-def test_an_empty_share_is_a_step_too(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+def test_an_empty_share_is_a_step_too(rank_of: Ranks) -> None:
+    rank = rank_of()
     before = flat(rank)
     result = rank.train_step(split_step([], 1, rollout_id=0)[0])
     assert (result.tokens, result.scalars["grad_norm"]) == (0, 0.0)
     assert torch.allclose(flat(rank), before, atol=1e-4)
 
 
-def test_a_nan_stops_the_step_before_the_weights_change(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+def test_a_nan_stops_the_step_before_the_weights_change(rank_of: Ranks) -> None:
+    rank = rank_of()
     before, (batch,) = flat(rank), batches(1)
     nan = array("f", [math.nan] * len(batch.rollout_log_probs_T))
     poisoned = dataclasses.replace(batch, rollout_log_probs_T=nan)
@@ -195,12 +150,12 @@ def test_a_nan_stops_the_step_before_the_weights_change(model_dir: Path, tmp_pat
     assert torch.equal(flat(rank), before)
 
 
-def test_saved_and_loaded_it_continues_bit_for_bit(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+def test_saved_and_loaded_it_continues_bit_for_bit(rank_of: Ranks, tmp_path: Path) -> None:
+    rank = rank_of()
     rank.train_step(batches(1)[0])
     rank.save(tmp_path / "saved")
     rank.train_step(batches(1)[0])
-    again = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    again = rank_of()
     again.load(tmp_path / "saved")
     again.train_step(batches(1)[0])
     assert torch.equal(flat(again), flat(rank))
@@ -214,11 +169,11 @@ TRAINERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_training_of_a_part_continues_bit_for_bit_and_exports_merged_weights(
-    model_dir: Path, tmp_path: Path, trainer: dict[str, Any]
+    rank_of: Ranks, tmp_path: Path, trainer: dict[str, Any]
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **trainer))
+    rank = rank_of(settings=trainer)
     before = flat(rank)
     rank.train_step(batches(1)[0])
     rank.train_step(batches(1)[0])
@@ -226,15 +181,15 @@ def test_a_training_of_a_part_continues_bit_for_bit_and_exports_merged_weights(
     rank.save(tmp_path / "saved")
     state = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf").state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in rank.weights())
-    again = LocalRank(0, 1, rank_setup(model_dir, tmp_path, **trainer))
+    again = rank_of(settings=trainer)
     again.load(tmp_path / "saved")
     assert torch.equal(flat(again), flat(rank))
     assert again.train_step(batches(1)[0]) == rank.train_step(batches(1)[0])
     assert torch.equal(flat(again), flat(rank))
 
 
-def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(model_dir: Path, tmp_path: Path) -> None:
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path, loss=SFT))
+def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(rank_of: Ranks) -> None:
+    rank = rank_of(loss=SFT)
     before = flat(rank)
     measured = rank.measure(batches(1)[0])
     assert torch.equal(flat(rank), before)
@@ -243,10 +198,10 @@ def test_measuring_a_loss_changes_nothing_and_is_the_next_steps(model_dir: Path,
     assert measured.scalars == {}
 
 
-def test_the_saved_model_is_an_hf_directory(model_dir: Path, tmp_path: Path) -> None:
+def test_the_saved_model_is_an_hf_directory(rank_of: Ranks, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    rank = LocalRank(0, 1, rank_setup(model_dir, tmp_path))
+    rank = rank_of()
     rank.train_step(batches(1)[0])
     rank.save(tmp_path / "saved")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf")
@@ -255,25 +210,27 @@ def test_the_saved_model_is_an_hf_directory(model_dir: Path, tmp_path: Path) -> 
     assert AutoTokenizer.from_pretrained(tmp_path / "saved" / "hf").eos_token_id == model.config.eos_token_id
 
 
-def test_a_checkpoint_of_another_model_is_refused(model_dir: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_refused(rank_of: Ranks, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     (tmp_path / "optim").mkdir()
     small = {name: torch.zeros(3) for name in ("weights", "m", "v")} | {"steps": torch.tensor(1)}
     save_file(small, tmp_path / "optim" / "adamw.safetensors")
     with pytest.raises(CheckpointError, match="of a model of 3 weights"):
-        LocalRank(0, 1, rank_setup(model_dir, tmp_path)).load(tmp_path)
+        rank_of().load(tmp_path)
 
 
 @pytest.mark.timeout(120)
-def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(model_dir: Path, tmp_path: Path) -> None:
+def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(
+    rank_of: Ranks, rank_setup: RankSetups, tiny_model: Path, tmp_path: Path
+) -> None:
     """With an estimator that needs the moments of the whole step."""
-    alone = LocalRank(0, 1, rank_setup(model_dir, tmp_path, advantage=WHITENED))
+    alone = rank_of(advantage=WHITENED)
     expected = [alone.train_step(batches(1)[0]) for _ in range(3)]
 
     async def together() -> tuple[list[list[StepResult]], torch.Tensor]:
         launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=tmp_path))
-        setup = rank_setup(model_dir, tmp_path, advantage=WHITENED, ranks=2)
+        setup = rank_setup(tiny_model, tmp_path, advantage=WHITENED, settings={"ranks": 2})
         registered = Catalog.discover().find("trainer", "local")
         trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())
         spec = WorkerGroupSpec("trainer", 2, HOST, {"trainer": trainer, "setup": setup})

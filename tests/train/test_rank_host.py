@@ -1,60 +1,35 @@
 """RankHost: the driver's calls, answered by the rank that the trainer's plugin builds in this process."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from slime_core.errors import PluginError
-from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.settings import LocalTrainerSettings
-from slime_core.roles import Choice, Draw, Optim, PluginSet, RankSetup, TrainBatch, Transport, WeightChannel
+from slime_core.roles import Choice, Draw, PluginSet, RankSetup, TrainBatch, Transport, WeightChannel
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.train.prepare import Preparation
 from slime_core.train.rank_host import RankHost
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings
 from slime_core.train.shared_buffer import open_half
 from slime_core.train.split import split_step
 
-OPTIM = Optim(
-    lr=1e-2,
-    lr_warmup_iters=0,
-    lr_decay_style="constant",
-    min_lr=0.0,
-    adam_beta1=0.9,
-    adam_beta2=0.95,
-    adam_eps=1e-8,
-    weight_decay=0.0,
-    clip_grad=0.0,
-    train_steps=3,
-)
 ALONE = PluginSet(only=())
 """The core's own plugin, whatever is installed beside it."""
+Hosts = Callable[..., RankHost]
 LOCAL = Choice("trainer", "local", "slime-core", LocalTrainerSettings(ranks=1))
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny") / "hf"
-    write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
-    return directory
+@pytest.fixture
+def host(rank_setup: Callable[..., RankSetup], tiny_model: Path, tmp_path: Path) -> Hosts:
+    """A rank's host, in this process."""
 
+    def start(rank: int = 0, plugins: PluginSet = ALONE, trainer: Choice = LOCAL) -> RankHost:
+        setup = rank_setup(tiny_model, tmp_path, plugins=plugins, settings={"ranks": 1})
+        return RankHost(rank, 1, trainer=trainer, setup=setup)
 
-def host(model_dir: Path, rank: int = 0, plugins: PluginSet = ALONE, trainer: Choice = LOCAL) -> RankHost:
-    setup = RankSetup(
-        hf_checkpoint=model_dir,
-        optim=OPTIM,
-        advantage=Choice("advantage", "grpo", "slime-core", GrpoSettings()),
-        loss=Choice("loss", "policy_loss", "slime-core", PolicyLossSettings()),
-        correction=None,
-        plugins=plugins,
-        settings=LOCAL.settings,
-        rollout_temperature=1.0,
-        calculate_per_token_loss=False,
-        seed=0,
-        rendezvous=model_dir / "rendezvous",
-    )
-    return RankHost(rank, 1, trainer=trainer, setup=setup)
+    return start
 
 
 def batch() -> TrainBatch:
@@ -76,8 +51,8 @@ def published(answers: RankHost, directory: Path, version: int) -> torch.Tensor:
     return open_half(channel, version).clone()
 
 
-def test_a_step_changes_what_is_published_and_a_saved_rank_continues_from_it(model_dir: Path, tmp_path: Path) -> None:
-    first = host(model_dir)
+def test_a_step_changes_what_is_published_and_a_saved_rank_continues_from_it(host: Hosts, tmp_path: Path) -> None:
+    first = host()
     before = published(first, tmp_path, 0)
     result = first.train_step(batch())
     assert result.tokens == 4
@@ -85,14 +60,14 @@ def test_a_step_changes_what_is_published_and_a_saved_rank_continues_from_it(mod
     assert before.any()
     assert not torch.equal(before, after)
     first.save(tmp_path / "saved")
-    second = host(model_dir)
+    second = host()
     assert torch.equal(published(second, tmp_path, 2), before)
     second.load(tmp_path / "saved")
     assert torch.equal(published(second, tmp_path, 3), after)
 
 
-def test_what_is_measured_is_the_loss_before_the_step_and_changes_nothing(model_dir: Path, tmp_path: Path) -> None:
-    answers = host(model_dir)
+def test_what_is_measured_is_the_loss_before_the_step_and_changes_nothing(host: Hosts, tmp_path: Path) -> None:
+    answers = host()
     before = published(answers, tmp_path, 0)
     measured = answers.measure(batch())
     assert torch.equal(published(answers, tmp_path, 1), before)
@@ -125,19 +100,19 @@ def slime_trainers():
 '''
 
 
-def test_a_trainer_that_only_steps_is_named_when_a_loss_is_to_be_measured(model_dir: Path, tmp_path: Path) -> None:
+def test_a_trainer_that_only_steps_is_named_when_a_loss_is_to_be_measured(host: Hosts, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(STEPS_ALONE)
     plugins = PluginSet(only=(), modules=(f"{tmp_path}/mine.py",))
-    answers = host(model_dir, plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings))
+    answers = host(plugins=plugins, trainer=Choice("trainer", "steps_alone", "mine", LOCAL.settings))
     with pytest.raises(PluginError, match=r"^trainer StepsAlone cannot evaluate a loss .* leave out eval_prompt_data"):
         answers.measure(batch())
     assert answers.train_step(batch()).tokens == 4
 
 
-def test_only_rank_0_writes_what_is_published(model_dir: Path, tmp_path: Path) -> None:
-    assert not published(host(model_dir, rank=1), tmp_path, 0).any()
+def test_only_rank_0_writes_what_is_published(host: Hosts, tmp_path: Path) -> None:
+    assert not published(host(rank=1), tmp_path, 0).any()
 
 
-def test_a_plugin_that_the_rank_lacks_is_missed_by_its_name(model_dir: Path) -> None:
+def test_a_plugin_that_the_rank_lacks_is_missed_by_its_name(host: Hosts) -> None:
     with pytest.raises(PluginError, match=r"^trainer 7 on .*slime-nowhere"):
-        host(model_dir, rank=7, plugins=PluginSet(only=(), require=("slime-nowhere",)))
+        host(rank=7, plugins=PluginSet(only=(), require=("slime-nowhere",)))

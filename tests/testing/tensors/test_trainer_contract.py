@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,7 @@ import pytest
 import torch
 
 from slime_core.local.rank import LocalRank
-from slime_core.local.settings import LocalTrainerSettings
 from slime_core.roles import (
-    Choice,
-    Optim,
-    PluginSet,
     RankSetup,
     SampleField,
     StepResult,
@@ -25,36 +21,6 @@ from slime_core.roles import (
 )
 from slime_core.testing import CheckStatus
 from slime_core.testing.tensors.trainer import TrainerContract
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings
-
-OPTIM = Optim(
-    lr=1e-3,
-    lr_warmup_iters=0,
-    lr_decay_style="constant",
-    min_lr=0.0,
-    adam_beta1=0.9,
-    adam_beta2=0.95,
-    adam_eps=1e-8,
-    weight_decay=0.0,
-    clip_grad=1.0,
-    train_steps=10,
-)
-
-
-def setup_of(model: Path) -> RankSetup:
-    return RankSetup(
-        hf_checkpoint=model,
-        optim=OPTIM,
-        advantage=Choice("advantage", "grpo", "slime-core", GrpoSettings()),
-        loss=Choice("loss", "policy_loss", "slime-core", PolicyLossSettings()),
-        correction=None,
-        plugins=PluginSet(),
-        settings=LocalTrainerSettings(),
-        rollout_temperature=1.0,
-        calculate_per_token_loss=True,
-        seed=0,
-        rendezvous=model / "rendezvous",
-    )
 
 
 class AnsweringNothing(LocalRank):
@@ -146,7 +112,7 @@ class Reading(LocalRank):
         return super().train_step(batch)
 
 
-def contract_of(rank: type, model: Path, reads: frozenset[SampleField] = frozenset()) -> type[TrainerContract]:
+def contract_of(rank: type, setup: RankSetup, reads: frozenset[SampleField] = frozenset()) -> type[TrainerContract]:
     def factory(number: int, world_size: int, setup: RankSetup) -> TrainerRank:
         return rank(number, world_size, setup)  # type: ignore[no-any-return]
 
@@ -154,24 +120,31 @@ def contract_of(rank: type, model: Path, reads: frozenset[SampleField] = frozens
         choice = TrainerSpec("subject", factory, reads=reads)
 
         def rank_setup(self) -> RankSetup:
-            return setup_of(model)
+            return setup
 
     return Subject
+
+
+@pytest.fixture
+def setup(rank_setup: Callable[..., RankSetup], tiny_model: Path, tmp_path: Path) -> RankSetup:
+    """Of one rank."""
+    made: RankSetup = rank_setup(tiny_model, tmp_path)
+    return made
 
 
 def failing(contract: type[TrainerContract]) -> set[str]:
     return {result.identity for result in contract.report() if result.status is CheckStatus.FAILED}
 
 
-def test_the_local_trainer_keeps_the_contract(tiny_model: Path) -> None:
-    results = contract_of(LocalRank, tiny_model).report()
+def test_the_local_trainer_keeps_the_contract(setup: RankSetup) -> None:
+    results = contract_of(LocalRank, setup).report()
     assert {result.status for result in results} == {CheckStatus.PASSED}, results
 
 
-def test_a_trainer_is_given_the_fields_that_it_reads(tiny_model: Path) -> None:
+def test_a_trainer_is_given_the_fields_that_it_reads(setup: RankSetup) -> None:
     reads = frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS})
-    assert failing(contract_of(Reading, tiny_model, reads)) == set()
-    assert "TRN-003" in failing(contract_of(Reading, tiny_model))
+    assert failing(contract_of(Reading, setup, reads)) == set()
+    assert "TRN-003" in failing(contract_of(Reading, setup))
 
 
 def test_there_is_a_mutant_for_every_check() -> None:
@@ -179,12 +152,12 @@ def test_there_is_a_mutant_for_every_check() -> None:
 
 
 @pytest.mark.parametrize("identity", BAD)
-def test_each_mutant_is_caught_by_its_own_check(identity: str, tiny_model: Path) -> None:
-    assert failing(contract_of(BAD[identity], tiny_model)) == {identity}
+def test_each_mutant_is_caught_by_its_own_check(identity: str, setup: RankSetup) -> None:
+    assert failing(contract_of(BAD[identity], setup)) == {identity}
 
 
-def test_a_step_that_answers_nothing_is_named(tiny_model: Path) -> None:
-    results = {result.identity: result for result in contract_of(AnsweringNothing, tiny_model).report()}
+def test_a_step_that_answers_nothing_is_named(setup: RankSetup) -> None:
+    results = {result.identity: result for result in contract_of(AnsweringNothing, setup).report()}
     assert "train_step returned a NoneType; expected a StepResult" in results["TRN-003"].detail
 
 
