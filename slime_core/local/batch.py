@@ -56,6 +56,7 @@ class Batch:
         self._texts: dict[int, tuple[tuple[int, ...], StopTexts]] = {}
         """Of the requests with stop texts: tokens made before, and the texts."""
         self._numbers = np.zeros(0, dtype=np.int64)
+        self._state = model.start_decode()
         self._clear()
 
     @property
@@ -66,7 +67,7 @@ class Batch:
 
     def _clear(self) -> None:
         vocab, none = self._model.vocab_size, np.zeros(0, dtype=np.int64)
-        self._state = self._model.start_decode()
+        self._state.clear()
         self._rows = 0
         self._sampler, self._shaping = Sampler(), Shaping(vocab)
         self._row_of, self._drawn, self._budget, self._stop_set = none, none, none, none
@@ -139,11 +140,11 @@ class Batch:
 
     def draw(self) -> dict[int, DecodeResult]:
         """Draw the next token of every request; those that end with it are answered, and live no more."""
-        logits, row_of = self._state.logits, torch.from_numpy(self._row_of)
+        logits, row_of = self._state.logits, torch.as_tensor(self._row_of)
         shaped = self._shaping.shape(logits)
         drawn = self._sampler.draw(logits, shaped, row_of, self._seeds, self._drawn)
-        tokens = drawn[0].numpy()
-        self._tokens[self._slot, self._drawn], self._log_probs[self._slot, self._drawn] = tokens, drawn[1].numpy()
+        tokens, log_probs = (each.cpu().numpy() for each in drawn)
+        self._tokens[self._slot, self._drawn], self._log_probs[self._slot, self._drawn] = tokens, log_probs
         self._drawn = self._drawn + 1
         stopped = self._stops[self._stop_set, tokens]
         full = self._budget == self._drawn
@@ -188,7 +189,7 @@ class Batch:
         """Make one row for each distinct text, a step further; every request has drawn a token."""
         tokens = self._tokens[self._slot, self._drawn - 1]
         sources, next_tokens, self._row_of = _fork(self._row_of, tokens, self._model.vocab_size)
-        selected, appended = torch.from_numpy(sources), torch.from_numpy(next_tokens)
+        selected, appended = torch.as_tensor(sources), torch.as_tensor(next_tokens)
         self._rows = len(sources)
         self._state.select(selected)
         self._sampler.select(selected)

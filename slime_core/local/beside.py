@@ -149,7 +149,7 @@ class Beside:
         if self._refreshes:
             assert self._reference is not None
             tensors = {"weights": self._reference.weights, "refreshed": torch.tensor(self._refreshed or 0)}
-            save_file(tensors, directory / REFERENCE_FILE)
+            save_file({name: each.cpu() for name, each in tensors.items()}, directory / REFERENCE_FILE)
 
     def load(self, directory: Path) -> None:
         """The inverse of `save`; a checkpoint of a run without refreshing leaves the reference as it was loaded.

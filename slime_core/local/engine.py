@@ -46,6 +46,7 @@ class LocalEngine:
             "flags": path,
             "float32_matmul_precision": self._setup.float32_matmul_precision,
             "bf16": self._setup.bf16,
+            "device": self._settings.device,
         }
         spec = WorkerGroupSpec(self._setup.name, self._settings.workers, WORKER, arguments)
         self._group = await self._setup.launcher.start(spec)

@@ -59,9 +59,11 @@ class LoraParameters:
             Adapter(slot, slot.view(weights).clone(), *pair) for slot, pair in zip(slots, pairs, strict=True)
         ]
         for adapter in self._adapters:
-            draw = torch.Generator().manual_seed(derive_seed(seed, "lora", adapter.slot.name))
+            draw = torch.Generator("cpu").manual_seed(derive_seed(seed, "lora", adapter.slot.name))
             bound = 1 / math.sqrt(adapter.a.shape[1])  # Kaiming's uniform for a = sqrt(5), as peft starts
-            adapter.a.uniform_(-bound, bound, generator=draw)
+            # Drawn on the CPU, so that a seed says the same on every device.
+            drawn = torch.empty(adapter.a.shape, device="cpu").uniform_(-bound, bound, generator=draw)
+            adapter.a.copy_(drawn)
 
     def gradient(self, gradient_N: torch.Tensor) -> torch.Tensor:
         """Of A and B, for that of the merged weights."""
@@ -87,7 +89,7 @@ class LoraParameters:
         for adapter in self._adapters:
             module = adapter.slot.name.removesuffix(".weight")
             modules.add(module.rpartition(".")[2])
-            a, b = adapter.a, adapter.b
+            a, b = adapter.a.cpu(), adapter.b.cpu()
             if adapter.slot.name in self._model.transposed:
                 a, b = b.t(), a.t()
             tensors[f"base_model.model.{module}.lora_A.weight"] = a.contiguous().clone()

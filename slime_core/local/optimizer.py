@@ -49,7 +49,7 @@ class FlatAdamW:
         """Write weights, moments and the step count."""
         directory.mkdir(parents=True)
         tensors = {"weights": self._weights, "m": self._m, "v": self._v, "steps": torch.tensor(self.steps)}
-        save_file(tensors, directory / self.FILE)
+        save_file({name: each.cpu() for name, each in tensors.items()}, directory / self.FILE)
 
     def load(self, directory: Path) -> None:
         """The inverse of `save`.

@@ -19,7 +19,8 @@ from slime_core.catalog.used import Used
 from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.local.beside import Beside
-from slime_core.local.collectives import gather_over_ranks, sum_over_ranks
+from slime_core.local.collectives import add_over_ranks, gather_over_ranks, sum_over_ranks
+from slime_core.local.device import use_device
 from slime_core.local.model import load_model
 from slime_core.local.optimizer import FlatAdamW
 from slime_core.local.parameters import trained_parameters
@@ -45,7 +46,8 @@ class LocalRank:
 
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
         """Load the model, build advantage and loss, and meet the other ranks."""
-        torch.set_num_threads(1)
+        settings = cast(LocalTrainerSettings, setup.settings)
+        use_device(settings.device, rank)
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
         if world_size > 1:
@@ -55,7 +57,6 @@ class LocalRank:
         self._weights = torch.empty(self._model.numel)
         self._model.read_into(self._weights)
         self._model.bind(self._weights)
-        settings = cast(LocalTrainerSettings, setup.settings)
         self._parameters = trained_parameters(self._model, self._weights, settings, setup.seed)
         self._model.trained = self._parameters.trained
         if settings.gradient_checkpointing:
@@ -104,8 +105,8 @@ class LocalRank:
         except NonFiniteError as error:
             raise self._not_finite(str(error)) from error
         gradient = self._parameters.gradient(gradient)
-        if self._world_size > 1 and of_policy:
-            dist.all_reduce(gradient)
+        if of_policy:
+            add_over_ranks(gradient)
         norm = self._finite(float(gradient.norm()), "the gradient norm")
         critic = self._beside.critic if self._beside else None
         critic_norm = self._finite(critic.norm(), "the gradient norm of the critic") if critic else 0.0

@@ -75,7 +75,7 @@ class Sampler:
         drawn_from = log_probs if shaped is logits else torch.log_softmax(shaped / self._temperature, -1)
         mass = self._truncate(drawn_from.exp()).cumsum(-1)[row_of]
         whole = mass[:, -1:]
-        point = torch.from_numpy(uniform(seeds, index))[:, None] * whole
+        point = torch.as_tensor(uniform(seeds, index))[:, None] * whole
         # Where the product was rounded up to all of the mass, no token would lie beyond it.
         point = torch.minimum(point, whole.nextafter(torch.zeros_like(whole)))
         # The first token whose mass lies beyond the point; one of probability 0 never is.

@@ -1,13 +1,14 @@
 """Settings of the local engine and trainer, without torch, for the catalog."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from slime_core.roles import Settings
 
 Processes = Annotated[int, Field(ge=1, le=64)]
+Device = Literal["cpu", "cuda"]
 ALL_LINEAR = "all-linear"
 
 
@@ -15,12 +16,14 @@ class LocalEngineSettings(Settings):
     """`[engine.local]`."""
 
     workers: Processes = Field(2, description="Processes that generate, one thread each.")
+    device: Device = Field("cpu", description="Where they compute; with cuda, workers share the devices there are.")
 
 
 class LocalTrainerSettings(Settings):
     """`[trainer.local]`."""
 
     ranks: Processes = Field(2, description="Processes that train, one thread each.")
+    device: Device = Field("cpu", description="Where they compute; with cuda, ranks share the devices there are.")
     max_tokens_per_micro_batch: int = Field(
         16384,
         ge=1,

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from slime_core.data import HfTokenizer
+from slime_core.local import engine_worker
 from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.engine import LocalEngine, deal
 from slime_core.local.engine_worker import EngineWorker
@@ -199,7 +200,8 @@ def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, t
     with_engine(model_dir, tmp_path, use)
 
 
-def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path) -> None:
+def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_worker, "LEAST_S", 0.0)
     flags = Flags.create(tmp_path / "flags", workers=1)
     worker = EngineWorker(
         0,
@@ -209,6 +211,7 @@ def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path) -
         flags=tmp_path / "flags",
         float32_matmul_precision="highest",
         bf16=False,
+        device="cpu",
     )
     worker.load_checkpoint()
     flags.set_news(0, True)

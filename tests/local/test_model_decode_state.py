@@ -66,6 +66,26 @@ def test_rows_that_come_later_go_on_as_if_alone(tiny_hf: Callable[..., Path], fa
             state.step(token[None])
 
 
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+def test_rows_after_others_go_on_as_in_a_fresh_decode(tiny_hf: Callable[..., Path], family: str) -> None:
+    """Of as many rows, of more, of far more and of far fewer than those before, whose slots are used again or not."""
+    model = load_model(tiny_hf(family, tie_word_embeddings=True))
+    torch.set_num_threads(1)
+    used = model.start_decode()
+    draw = torch.Generator().manual_seed(0)
+    for rows in (6, 6, 5, 9, 40, 4):
+        fresh = model.start_decode()
+        used.clear()
+        prompts = [torch.randint(model.vocab_size, (3 + row,), generator=draw).tolist() for row in range(rows)]
+        for state in (used, fresh):
+            state.add(prompts, range(rows), max_rows=rows)
+        for _ in range(70):
+            assert torch.equal(used.logits, fresh.logits)
+            tokens = torch.randint(model.vocab_size, (rows,), generator=draw)
+            for state in (used, fresh):
+                state.step(tokens)
+
+
 def test_equal_texts_are_decoded_once(tiny_hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from slime_core.local.batch import Ends
     from slime_core.local.decode import decode

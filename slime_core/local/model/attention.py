@@ -77,9 +77,9 @@ def _plan_chunk(branches: Sequence[Branch], batch: Sequence[int], starts: Indice
     paths = np.zeros((len(batch), len(k_at)), dtype=np.int64)  # a padded key is some node, which nobody sees
     for row, index in enumerate(batch):
         paths[row, : len(branches[index].path)] = branches[index].path
-    k_token = torch.from_numpy(paths)
+    k_token = torch.as_tensor(paths)
     q_token = k_token.gather(1, ((depths - widths)[:, None] + q_at).clamp_(max=len(k_at) - 1))
-    out_token = torch.where(asks, torch.from_numpy(starts[batch])[:, None] + q_at, total)
+    out_token = torch.where(asks, torch.as_tensor(starts[batch])[:, None] + q_at, total)
 
     rep, total_heads = heads // kv_heads, heads + 2 * kv_heads
     head = torch.arange(heads).view(1, kv_heads, rep, 1)

@@ -44,6 +44,9 @@ class DecodeState(Protocol):
             max_rows: the most rows that forks will make of all.
         """
 
+    def clear(self) -> None:
+        """Forget all rows; what they used is used again."""
+
     def select(self, sources: Tensor) -> None:
         """Row i goes on from where row `sources[i]` is: rows are dropped, moved or forked."""
 
@@ -84,7 +87,7 @@ class LocalModel(ABC):
         """The bound vector, [numel]."""
 
     def bind(self, flat: Tensor) -> None:
-        """Make every weight a view into `flat`, a contiguous fp32 CPU vector of `numel` elements.
+        """Make every weight a view into `flat`, a contiguous fp32 vector of `numel` elements.
 
         A bitwise-equal result for two vectors of equal values needs both to start at equal addresses modulo 64 bytes,
         which torch and mmap both give.
@@ -162,7 +165,7 @@ class LocalModel(ABC):
         """
         check_flat(flat, self.numel)
         directory.mkdir(parents=True, exist_ok=True)
-        self._save_weights(directory, flat.detach())
+        self._save_weights(directory, flat.detach().cpu())
         for name in TOKENIZER_FILES:
             if (self.source / name).is_file():
                 shutil.copyfile(self.source / name, directory / name)

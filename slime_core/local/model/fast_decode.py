@@ -44,6 +44,12 @@ class _LayerCache:
     own_k: Tensor
     own_v: Tensor
 
+    def begin(self, rows: int) -> None:
+        """Forget the prompts, and the own slots unless there are enough and not far too many for so many rows."""
+        self.prompt_k, self.prompt_v = self.prompt_k[:0, :0], self.prompt_v[:0, :0]
+        if not rows <= len(self.own_k) <= 2 * rows:
+            self.own_k, self.own_v = self.own_k[:0, :, :0], self.own_v[:0, :, :0]
+
     def reserve(self, rows: int, slots: int) -> None:
         """Room for so many rows and own slots; what is free is finite, as masked products need."""
         have_rows, kv_heads, have, dim = self.own_k.shape
@@ -73,24 +79,27 @@ class FastDecode:
     def __init__(self, model: "FastModel") -> None:
         """No rows yet."""
         shape = model.shape
-        none, dim = torch.zeros(0, dtype=torch.long), 2 * len(shape.inv_freq)
         self._model = model
-        self._rows = 0
-        self._prompt_of_row = self._lengths = self._drawn = none
-        """[rows, at least MIN_ROWS where there are any]."""
-        self._level: int | None = 0
-        """How many tokens every row has drawn; None where they differ."""
-        self._widest = 0
-        """The most tokens that a row has drawn."""
-        empty = torch.zeros(0, shape.kv_heads, 0, dim)
-        self._layers = [_LayerCache(empty[:, 0], empty[:, 0], empty, empty) for _ in range(shape.layers)]
-        self._bias = torch.zeros(0, 0)
-        self._logits = torch.zeros(0, model.vocab_size)
+        none = torch.zeros(0, shape.kv_heads, 0, 2 * len(shape.inv_freq))
+        self._layers = [_LayerCache(none[:, 0], none[:, 0], none, none) for _ in range(shape.layers)]
+        self.clear()
 
     @property
     def logits(self) -> Tensor:
         """[rows, V] of the next token."""
         return self._logits[: self._rows]
+
+    def clear(self) -> None:
+        """Forget all rows; their slots serve the next ones: new memory would cost a tenth of a short batch."""
+        self._rows = 0
+        self._prompt_of_row = self._lengths = self._drawn = torch.zeros(0, dtype=torch.long)
+        """[rows, at least MIN_ROWS where there are any]."""
+        self._level: int | None = 0
+        """How many tokens every row has drawn; None where they differ."""
+        self._widest = 0
+        """The most tokens that a row has drawn."""
+        self._bias = torch.zeros(0, 0)
+        self._logits = torch.zeros(0, self._model.vocab_size)
 
     @torch.no_grad()
     def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
@@ -103,8 +112,9 @@ class FastDecode:
         self._prompt_of_row = _at_least_min_rows(torch.cat([self._prompt_of_row[:before], new + known]))
         self._lengths = _at_least_min_rows(torch.cat([self._lengths[:before], lengths]))
         self._drawn = _at_least_min_rows(torch.cat([self._drawn[:before], torch.zeros_like(new)]))
-        self._level = 0 if self._widest == 0 or before == 0 else None
-        self._widest = self._widest if before else 0
+        self._level = 0 if self._widest == 0 else None
+        for cache in () if before else self._layers:
+            cache.begin(max(max_rows, MIN_ROWS))
         slots = max(self._bias.shape[1], prefilled.bias.shape[1])
         self._bias = torch.cat([_padded(each, slots, -torch.inf) for each in (self._bias, prefilled.bias)])
         for cache, (k, v) in zip(self._layers, prefilled.caches, strict=True):

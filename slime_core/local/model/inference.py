@@ -42,6 +42,8 @@ def output_and_mlp(x: Tensor, mixed: Tensor, w: LayerWeights, eps: float) -> Ten
 
 def weigh_blocks(p: Tensor, v: Tensor, block: int) -> Tensor:
     """The product p v of [B, M, S] and [B, S, D], summed block by block; the last one may be shorter."""
+    if p.shape[2] <= block:
+        return torch.bmm(p, v)
     first, *others = range(0, p.shape[2], block)
     total = _weigh(p, v, first, block)
     for start in others:

@@ -56,11 +56,10 @@ def check_flat(flat: Tensor, numel: int) -> None:
     """Refuse a vector the layout does not fit.
 
     Raises:
-        ValueError: it is not a contiguous fp32 CPU vector of `numel` elements.
+        ValueError: it is not a contiguous fp32 vector of `numel` elements.
     """
-    fits = flat.dtype == torch.float32 and flat.shape == (numel,) and flat.is_contiguous() and flat.device.type == "cpu"
-    if not fits:
+    if not (flat.dtype == torch.float32 and flat.shape == (numel,) and flat.is_contiguous()):
         raise ValueError(
-            f"the model needs a contiguous CPU float32 vector of {numel} elements;"
-            f" got {flat.dtype} of shape {tuple(flat.shape)} on {flat.device}"
+            f"the model needs a contiguous float32 vector of {numel} elements;"
+            f" got {flat.dtype} of shape {tuple(flat.shape)}"
         )

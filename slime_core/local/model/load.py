@@ -56,10 +56,11 @@ def _build(hf_dir: Path, path: ModelPath, why: str, hf: PreTrainedModel, bf16: b
     for slot in layout:
         slot.view(flat).copy_(names[slot.name])
     if path == "plain":
-        return PlainModel(hf_dir, why, layout, hf, flat, bf16)
+        return PlainModel(hf_dir, why, layout, hf.to(flat.device), flat, bf16)  # type: ignore[arg-type]  # its stub
     if hf.generation_config is None:
         raise ModelError(f"the model in {hf_dir} cannot generate; expected a causal LM")
-    return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, _decoder_shape(hf), flat, bf16)
+    shape = _decoder_shape(hf, flat.device)
+    return FastModel(hf_dir, why, layout, hf.config, hf.generation_config, shape, flat, bf16)
 
 
 def _linear_layers(hf: PreTrainedModel) -> tuple[frozenset[str], frozenset[str]]:
@@ -74,9 +75,10 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
     shown = hf_logging.is_progress_bar_enabled()
     _show_progress(False)
     try:
-        loaded: object = AutoModelForCausalLM.from_pretrained(
-            hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
-        )
+        with torch.device("cpu"):
+            loaded: object = AutoModelForCausalLM.from_pretrained(
+                hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            )
     except Exception as error:  # a configuration, or tensors that do not fit it, fail in many ways
         raise ModelError(f"no causal LM could be loaded from {hf_dir}: {error}") from error
     finally:
@@ -97,10 +99,10 @@ def _show_progress(shown: bool) -> None:
     cast("Callable[[], None]", switch)()
 
 
-def _decoder_shape(hf: PreTrainedModel) -> DecoderShape:
+def _decoder_shape(hf: PreTrainedModel, device: torch.device) -> DecoderShape:
     config: PreTrainedConfig = hf.config
     rotary = hf.get_submodule("model.rotary_emb")
-    inv_freq = rotary.get_buffer("inv_freq").float().clone()
+    inv_freq = rotary.get_buffer("inv_freq").float().clone().to(device)
     return DecoderShape(
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,

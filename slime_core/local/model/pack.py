@@ -47,12 +47,12 @@ def pack_groups(groups: Sequence[GroupTokens], heads: int, kv_heads: int) -> Pac
     place = np.zeros(len(tree.tokens), dtype=np.int64)
     place[kept] = np.arange(len(kept))
     return Packed(
-        tokens=torch.from_numpy(tree.tokens),
-        positions=torch.from_numpy(tree.depths),
+        tokens=torch.as_tensor(tree.tokens),
+        positions=torch.as_tensor(tree.depths),
         plan=plan_attention(tree.branches, heads, kv_heads),
         last_plan=plan_attention(last, heads, kv_heads),
-        kept=torch.from_numpy(kept),
-        source=torch.from_numpy(place[np.concatenate(predicting)]),
+        kept=torch.as_tensor(kept),
+        source=torch.as_tensor(place[np.concatenate(predicting)]),
         targets=torch.tensor([token for group in groups for response in group.responses for token in response]),
     )
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,9 +104,9 @@ class PlainModel(LocalModel):
             states: Tensor = out.hidden_states[-1]
             return states[:, :-1][rows.predicted[:, 1:]].float().mv(head)
 
-    def precision(self) -> torch.autocast:
+    def precision(self) -> AbstractContextManager[object]:
         """What a forward computes in; a backward pass follows it."""
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16)
+        return torch.autocast(self._flat.device.type, torch.bfloat16) if self.bf16 else nullcontext()
 
     @contextmanager
     def serving(self) -> Iterator[None]:
@@ -154,12 +154,8 @@ class PlainModel(LocalModel):
         return PlainDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
-        bound = self._flat
-        self._bind(flat)
-        try:
-            self.hf.save_pretrained(directory)
-        finally:
-            self._bind(bound)
+        # A copy each: safetensors refuses tensors that share storage.
+        self.hf.save_pretrained(directory, state_dict={slot.name: slot.view(flat).clone() for slot in self.layout})
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +185,7 @@ def _keep_head_in_fp32(hf: PreTrainedModel) -> None:
     inner = head.forward
 
     def forward(x: Tensor) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(x.device.type, enabled=False):
             out: Tensor = inner(x.float())
             return out
 
@@ -231,6 +227,10 @@ class PlainDecode:
         part_of, place = torch.full((len(prompt_of_row),), len(self._parts)), torch.arange(len(prompt_of_row))
         self._part_of, self._place = torch.cat([self._part_of, part_of]), torch.cat([self._place, place])
         self._parts.append(_Part(self._model, prompts, prompt_of_row))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._parts, self._part_of, self._place = [], self._part_of[:0], self._place[:0]
 
     def select(self, sources: Tensor) -> None:
         """Drop, move or fork rows."""

@@ -46,8 +46,8 @@ def prefill(model: "FastModel", prompts: Sequence[Sequence[int]]) -> Prefilled:
     seen = at < lengths[:, None]
     tree = prefix_tree(prompts)
     token_of_slot = torch.zeros(seen.shape, dtype=torch.long)  # padding repeats some token
-    token_of_slot[seen] = torch.from_numpy(np.concatenate(tree.paths))
-    tokens = torch.from_numpy(tree.tokens)
+    token_of_slot[seen] = torch.as_tensor(np.concatenate(tree.paths))
+    tokens = torch.as_tensor(tree.tokens)
     slot_of_token = torch.empty_like(tokens)
     slot_of_token[token_of_slot[seen]] = seen.flatten().nonzero()[:, 0]  # of equal prefixes, any
     lacking = max(0, MIN_ROWS - len(tokens))
