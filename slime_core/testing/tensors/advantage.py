@@ -1,4 +1,4 @@
-"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-011.
+"""AdvantageContract: what every advantage estimator must keep, ADV-001 to ADV-012.
 
 Example:
 
@@ -167,6 +167,14 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
             given, count = estimator.returns(batch), len(batch.sample_index_T)
             require(is_column(given, count), f"expected a float tensor [{count}], got {describe(given)}")
             require(finite(given), f"returns are not finite: {given.tolist()}")
+
+    @check("ADV-012", needs=("ADV-002",))
+    def test_it_computes_where_its_batch_is(self) -> None:
+        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        from slime_core.testing.tensors.elsewhere import back, moved
+
+        given = back(self._build()(moved(self._batch(masked=True))))
+        require(equal(given, self._estimate(self._batch(masked=True))), "on another device it gave other advantages")
 
     def _batch(
         self,

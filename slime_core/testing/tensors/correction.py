@@ -1,4 +1,4 @@
-"""CorrectionContract: what every off-policy correction must keep, COR-001 to COR-007.
+"""CorrectionContract: what every off-policy correction must keep, COR-001 to COR-008.
 
 Example:
 
@@ -87,6 +87,18 @@ class CorrectionContract(RoleContract[CorrectionSpec]):
             require(finite(output.weights_T[trained]), f"{drift:+g} nats off the weights are not finite")
             largest = float(output.weights_T[trained].max()) if bool(trained.any()) else 0.0
             require(largest < 1e6, f"{drift:+g} nats off a weight is {largest:g}")
+
+    @check("COR-008", needs=("COR-002",))
+    def test_it_computes_where_its_batch_is(self) -> None:
+        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        from slime_core.testing.tensors.elsewhere import back, moved
+
+        here, there = self._correct(correction_input()), self._build()(moved(correction_input()))
+        for name in ("weights_T", "loss_mask_T"):
+            same = equal(back(getattr(there, name)), getattr(here, name))
+            require(same, f"on another device it gave another {name}")
+        for values in there.metrics_T.values():
+            back(values)
 
     def _build(self) -> Correction:
         return self.spec.factory(self.validated(), self.setup())

@@ -1,4 +1,4 @@
-"""LossContract: what every loss must keep, LOS-001 to LOS-009.
+"""LossContract: what every loss must keep, LOS-001 to LOS-010.
 
 Example:
 
@@ -110,6 +110,19 @@ class LossContract(RoleContract[LossSpec]):
             gradient = self._gradient(loss_input(drift=drift))
             require(finite(gradient), f"with log-probs {drift:+g} nats off the gradient is not finite")
 
+    @check("LOS-010", needs=("LOS-003", "LOS-006"))
+    def test_it_computes_where_its_batch_is(self) -> None:
+        """GPUs refuse tensors of the CPU: make new ones by `zeros_like`, `new_zeros` or `device=`, never bare."""
+        from slime_core.testing.tensors.elsewhere import back, moved
+
+        output = self._build()(moved(loss_input()))
+        here = self._build()(loss_input())
+        require(equal(back(output.loss_T), here.loss_T.detach()), "on another device it gave other losses")
+        for values in output.metrics_T.values():
+            back(values)
+        gradient = back(self._gradient(moved(loss_input())))
+        require(equal(gradient, self._gradient(loss_input())), "on another device the gradient is another")
+
     def _build(self) -> Loss:
         return self.spec.factory(self.validated(), self.setup())
 
@@ -135,6 +148,7 @@ class LossContract(RoleContract[LossSpec]):
 
         loss = (self._loss(batch) * batch.loss_mask_T).sum()
         require(loss.requires_grad, "loss_T does not depend on log_probs_T")
-        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.autograd.set_multithreading_enabled(False):  # see elsewhere.register
+            loss.backward()  # type: ignore[no-untyped-call]
         gradient = batch.log_probs_T.grad
         return torch.zeros_like(batch.log_probs_T) if gradient is None else gradient

@@ -16,9 +16,13 @@ Function = Callable[[AdvantageInput], torch.Tensor]
 
 def centered(batch: AdvantageInput) -> torch.Tensor:
     groups = int(batch.group_index_S.max()) + 1 if len(batch.group_index_S) else 0
-    count_G = torch.zeros(groups).index_add_(0, batch.group_index_S, torch.ones_like(batch.rewards_S))
+    count_G = batch.rewards_S.new_zeros(groups).index_add_(0, batch.group_index_S, torch.ones_like(batch.rewards_S))
     sum_G = torch.zeros_like(count_G).index_add_(0, batch.group_index_S, batch.rewards_S)
     return (batch.rewards_S - (sum_G / count_G)[batch.group_index_S])[batch.sample_index_T]
+
+
+def on_the_cpu(batch: AdvantageInput) -> torch.Tensor:
+    return centered(batch) * torch.ones(len(batch.sample_index_T))
 
 
 async def awaited(batch: AdvantageInput) -> torch.Tensor:
@@ -26,7 +30,7 @@ async def awaited(batch: AdvantageInput) -> torch.Tensor:
 
 
 def by_position(batch: AdvantageInput) -> torch.Tensor:
-    group = torch.arange(len(batch.rewards_S)) // 3
+    group = (torch.ones_like(batch.group_index_S).cumsum(0) - 1) // 3
     return centered(replace(batch, group_index_S=group))
 
 
@@ -73,6 +77,7 @@ BAD: dict[str, Callable[[], object]] = {
     "ADV-009": lambda: lambda batch: centered(batch) + 0 * batch.rewards_S.max(),
     "ADV-010": lambda: by_the_groups_of_its_rank,
     "ADV-011": lambda: lambda batch: centered(batch),
+    "ADV-012": lambda: on_the_cpu,
 }
 
 

@@ -49,6 +49,11 @@ def unbounded(batch: CorrectionInput) -> CorrectionOutput:
     return CorrectionOutput(ratio(batch), batch.loss_mask_T)
 
 
+def on_the_cpu(batch: CorrectionInput) -> CorrectionOutput:
+    given = truncated(batch)
+    return CorrectionOutput(given.weights_T, given.loss_mask_T, {"half": torch.full((len(batch.loss_mask_T),), 0.5)})
+
+
 BAD: dict[str, Callable[..., object]] = {
     "COR-001": awaited,
     "COR-002": negative,
@@ -57,6 +62,7 @@ BAD: dict[str, Callable[..., object]] = {
     "COR-005": normalised,
     "COR-006": in_place,
     "COR-007": unbounded,
+    "COR-008": on_the_cpu,
 }
 
 

@@ -61,6 +61,11 @@ def unbounded(batch: LossInput) -> LossOutput:
     return LossOutput(-ratio_T * batch.advantages_T)
 
 
+def on_the_cpu(batch: LossInput) -> LossOutput:
+    given = clipped(batch)
+    return LossOutput(given.loss_T * torch.ones(len(batch.log_probs_T)), given.metrics_T)
+
+
 BAD: dict[str, Callable[..., object]] = {
     "LOS-001": awaited,
     "LOS-002": reduced,
@@ -71,6 +76,7 @@ BAD: dict[str, Callable[..., object]] = {
     "LOS-007": in_place,
     "LOS-008": upside_down,
     "LOS-009": unbounded,
+    "LOS-010": on_the_cpu,
 }
 
 

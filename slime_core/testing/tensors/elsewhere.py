@@ -1,0 +1,165 @@
+"""Elsewhere: a device that is not the CPU, for machines that have no other. The CPU computes for it.
+
+A function of torch that is given tensors of this device beside the CPU's raises, as it would with CUDA's, so that what
+runs here has left nothing behind. It stands on torch's hook for backends written in Python.
+
+    register()
+    torch.ones(2, device="elsewhere") + torch.ones(2)     # RuntimeError: aten.add.Tensor of tensors on cpu and ...
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Self, TypeAlias, TypeVar, cast
+from unittest import SkipTest
+
+import torch
+from torch.utils import backend_registration
+from torch.utils._pytree import tree_leaves, tree_map
+
+NAME = "elsewhere"
+CPU = torch.device("cpu")
+COPY, MOVE = torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default
+
+Function: TypeAlias = Callable[..., object]
+BatchT = TypeVar("BatchT")
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor of this device; what is in it, the CPU's tensor `held` holds."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls: type[Self], inner: torch.Tensor) -> Self:
+        """Wrap a tensor of the CPU; views of one tensor share its memory, as ever."""
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, inner.size(), inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=torch.device(NAME, 0)
+        )
+        made.held = inner
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's own takes what it has formatted
+        """What it holds."""
+        return f"Elsewhere({self.held!r})"
+
+    def tolist(self) -> list[Any]:
+        """Its numbers; torch's own knows no tensors that Python computes for."""
+        return self.held.tolist()
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own is a placeholder
+        cls, func: Function, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
+        """Let the CPU compute it, if all tensors are of this device; single numbers may be of either."""
+        kwargs = dict(kwargs or {})
+        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        if func not in (COPY, MOVE) and any(not isinstance(each, Elsewhere) and each.dim() for each in given):
+            raise RuntimeError(f"{func} of tensors on {' and '.join(sorted({str(each.device) for each in given}))}")
+        leaves = func is MOVE and kwargs.get("device") == CPU
+        if kwargs.get("device") is not None:
+            kwargs["device"] = CPU
+        answer = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        if leaves or (func is COPY and not isinstance(given[0], Elsewhere)):
+            return answer
+        owners = {id(each.held): each for each in given if isinstance(each, Elsewhere)}
+        return tree_map(lambda each: _outer(each, owners), answer)
+
+
+def _inner(value: object) -> object:
+    return value.held if isinstance(value, Elsewhere) else value
+
+
+def _outer(value: object, owners: Mapping[int, Elsewhere]) -> object:
+    """What was computed in place is the tensor that was given; anything else is a new one."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    owner = owners.get(id(value))
+    return Elsewhere(value) if owner is None else owner
+
+
+def _factories() -> Iterator[tuple[str, Function]]:
+    """Every function of aten that makes a tensor of none, on a device that it is told."""
+    for full in torch._C._dispatch_get_all_op_names():
+        space, _, name = full.partition("::")
+        packet, _, overload = name.partition(".")
+        found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+        if space != "aten" or found is None:
+            continue
+        kinds = {argument.name: str(argument.type) for argument in found._schema.arguments}
+        makes_one = [str(each.type) for each in found._schema.returns] == ["Tensor"]
+        if makes_one and "device" in kinds and not any("Tensor" in kind for kind in kinds.values()):
+            yield name, found
+
+
+def _made_here(function: Function) -> Callable[..., Elsewhere]:
+    def make(*args: object, **kwargs: object) -> Elsewhere:
+        return Elsewhere(cast(torch.Tensor, function(*args, **{**kwargs, "device": CPU})))
+
+    return make
+
+
+def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """What `torch.tensor(numbers, device=...)` calls in the end, past the dispatch to Python."""
+    into, given = _inner(target), _inner(source)
+    cast(torch.Tensor, into).copy_(cast(torch.Tensor, given))
+    return target
+
+
+class _Module(backend_registration._DummyBackendModule):
+    """What is at `torch.elsewhere`."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        """Asked for by whatever looks at autocast."""
+        return [torch.bfloat16]
+
+
+_registered: list[torch.library.Library] = []
+
+
+def register() -> None:
+    """Make the device known to torch; once a process, which keeps it.
+
+    A backward pass there needs `torch.autograd.set_multithreading_enabled(False)`: the threads that torch keeps for
+    devices were started with the first one, and there is none for a device that came later.
+
+    Raises:
+        SkipTest: this torch takes no such devices, or has another one of their kind.
+    """
+    if _registered:
+        return
+    set_up = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
+    if set_up is None or torch._C._get_privateuse1_backend_name() != "privateuseone":
+        raise SkipTest(f"torch {torch.__version__} takes no device that Python computes for")
+    set_up(NAME, backend_module=_Module())
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for name, function in _factories():
+        library.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]
+    library.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]
+    _registered.append(library)  # what it registers lives as long as it does
+
+
+def moved(batch: BatchT) -> BatchT:
+    """The batch with every tensor of it on the device, leaves of a gradient as leaves."""
+    register()
+    assert is_dataclass(batch)
+    changes = {each.name: _moved(getattr(batch, each.name)) for each in fields(batch)}
+    return cast(BatchT, replace(batch, **changes))  # type: ignore[type-var]  # the assertion above says so
+
+
+def back(value: torch.Tensor) -> torch.Tensor:
+    """What was computed there, on the CPU.
+
+    Raises:
+        AssertionError: it lies somewhere else.
+    """
+    if not isinstance(value, Elsewhere):
+        raise AssertionError(f"the batch is on {NAME}:0, what it made of it on {value.device}")
+    return value.detach().cpu()
+
+
+def _moved(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _moved(each) for key, each in value.items()}
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().to(NAME).requires_grad_(value.requires_grad)
