@@ -35,13 +35,12 @@ class StreamedText:
         self._chunks.append(chunk)
         if chunk.finish is not None:
             text = response_text(self._tokenizer, GenerateOutput.joined(self._chunks), self._sampling)
-            return text.removeprefix(self._shown) if text.startswith(self._shown) else f"\n{text}"
+            return text[len(self._shown) :] if text.startswith(self._shown) else f"\n{text}"
         tokens = [token for each in self._chunks for token in each.tokens]
         text = before_stops(text_of(self._tokenizer, tokens, self._sampling).rstrip(CUT), self._stops)
         if not text.startswith(self._shown):
             return ""
-        new = text.removeprefix(self._shown)
-        self._shown = text
+        new, self._shown = text[len(self._shown) :], text
         return new
 
 
