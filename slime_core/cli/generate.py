@@ -20,6 +20,7 @@ from slime_core.run import newest_checkpoint
 from slime_core.run.generation import Asked, Response, Serving, responses, started, text_parts
 from slime_core.sample import Json, Message
 
+
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("prompts", nargs=-1)
@@ -76,10 +77,12 @@ async def _run(serving: Serving, tokenizer: HfTokenizer, asked: Asked, out: Text
     async with started(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
             async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
-                return await _show_parts(parts)
+                await _show_parts(parts)
+            return
         async with aclosing(responses(engine, tokenizer, asked)) as found:
             if out is not None:
-                return await _write(found, asked.prompts, total, out)
+                await _write(found, asked.prompts, total, out)
+                return
             async for response in found:
                 _show(response, total)
 

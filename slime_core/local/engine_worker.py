@@ -104,9 +104,7 @@ class EngineWorker:
     def _so_far(self, watched: Collection[int]) -> dict[int, GenerateChunk]:
         """What those of the watched have that have not ended."""
         results = self._decoder.so_far(watched) if watched else {}
-        return {
-            number: GenerateChunk(each.tokens, each.log_probs, self._version) for number, each in results.items()
-        }
+        return {number: GenerateChunk(each.tokens, each.log_probs, self._version) for number, each in results.items()}
 
     def _outputs(self, results: Mapping[int, DecodeResult]) -> Ended:
         version = self._version

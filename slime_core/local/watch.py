@@ -1,8 +1,8 @@
 """Watch: one response in parts. A desk shows all that there is so far, a stream takes what is new since it last took.
 
-    watch = Watch(answer)                      # the future that the whole response comes by
-    watch.show(so_far)                         # 40 tokens, and later 90: one part of 90 for a stream that was slow
-    chunk = await watch.take()
+watch = Watch(answer)                      # the future that the whole response comes by
+watch.show(so_far)                         # 40 tokens, and later 90: one part of 90 for a stream that was slow
+chunk = await watch.take()
 """
 
 import asyncio

@@ -240,9 +240,10 @@ class StreamsTokens(Protocol):
     """What an engine has that can give a response in parts; one that cannot is an engine all the same."""
 
     def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """Generate one continuation, in parts as they are made: `GenerateOutput.joined` of them is what `generate` says.
+        """Generate one continuation, in parts as they are made.
 
-        Ending it early, by `aclose` or by cancelling who waits for it, drops the request.
+        `GenerateOutput.joined` of all of them is what `generate` answers. Ending it early, by `aclose` or by cancelling
+        who waits for it, drops the request.
 
         Raises:
             SlimeError: as `generate` does.
