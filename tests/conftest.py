@@ -13,12 +13,11 @@ import pytest
 from hypothesis import Phase, settings
 
 from slime_core.config import write_toml
-from slime_core.roles import Choice, Draw, Optim, PluginSet, RankSetup
+from slime_core.roles import Draw
 from slime_core.sample import Group, Json, Sample
 from slime_core.telemetry import Generated, SampleStore
 
 WriteSamples = Callable[..., None]
-RankSetups = Callable[..., RankSetup]
 
 settings.register_profile("slime", deadline=None)  # nothing here asserts a time
 # For `make mutants`: the same examples for every mutant, few, and nothing shrunk.
@@ -45,32 +44,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models") / "tiny"
     write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
     return directory
-
-
-@pytest.fixture(scope="session")
-def rank_setup() -> RankSetups:
-    """`rank_setup(model_dir, tmp_path, bf16=True, settings={"lora_rank": 2})`: one rank of the local trainer, GRPO."""
-    from slime_core.local.settings import LocalTrainerSettings
-    from slime_core.train.settings import GrpoSettings, PolicyLossSettings
-
-    def make(
-        model: Path, folder: Path, *, settings: Mapping[str, Json] | None = None, lr: float = 1e-3, **fields: object
-    ) -> RankSetup:
-        usual = {
-            "optim": Optim(lr, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.01, 1.0, train_steps=10),
-            "advantage": Choice("advantage", "grpo", "slime-core", GrpoSettings()),
-            "loss": Choice("loss", "policy_loss", "slime-core", PolicyLossSettings()),
-            "correction": None,
-            "plugins": PluginSet(only=()),
-            "settings": LocalTrainerSettings.model_validate({"ranks": 1, **(settings or {})}),
-            "rollout_temperature": 1.0,
-            "calculate_per_token_loss": True,
-            "seed": 0,
-            "rendezvous": folder / "rendezvous",
-        }
-        return RankSetup(hf_checkpoint=model, **{**usual, **fields})  # type: ignore[arg-type]
-
-    return make
 
 
 @dataclass(frozen=True)

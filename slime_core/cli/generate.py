@@ -3,43 +3,22 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TextIO
 
 import click
 
 from slime_core.catalog import Catalog
+from slime_core.cli.run_options import literal
+from slime_core.cli.sampling_options import parse_sampling, sampling_options
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.errors import CheckpointError, ConfigError, ModelError
-from slime_core.roles import PromptFile, RowFormat, SamplingParams, Setup
+from slime_core.roles import PromptFile, RowFormat, Setup, StreamsTokens
 from slime_core.run import newest_checkpoint
-from slime_core.run.generation import Asked, Response, Serving, responses
+from slime_core.run.generation import Asked, Response, Serving, responses, started, text_parts
 from slime_core.sample import Json, Message
-
-_SAMPLING = (
-    click.option("--max-new-tokens", type=int, default=256, show_default=True, help="Token budget of a response."),
-    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy."),
-    click.option("--top-p", type=float, default=1.0, help="Nucleus mass."),
-    click.option("--top-k", type=int, default=-1, help="Candidates kept."),
-    click.option("--min-p", type=float, default=0.0, help="Least share of the likeliest one's probability."),
-    click.option("--min-new-tokens", type=int, default=0, help="Tokens before which no stop token is drawn."),
-    click.option("--stop", multiple=True, help="Text that ends a response; repeatable."),
-    click.option("--stop-token-ids", type=int, multiple=True, help="Id that ends a response; repeatable."),
-    click.option("--ignore-eos", is_flag=True, help="Let no token end a response."),
-    click.option("--repetition-penalty", type=float, default=1.0, help="Divides the logits of tokens made so far."),
-    click.option("--presence-penalty", type=float, default=0.0, help="Taken off the logits of tokens made so far."),
-    click.option("--frequency-penalty", type=float, default=0.0, help="The same, as often as each was made."),
-    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to the logit of an id; repeatable."),
-    click.option("--no-stop-trim", is_flag=True, help="Show the stop text that ended a response, too."),
-    click.option("--skip-special-tokens/--no-skip-special-tokens", default=True, help="Leave special tokens out."),
-)
-
-
-def _sampling_options(command: click.decorators.FC) -> click.decorators.FC:
-    for option in reversed(_SAMPLING):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -52,7 +31,9 @@ def _sampling_options(command: click.decorators.FC) -> click.decorators.FC:
 @click.option("--seed", type=int, default=1234, show_default=True, help="Every draw derives from it.")
 @click.option("--out", type=click.File("w", "utf-8", lazy=False), help="Write JSON lines to this file instead.")
 @click.option("--engine", default="local", show_default=True, help="Which engine generates.")
-@_sampling_options
+@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the engine; repeatable.")
+@click.option("--bf16", is_flag=True, help="Compute in bf16.")
+@sampling_options
 def generate(
     model: Path,
     prompts: tuple[str, ...],
@@ -63,11 +44,14 @@ def generate(
     seed: int,
     out: TextIO | None,
     engine: str,
+    given: tuple[str, ...],
+    bf16: bool,
     **sampling: object,
 ) -> None:
     """Generate with MODEL: a model directory, or a run folder or checkpoint, whose newest weights are taken.
 
-    Prompts are arguments, the rows of --prompt-data, or else what is piped in, as one.
+    Prompts are arguments, the rows of --prompt-data, or else what is piped in, as one. A terminal shows a single
+    response as it is made.
 
     \b
     slime generate runs/first "What is 2+3?" --apply-chat-template
@@ -83,24 +67,47 @@ def generate(
         texts = [_rendered(group.samples[0].prompt, tokenizer, chat=False) for group in groups]
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
-    asked = Asked(texts, _sampling(sampling), n_samples_per_prompt, seed)
-    catalog = Catalog.discover()
-    asyncio.run(_run(Serving(catalog, Setup(_make, seed), directory, engine), tokenizer, asked, out))
+    asked = Asked(texts, parse_sampling(sampling), n_samples_per_prompt, seed)
+    serving = Serving(Catalog.discover(), Setup(_make, seed), directory, engine, _settings(given), bf16)
+    asyncio.run(_run(serving, tokenizer, asked, out))
 
 
 async def _run(serving: Serving, tokenizer: HfTokenizer, asked: Asked, out: TextIO | None) -> None:
-    total, done = len(asked.prompts) * asked.n_samples_per_prompt, 0
-    async for response in responses(serving, tokenizer, asked):
+    total = len(asked.prompts) * asked.n_samples_per_prompt
+    async with started(serving, tokenizer) as engine:
+        if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
+            async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
+                await _show_parts(parts)
+            return
+        async with aclosing(responses(engine, tokenizer, asked)) as found:
+            if out is not None:
+                await _write(found, asked.prompts, total, out)
+                return
+            async for response in found:
+                _show(response, total)
+
+
+async def _write(found: AsyncIterator[Response], prompts: Sequence[str], total: int, out: TextIO) -> None:
+    done = 0
+    async for response in found:
         done += 1
-        if out is None:
-            _show(response, total)
-            continue
-        row = _row(asked.prompts[response.prompt], response)
-        out.write(json.dumps(row, ensure_ascii=False) + "\n")
+        out.write(json.dumps(_row(prompts[response.prompt], response), ensure_ascii=False) + "\n")
         if sys.stderr.isatty():
             click.echo(f"\r{done} of {total}", nl=done == total, err=True)
-    if out is not None:
-        click.echo(f"written: {out.name}, {total} responses")
+    click.echo(f"written: {out.name}, {total} responses")
+
+
+async def _show_parts(parts: AsyncIterator[str]) -> None:
+    begun = False
+    try:
+        async for part in parts:
+            click.echo(part, nl=False)
+            begun = True
+    except BaseException:
+        if begun:
+            click.echo()  # what is said of the error begins a line of its own
+        raise
+    click.echo()
 
 
 def _show(response: Response, total: int) -> None:
@@ -150,19 +157,15 @@ def _rendered(prompt: str | Sequence[Message], tokenizer: HfTokenizer, chat: boo
     return tokenizer.apply_chat_template([{"role": "user", "content": prompt}]) if chat else prompt
 
 
-def _sampling(given: dict[str, object]) -> SamplingParams:
-    biases: dict[int, float] = {}
-    for each in given.pop("logit_bias"):  # type: ignore[attr-defined]
-        token, _, bias = str(each).partition("=")
-        try:
-            biases[int(token)] = float(bias)
-        except ValueError:
-            raise click.UsageError(f"--logit-bias {each}: expected ID=BIAS, as in 13=-2.5") from None
-    ids = frozenset(given.pop("stop_token_ids"))  # type: ignore[call-overload]
-    try:
-        return SamplingParams(**given, stop_token_ids=ids, logit_bias=biases)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+def _settings(given: Sequence[str]) -> dict[str, Json]:
+    """Settings of the engine as they are typed, KEY=VALUE each; the last one of a key counts."""
+    settings: dict[str, Json] = {}
+    for each in given:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {each}: expected KEY=VALUE, as in workers=1")
+        settings[key.replace("-", "_")] = literal(text)
+    return settings
 
 
 def _make(role: str, name: str, **settings: object) -> object:

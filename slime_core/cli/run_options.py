@@ -170,7 +170,7 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
         given = value if equals else next(remaining, None)
         if given is None:
             raise ConfigError(f"{flag} needs a value")
-        settings = merge(settings, {role: {name: {key: _literal(given)}}})
+        settings = merge(settings, {role: {name: {key: literal(given)}}})
     return rest, settings
 
 
@@ -180,7 +180,8 @@ def is_setting(key: str) -> bool:
     return key.partition(".")[0] in known
 
 
-def _literal(text: str) -> Json:
+def literal(text: str) -> Json:
+    """A value as it is typed: JSON, or else text."""
     try:
         value: Json = json.loads(text)
     except ValueError:
@@ -264,9 +265,9 @@ def _plain(key: str, value: object) -> Json:
     if key == "eval_prompt_data" and isinstance(value, tuple):
         return {str(name): str(path) for name, path in value}
     if key in ("apply_chat_template_kwargs", "multimodal_keys"):
-        return _literal(str(value))
+        return literal(str(value))
     if isinstance(value, tuple):
         return [str(each) for each in value]
     if key in ALIASES:
-        return _literal(str(value))
+        return literal(str(value))
     return value if isinstance(value, bool) else str(value)

@@ -1,7 +1,7 @@
 """Desk: the requests of one worker, on the driver's side: what waits, what is under way, what nobody wants any more.
 
-A worker is called for a turn at a time: it is told what is new, goes on decoding, and answers what has ended. What
-comes meanwhile waits for the next turn, which a flag brings about soon.
+A worker is called for a turn at a time: it is told what is new, goes on decoding, and answers what has ended, and how
+far those are that are watched. What comes meanwhile waits for the next turn, which a flag brings about soon.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import cast
 from slime_core.errors import ModelError
 from slime_core.local.flags import Flags
 from slime_core.local.turn import Answers, Turn
+from slime_core.local.watch import Watch
 from slime_core.roles import GenerateOutput, GenerateRequest, WorkerGroup
 
 
@@ -22,6 +23,8 @@ class Asked:
 
     request: GenerateRequest
     answer: asyncio.Future[GenerateOutput]
+    watch: Watch | None = None
+    """Shown what there is so far, if given."""
 
     @property
     def work(self) -> int:
@@ -82,10 +85,15 @@ class Desk:
         dropped = frozenset(number for number, asked in self._under_way.items() if asked.answer.done())
         for number in dropped:
             self._end(number)
-        turn = Turn(self._admitted(), dropped)
+        admitted = self._admitted()
+        watched = frozenset(number for number, asked in self._under_way.items() if asked.watch is not None)
+        turn = Turn(admitted, dropped, watched)
         self._flags.set_news(self._rank, False)
         answers = cast(Answers, await self._group.call_one(self._rank, "decode", turn))
-        for number, answer in answers.items():
+        for number, so_far in answers.so_far.items():
+            if (watch := self._under_way[number].watch) is not None:
+                watch.show(so_far)
+        for number, answer in answers.ended.items():
             asked = self._end(number)
             if asked.answer.done():
                 continue  # cancelled meanwhile

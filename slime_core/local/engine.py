@@ -1,18 +1,21 @@
 """The local engine, driver side: deals whatever is asked in one tick of the loop to worker processes.
 
 Workers decode all the time: what is asked while they do is admitted between two tokens, and each request is answered
-when it ends. Requests of one tick with one prompt stay together: the prompt is computed once.
+when it ends, and in parts where it is streamed. Requests of one tick with one prompt stay together: the prompt is
+computed once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from slime_core.local.desk import Asked, Desk
 from slime_core.local.flags import Flags
 from slime_core.local.settings import LocalEngineSettings
+from slime_core.local.watch import Watch
 from slime_core.roles import (
     EngineSetup,
+    GenerateChunk,
     GenerateOutput,
     GenerateRequest,
     WeightChannel,
@@ -68,16 +71,29 @@ class LocalEngine:
         Raises:
             ModelError: no tokens in the prompt, or ids that the model does not have.
         """
-        if self._group is None:
-            raise RuntimeError("the engine was not started: await engine.start() first")
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._dispatch)
-        asked = Asked(request, asyncio.get_running_loop().create_future())
-        self._waiting.append(asked)
+        asked = self._ask(request)
         try:
             return await asked.answer
         finally:
             if asked.answer.cancelled():
+                asyncio.get_running_loop().call_soon(self._wake)
+
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        """The same in parts: what there is about every `TURN_S`, or with every token of a model that takes longer.
+
+        Raises:
+            ModelError: as `generate` does.
+        """
+        asked = self._ask(request)
+        asked.watch = watch = Watch(asked.answer)
+        try:
+            while True:
+                chunk = await watch.take()
+                yield chunk
+                if chunk.finish is not None:
+                    return
+        finally:
+            if asked.answer.cancel():
                 asyncio.get_running_loop().call_soon(self._wake)
 
     async def abort(self) -> None:
@@ -96,6 +112,16 @@ class LocalEngine:
         if self._group is not None:
             await self._group.close()
         await asyncio.gather(*self._serving(), return_exceptions=True)
+
+    def _ask(self, request: GenerateRequest) -> Asked:
+        """Queue one request; all that are queued in one tick are admitted together."""
+        if self._group is None:
+            raise RuntimeError("the engine was not started: await engine.start() first")
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._dispatch)
+        asked = Asked(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(asked)
+        return asked
 
     @property
     def _workers(self) -> WorkerGroup:

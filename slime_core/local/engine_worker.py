@@ -1,11 +1,12 @@
 """The local engine, worker side: one process that decodes with the weights of the shared buffer.
 
-answers = worker.decode(Turn({0: request, 1: other}, frozenset()))       # those of them that have ended
-answers |= worker.decode(Turn({}, frozenset({1})))                       # go on, without request 1
+answers = worker.decode(Turn({0: request, 1: other}))                    # .ended: those of them that have
+answers = worker.decode(Turn({}, dropped=frozenset({1})))                # go on, without request 1
+answers = worker.decode(Turn({}, watched=frozenset({0})))                # .so_far: what request 0 has meanwhile
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,13 @@ from slime_core.local.decode import Decoder
 from slime_core.local.device import use_device
 from slime_core.local.flags import Flags
 from slime_core.local.model import load_model
-from slime_core.local.turn import Answers, Turn
-from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, WeightChannel
+from slime_core.local.turn import Answers, Ended, Turn
+from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.train.shared_buffer import open_half
 
-LEAST_S = 0.05
-"""Seconds before a turn ends for what has ended, or for what is new: between turns a worker waits for the driver, which
-may have other things to do. With turns of 16 tokens, a third of that, a rollout of the demo takes a fifth longer."""
+TURN_S = 0.05
+"""Seconds before a turn ends for what has ended, is new or is watched: between turns a worker waits for its driver,
+which may have other things to do. With turns of 16 tokens, a third of that, the demo's rollouts take a fifth longer."""
 
 
 class EngineWorker:
@@ -66,43 +67,50 @@ class EngineWorker:
         self._version = 0
 
     def decode(self, turn: Turn) -> Answers:
-        """Go on decoding until something has ended, or is to be admitted; every outcome is independent of companions.
+        """Go on decoding until something has ended, is to be admitted, or was watched for long enough.
 
+        Every outcome is independent of companions, and of whether somebody watches.
         A budget that the model's positions cannot hold is cut; a prompt that leaves no room ends at once, LENGTH.
         """
         self._decoder.drop(turn.dropped)
         answers, fresh = self._examined(turn.admitted)
         if self._flags.aborting:
             ended = dict.fromkeys(fresh, DecodeResult([], [], FinishReason.ABORT)) | self._decoder.abort()
-            return answers | self._outputs(ended)
+            return Answers(answers | self._outputs(ended))
         try:
             self._decoder.admit(fresh)
-            return answers | self._outputs(self._go_on(ended_already=bool(answers)))
+            ended = self._go_on(ended_already=bool(answers), watched=bool(turn.watched))
+            return Answers(answers | self._outputs(ended), self._so_far(turn.watched))
         except BaseException:
             self._decoder.abort()  # the driver gives all of them up
             raise
 
-    def _go_on(self, *, ended_already: bool) -> dict[int, DecodeResult]:
+    def _go_on(self, *, ended_already: bool, watched: bool) -> dict[int, DecodeResult]:
         ended: dict[int, DecodeResult] = {}
-        least = time.monotonic() + LEAST_S
+        least = time.monotonic() + TURN_S
         while self._decoder.busy:
             if self._flags.aborting:
                 return ended | self._decoder.abort()
             ended |= self._decoder.step()
-            if time.monotonic() >= least and (ended or ended_already or self._flags.has_news(self._rank)):
+            if time.monotonic() >= least and (watched or ended or ended_already or self._flags.has_news(self._rank)):
                 break
         return ended
 
-    def _outputs(self, results: Mapping[int, DecodeResult]) -> Answers:
+    def _so_far(self, watched: Collection[int]) -> dict[int, GenerateChunk]:
+        """What those of the watched have that have not ended."""
+        results = self._decoder.so_far(watched) if watched else {}
+        return {number: GenerateChunk(each.tokens, each.log_probs, self._version) for number, each in results.items()}
+
+    def _outputs(self, results: Mapping[int, DecodeResult]) -> Ended:
         version = self._version
         return {
             number: GenerateOutput(each.tokens, each.log_probs, each.finish, version, each.matched)
             for number, each in results.items()
         }
 
-    def _examined(self, requests: Mapping[int, GenerateRequest]) -> tuple[Answers, dict[int, GenerateRequest]]:
+    def _examined(self, requests: Mapping[int, GenerateRequest]) -> tuple[Ended, dict[int, GenerateRequest]]:
         """Answers for those that cannot be decoded, and the others, their budgets cut to the model's positions."""
-        answers: Answers = {}
+        answers: Ended = {}
         fresh: dict[int, GenerateRequest] = {}
         for number, request in requests.items():
             sampling = request.sampling

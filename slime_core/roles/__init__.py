@@ -43,10 +43,12 @@ if TYPE_CHECKING:
         EngineSetup,
         EngineSpec,
         FinishReason,
+        GenerateChunk,
         GenerateOutput,
         GenerateRequest,
         SamplingParams,
         ServesCheckpoint,
+        StreamsTokens,
     )
     from slime_core.roles.generator import GenerateContext, Generator, GeneratorSpec
     from slime_core.roles.group_filter import (
@@ -122,6 +124,7 @@ __all__ = [
     "FilterContext",
     "Finding",
     "FinishReason",
+    "GenerateChunk",
     "GenerateContext",
     "GenerateOutput",
     "GenerateRequest",
@@ -173,6 +176,7 @@ __all__ = [
     "Spec",
     "Stability",
     "StepResult",
+    "StreamsTokens",
     "SyncGroupReward",
     "SyncReward",
     "Teacher",

@@ -7,10 +7,10 @@ Example:
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, Self, cast, runtime_checkable
 
 from slime_core.roles._spec import Setup, Spec, Stability
 from slime_core.roles.launcher import Launcher
@@ -143,6 +143,35 @@ class GenerateOutput:
     matched: int | str | None = None
     """The stop token, or the text of `stop`, that ended it, where the engine says so."""
 
+    @classmethod
+    def joined(cls, chunks: "Sequence[GenerateChunk]") -> Self:
+        """What `generate` answers for a request whose response came in these parts.
+
+        Raises:
+            ValueError: the last of them does not end the response.
+        """
+        if not chunks or chunks[-1].finish is None:
+            raise ValueError(f"{len(chunks)} chunks without an end; expected all of a response, up to its finish")
+        tokens = [token for chunk in chunks for token in chunk.tokens]
+        log_probs = [each for chunk in chunks for each in chunk.log_probs]
+        return cls(tokens, log_probs, chunks[-1].finish, chunks[-1].weight_version, chunks[-1].matched)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateChunk:
+    """A part of a response, as it is made."""
+
+    tokens: Sequence[int]
+    """Ids that no part before it had: [n], at least one but in the last part."""
+    log_probs: Sequence[float]
+    """Log-prob of each, as in the whole: [n]."""
+    weight_version: int
+    """Version of the weights that made it."""
+    finish: FinishReason | None = None
+    """Why the response ended; None in all parts but the last."""
+    matched: int | str | None = None
+    """In the last part: the stop token or text that ended it, where the engine says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup(Setup):
@@ -203,6 +232,22 @@ class ServesCheckpoint(Protocol):
 
     async def load_checkpoint(self) -> None:
         """Serve the weights of `hf_checkpoint` as version 0, those that a trainer would publish first."""
+        ...
+
+
+@runtime_checkable
+class StreamsTokens(Protocol):
+    """What an engine has that can give a response in parts; one that cannot is an engine all the same."""
+
+    def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        """Generate one continuation, in parts as they are made.
+
+        `GenerateOutput.joined` of all of them is what `generate` answers. Ending it early, by `aclose` or by cancelling
+        who waits for it, drops the request.
+
+        Raises:
+            SlimeError: as `generate` does.
+        """
         ...
 
 

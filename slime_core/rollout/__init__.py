@@ -25,6 +25,7 @@ from slime_core.rollout.policy import (
 )
 from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
 from slime_core.rollout.stream import Room, Stream
+from slime_core.rollout.streamed_text import StreamedText
 from slime_core.rollout.waves import Waves
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Scoring",
     "SingleTurn",
     "Stream",
+    "StreamedText",
     "Waves",
     "evaluate",
     "response_text",

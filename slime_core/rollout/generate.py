@@ -15,13 +15,17 @@ STATUS_OF_FINISH = {
 
 def response_text(tokenizer: Tokenizer, output: GenerateOutput, sampling: SamplingParams) -> str:
     """The text of a response, with or without special tokens and the stop text that ended it, as was asked."""
-    if sampling.skip_special_tokens:
-        text = tokenizer.decode(output.tokens)
-    else:
-        text = tokenizer.decode(output.tokens, skip_special_tokens=False)
+    text = text_of(tokenizer, output.tokens, sampling)
     if isinstance(output.matched, str) and not sampling.no_stop_trim:
         text = text.partition(output.matched)[0]
     return text
+
+
+def text_of(tokenizer: Tokenizer, tokens: Sequence[int], sampling: SamplingParams) -> str:
+    """Tokens as text, special ones left out or not, as was asked."""
+    if sampling.skip_special_tokens:
+        return tokenizer.decode(tokens)
+    return tokenizer.decode(tokens, skip_special_tokens=False)
 
 
 class SingleTurn:

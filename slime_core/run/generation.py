@@ -1,21 +1,25 @@
 """Generate with a model that nothing trains: an engine of its own for a list of prompts, responses in their order.
 
-async for response in responses(Serving(catalog, setup, "local", {}), tokenizer, asked):
-    print(response.text)
+async with started(Serving(catalog, setup, directory), tokenizer) as engine:
+    async for response in responses(engine, tokenizer, asked):
+        print(response.text)
 """
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import Catalog
+from slime_core.config import read_settings
 from slime_core.errors import ConfigError
 from slime_core.roles import (
     Engine,
     EngineSetup,
+    EngineSpec,
     GenerateOutput,
     GenerateRequest,
     Launcher,
@@ -23,9 +27,10 @@ from slime_core.roles import (
     SamplingParams,
     ServesCheckpoint,
     Setup,
+    StreamsTokens,
     Tokenizer,
 )
-from slime_core.rollout import response_text
+from slime_core.rollout import StreamedText, response_text
 from slime_core.rollout.work import cancel_all
 from slime_core.sample import GroupId, Json
 from slime_core.seeds import derive_seed
@@ -71,32 +76,31 @@ class Serving:
     """The model directory."""
     engine: str = "local"
     """Its name."""
-    settings: Mapping[str, Json] | None = None
+    settings: Mapping[str, Json] = field(default_factory=dict)
     """Of the engine."""
+    bf16: bool = False
+    """Compute in bf16."""
 
 
-async def responses(serving: Serving, tokenizer: Tokenizer, asked: Asked) -> AsyncIterator[Response]:
-    """Start the engine, ask for everything at once, and yield the responses in order, each when it is there.
+@asynccontextmanager
+async def started(serving: Serving, tokenizer: Tokenizer) -> AsyncIterator[Engine]:
+    """An engine that serves the model, for the time of a `with`.
 
     Raises:
-        ConfigError: the engine cannot serve a model directory.
+        ConfigError: its settings are refused, or it cannot serve a model directory or compute in bf16.
         SlimeError: the engine's.
     """
-    ids = [tokenizer.encode(prompt) for prompt in asked.prompts]
-    places = [(prompt, sample) for prompt in range(len(ids)) for sample in range(asked.n_samples_per_prompt)]
+    spec = cast(EngineSpec, serving.catalog.find("engine", serving.engine).spec)
+    needed = (key for key, info in spec.settings.model_fields.items() if info.is_required())
+    if missing := [key for key in needed if key not in serving.settings]:
+        raise ConfigError(f"engine {serving.engine!r} needs {', '.join(missing)}: pass --set {missing[0]}=VALUE")
+    settings = read_settings("engine", serving.engine, spec, serving.settings)
+    if serving.bf16 and not spec.bf16:
+        raise ConfigError(f"bf16 has no effect on engine {serving.engine!r}: leave it out, or choose one that can")
     with tempfile.TemporaryDirectory(prefix="slime-generate-") as name:
-        launcher = cast(Launcher, _build(serving, "launcher", "local", {}, _launcher_setup(serving, Path(name))))
+        launcher = _launcher(serving, Path(name))
         try:
-            engine = cast(
-                Engine,
-                _build(
-                    serving,
-                    "engine",
-                    serving.engine,
-                    serving.settings or {},
-                    _engine_setup(serving, tokenizer, launcher, Path(name)),
-                ),
-            )
+            engine = spec.factory(settings, _engine_setup(serving, tokenizer, launcher, Path(name)))
             if not isinstance(engine, ServesCheckpoint):
                 raise ConfigError(
                     f"engine {serving.engine!r} gets its weights from a trainer alone (it has no load_checkpoint): "
@@ -105,20 +109,43 @@ async def responses(serving: Serving, tokenizer: Tokenizer, asked: Asked) -> Asy
             try:
                 await engine.start()
                 await engine.load_checkpoint()
-                tasks = [
-                    asyncio.create_task(engine.generate(_request(ids[prompt], prompt, sample, asked)))
-                    for prompt, sample in places
-                ]
-                try:
-                    for (prompt, sample), task in zip(places, tasks, strict=True):
-                        output = await task
-                        yield Response(prompt, sample, response_text(tokenizer, output, asked.sampling), output)
-                finally:
-                    await cancel_all(tasks)
+                yield engine
             finally:
                 await engine.close()
         finally:
             await launcher.close()
+
+
+async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Response, None]:
+    """Ask for everything at once, and yield the responses in order, each when it is there.
+
+    Raises:
+        SlimeError: the engine's.
+    """
+    ids = [tokenizer.encode(prompt) for prompt in asked.prompts]
+    places = [(prompt, sample) for prompt in range(len(ids)) for sample in range(asked.n_samples_per_prompt)]
+    tasks = [
+        asyncio.create_task(engine.generate(_request(ids[prompt], prompt, sample, asked))) for prompt, sample in places
+    ]
+    try:
+        for (prompt, sample), task in zip(places, tasks, strict=True):
+            output = await task
+            yield Response(prompt, sample, response_text(tokenizer, output, asked.sampling), output)
+    finally:
+        await cancel_all(tasks)
+
+
+async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[str, None]:
+    """The text of the first prompt's first response as it is made; joined, it is that of `responses`.
+
+    Raises:
+        SlimeError: the engine's.
+    """
+    text = StreamedText(tokenizer, asked.sampling)
+    async with aclosing(engine.stream(_request(tokenizer.encode(asked.prompts[0]), 0, 0, asked))) as chunks:
+        async for chunk in chunks:
+            if part := text.add(chunk):
+                yield part
 
 
 def _request(ids: Sequence[int], prompt: int, sample: int, asked: Asked) -> GenerateRequest:
@@ -126,13 +153,10 @@ def _request(ids: Sequence[int], prompt: int, sample: int, asked: Asked) -> Gene
     return GenerateRequest(ids, asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
 
 
-def _build(serving: Serving, role: str, name: str, settings: Mapping[str, Json], setup: Setup) -> object:
-    spec = serving.catalog.find(role, name).spec
-    return spec.factory(spec.settings.model_validate(dict(settings)), setup)
-
-
-def _launcher_setup(serving: Serving, scratch: Path) -> LauncherSetup:
-    return LauncherSetup(serving.setup.make, serving.setup.seed, scratch=scratch)
+def _launcher(serving: Serving, scratch: Path) -> Launcher:
+    spec = serving.catalog.find("launcher", "local").spec
+    setup = LauncherSetup(serving.setup.make, serving.setup.seed, scratch=scratch)
+    return cast(Launcher, spec.factory(spec.settings(), setup))
 
 
 def _engine_setup(serving: Serving, tokenizer: Tokenizer, launcher: Launcher, scratch: Path) -> EngineSetup:
@@ -143,4 +167,5 @@ def _engine_setup(serving: Serving, tokenizer: Tokenizer, launcher: Launcher, sc
         eos_token_ids=tokenizer.eos_token_ids,
         launcher=launcher,
         scratch=scratch,
+        bf16=serving.bf16,
     )

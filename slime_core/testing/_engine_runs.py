@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from pathlib import Path
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
@@ -16,6 +16,8 @@ Load: TypeAlias = Callable[[int], Coroutine[None, None, None]]
 SAMPLED = SamplingParams(max_new_tokens=16)
 GREEDY = SamplingParams(max_new_tokens=16, temperature=0.0)
 ONE = SamplingParams(max_new_tokens=1, temperature=0.0)
+SAME_LOG_PROB = 1e-3
+"""Two runs of one model differ by less, two versions of it by more."""
 
 
 class EngineRuns(RoleContract[EngineSpec]):
@@ -46,6 +48,10 @@ class EngineRuns(RoleContract[EngineSpec]):
     def running(self, engine: Engine) -> int | None:
         """Requests that the engine's workers or servers are at; None if that cannot be told."""
         return None
+
+    def _left(self, play: Play, before: Set[asyncio.Task[object]]) -> tuple[int, int]:
+        """Tasks that were not there before, and requests that the engine is at."""
+        return len(asyncio.all_tasks() - before), self.running(play.engine) or 0
 
     def _build(self, setup: EngineSetup) -> Engine:
         return self.spec.factory(self.validated(), setup)

@@ -10,11 +10,19 @@ Example:
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from slime_core.roles import Engine, GenerateOutput, GenerateRequest, SamplingParams
+from slime_core.roles import (
+    Engine,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+    StreamsTokens,
+)
 from slime_core.testing._held import SETTLE_S
 
 ResultT = TypeVar("ResultT")
@@ -44,9 +52,29 @@ class Play:
         """Generate one response to any prompt."""
         return await self.limited(self.engine.generate(GenerateRequest(prompt, sampling, seed)), "generate()")
 
+    def open_stream(self, sampling: SamplingParams, seed: int = 0) -> AsyncGenerator[GenerateChunk, None]:
+        """One response in parts, of an engine that streams."""
+        engine = cast(StreamsTokens, self.engine)
+        return engine.stream(GenerateRequest(self.prompts[0], sampling, seed))
+
+    async def stream(self, sampling: SamplingParams, seed: int = 0) -> list[GenerateChunk]:
+        """All parts of one response."""
+
+        async def collect() -> list[GenerateChunk]:
+            async with aclosing(self.open_stream(sampling, seed)) as chunks:
+                return [chunk async for chunk in chunks]
+
+        return await self.limited(collect(), "stream()")
+
     async def keep_busy(self, tokens: int) -> list[asyncio.Task[GenerateOutput]]:
         """Put requests of so many tokens under way."""
         asked = [asyncio.create_task(self.ask(SamplingParams(tokens), seed=seed)) for seed in range(BUSY)]
+        await asyncio.sleep(LEAD_S)
+        return asked
+
+    async def keep_streaming(self, tokens: int) -> list[asyncio.Task[list[GenerateChunk]]]:
+        """The same with streams."""
+        asked = [asyncio.create_task(self.stream(SamplingParams(tokens), seed)) for seed in range(BUSY)]
         await asyncio.sleep(LEAD_S)
         return asked
 

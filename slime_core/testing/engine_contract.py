@@ -1,4 +1,4 @@
-"""EngineContract: what every engine must keep, ENG-001 to ENG-021.
+"""EngineContract: what every engine must keep, ENG-001 to ENG-023.
 
 Example:
 
@@ -18,14 +18,14 @@ Every check starts an engine of its own, with weights of version 0, and closes i
 import asyncio
 import inspect
 import tempfile
-from collections.abc import Set
 from pathlib import Path
 from unittest import SkipTest
 
 from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import FinishReason, GenerateOutput, Transport
-from slime_core.testing._engine_runs import ONE, SAMPLED, Load
+from slime_core.testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load
 from slime_core.testing._engine_sampling import SamplingChecks
+from slime_core.testing._engine_streaming import StreamingChecks
 from slime_core.testing._held import SETTLE_S, Held, held, settled
 from slime_core.testing._play import Play
 from slime_core.testing.contract import check, require
@@ -33,11 +33,9 @@ from slime_core.testing.contract import check, require
 METHODS = ("start", "load_weights", "generate", "abort", "close")
 ROUNDS = 3
 """How often an engine may be done before it could be aborted."""
-SAME_LOG_PROB = 1e-3
-"""Two runs of one model differ by less, two versions of it by more."""
 
 
-class EngineContract(SamplingChecks):
+class EngineContract(SamplingChecks, StreamingChecks):
     """Inherit, name the engine, say how it is set up and how weights are published to it."""
 
     @check("ENG-001")
@@ -197,7 +195,3 @@ class EngineContract(SamplingChecks):
             require(clear, f"the error does not say that {self.too_long} tokens are too many: {long!r}")
         harmed = [each for each in others if not isinstance(each, GenerateOutput)]
         require(not harmed, f"{len(harmed)} of {len(others)} requests beside it ended with {harmed[:1]}")
-
-    def _left(self, play: Play, before: Set[asyncio.Task[object]]) -> tuple[int, int]:
-        """Tasks that were not there before, and requests that the engine is at."""
-        return len(asyncio.all_tasks() - before), self.running(play.engine) or 0

@@ -11,6 +11,22 @@ import pytest
 Slime = Callable[..., Any]
 Project = Any
 
+FED = """
+from slime_core import Settings
+from slime_core.roles import EngineSpec, Transport
+
+
+class Own(Settings):
+    url: str
+
+
+class Fed:
+    pass
+
+
+FED = EngineSpec("fed", lambda settings, setup: Fed(), Own, transports=(Transport.SHARED_BUFFER,))
+"""
+
 
 def test_prompts_of_a_file_are_answered_in_order_and_again_the_same(project: Project, slime: Slime) -> None:
     rows = [{"input": "2+3?"}, {"input": [{"role": "user", "content": "4+4?"}]}, {"input": "9"}]
@@ -53,6 +69,16 @@ def test_a_run_answers_with_its_newest_checkpoint(project: Project, slime: Slime
     assert len(set(answers)) == 1
 
 
+def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime) -> None:
+    answers = []
+    for flags in (["--set", "workers=1"], ["--set", "workers=3"], ["--bf16"]):
+        ran = slime("generate", project.model, "2+2", "--max-new-tokens", 5, "--ignore-eos", *flags, "--out", "o.jsonl")
+        assert ran.code == 0, ran.err
+        [row] = map(json.loads, Path("o.jsonl").read_text().splitlines())
+        answers.append(row["log_probs"])
+    assert answers[0] == answers[1] != answers[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -65,12 +91,22 @@ def test_a_run_answers_with_its_newest_checkpoint(project: Project, slime: Slime
         (["MODEL", "x", "--logit-bias", "99999=1"], "logit_bias has ids [99999]"),
         (["MODEL", "x", "--engine", "locl"], "local"),
         (["MODEL", "x", "--out", "no/such/folder.jsonl"], "no/such/folder.jsonl"),
+        (["MODEL", "x", "--set", "wrokers=1"], "unknown setting engine.local.wrokers. Did you mean 'workers'?"),
+        (["MODEL", "x", "--set", "workers=none"], "engine.local.workers = 'none': input should be a valid integer"),
+        (["MODEL", "x", "--set", "workers"], "--set workers: expected KEY=VALUE, as in workers=1"),
+        (["MODEL", "x", "--engine", "./mine.py:FED"], "engine './mine.py:FED' needs url: pass --set url=VALUE"),
+        (
+            ["MODEL", "x", "--engine", "./mine.py:FED", "--set", "url=http://x", "--bf16"],
+            "bf16 has no effect on engine",
+        ),
+        (["MODEL", "x", "--engine", "./mine.py:FED", "--set", "url=http://x"], "gets its weights from a trainer alone"),
     ],
 )
 def test_bad_input_is_said(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
+    Path("mine.py").write_text(FED)
     ran = slime("generate", *[str(project.model) if each == "MODEL" else each for each in arguments])
     assert ran.code != 0
     assert message in ran.err

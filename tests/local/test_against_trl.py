@@ -23,8 +23,8 @@ from slime_core.train.losses import CispoLoss, GspoLoss, PolicyLoss
 from slime_core.train.prepare import Preparation
 from slime_core.train.settings import CispoSettings, GspoSettings, PolicyLossSettings
 from slime_core.train.split import split_step
-from tests.local.test_rank import rank_setup
 from tests.local.test_step import groups
+from tests.ranks import rank_setup
 
 BUDGET = 12
 KL = Reference(Path(), use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="k3")

@@ -13,7 +13,8 @@ from slime_core.events import BeforeLogProb
 from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.rank import LocalRank
 from slime_core.roles import Reference, Teacher, TrainBatch
-from tests.local.test_rank import GROUPS, WHITENED, batches, flat, rank_setup
+from tests.local.test_rank import GROUPS, WHITENED, batches, flat
+from tests.ranks import rank_setup
 
 KL = Reference(Path(), use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k2")
 
@@ -82,7 +83,7 @@ def test_micro_batches_do_not_show(models: tuple[Path, Path], tmp_path: Path, ki
         "teacher": {"teacher": Teacher(models[1], 0.5)},
     }[kind]
     whole, cut = (
-        rank_with(models, tmp_path, max_tokens_per_micro_batch=size, **keys).train_step(batch_of())
+        rank_with(models, tmp_path, settings={"max_tokens_per_micro_batch": size}, **keys).train_step(batch_of())
         for size in (16384, 1)
     )
     assert whole.tokens == cut.tokens

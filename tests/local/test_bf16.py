@@ -12,13 +12,13 @@ from torch import Tensor
 from slime_core.local.model import GroupTokens, LocalModel, load_model
 from slime_core.local.model.product import add_product, plus_times, project, rounded, times
 from slime_core.local.rank import LocalRank
-from slime_core.roles import Choice, Draw, RankSetup, Settings, TrainBatch
+from slime_core.roles import Choice, Draw, Settings, TrainBatch
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.train.prepare import Preparation
 from slime_core.train.split import split_step
+from tests.ranks import rank_setup
 
 TinyHf = Callable[..., Path]
-RankSetups = Callable[..., RankSetup]
 
 MODELS = [
     ("llama", {"tie_word_embeddings": False}),
@@ -163,7 +163,7 @@ def weights(rank: LocalRank) -> Tensor:
 
 @pytest.mark.parametrize(("family", "changes"), FAST_AND_PLAIN, ids=str)
 def test_a_training_learns_and_goes_on_from_a_checkpoint_bit_for_bit(
-    rank_setup: RankSetups, tiny_hf: TinyHf, tmp_path: Path, family: str, changes: dict[str, object]
+    tiny_hf: TinyHf, tmp_path: Path, family: str, changes: dict[str, object]
 ) -> None:
     rank = LocalRank(0, 1, rank_setup(tiny_hf(family, **changes), tmp_path, lr=1e-2, loss=SFT, bf16=True))
     losses = [rank.train_step(batch()).metrics["loss"] for _ in range(6)]
@@ -175,9 +175,7 @@ def test_a_training_learns_and_goes_on_from_a_checkpoint_bit_for_bit(
     assert torch.equal(weights(again), weights(rank))
 
 
-def test_master_weights_keep_steps_that_bf16_would_round_away(
-    rank_setup: RankSetups, tiny_hf: TinyHf, tmp_path: Path
-) -> None:
+def test_master_weights_keep_steps_that_bf16_would_round_away(tiny_hf: TinyHf, tmp_path: Path) -> None:
     model = tiny_hf("qwen3", tie_word_embeddings=True)
     rank = LocalRank(0, 1, rank_setup(model, tmp_path, lr=1e-6, loss=SFT, bf16=True))
     before = weights(rank)

@@ -27,7 +27,8 @@ from slime_core.roles import (
 )
 from slime_core.train.settings import PpoSettings
 from tests.local.conftest import TinyHf
-from tests.local.test_rank import HOST, OPTIM, _make, batches, flat, rank_setup
+from tests.local.test_rank import HOST, _make, batches, flat
+from tests.ranks import optim, rank_setup
 
 PPO = Choice("advantage", "ppo", "slime-core", PpoSettings(lambd=0.9))
 GROUPS = [GroupTokens([5, 6, 7], [[8, 9], [8, 10, 11], [12]]), GroupTokens([5, 9], [[3, 4, 5, 6]])]
@@ -42,7 +43,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setup_of(model_dir: Path, tmp_path: Path, *, only: int = 0, **keys: object) -> RankSetup:
-    critic = Critic(model_dir, dataclasses.replace(OPTIM, lr=2e-3), value_clip=0.2, num_critic_only_steps=only)
+    critic = Critic(model_dir, optim(2e-3), value_clip=0.2, num_critic_only_steps=only)
     return dataclasses.replace(rank_setup(model_dir, tmp_path, advantage=PPO, **keys), critic=critic)  # type: ignore[arg-type]
 
 
@@ -109,7 +110,13 @@ def test_first_values_are_0_and_the_critic_learns_what_comes(model_dir: Path, tm
 
 def test_micro_batches_do_not_show(model_dir: Path, tmp_path: Path) -> None:
     ranks = [
-        LocalRank(0, 1, setup_of(model_dir, tmp_path, per_token=False, max_tokens_per_micro_batch=size))
+        LocalRank(
+            0,
+            1,
+            setup_of(
+                model_dir, tmp_path, calculate_per_token_loss=False, settings={"max_tokens_per_micro_batch": size}
+            ),
+        )
         for size in (16384, 1)
     ]
     for number in range(2):
@@ -173,7 +180,7 @@ def test_two_ranks_train_the_critic_that_one_rank_does(model_dir: Path, tmp_path
 
     async def together() -> list[list[StepResult]]:
         launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=tmp_path))
-        setup = setup_of(model_dir, tmp_path, ranks=2)
+        setup = setup_of(model_dir, tmp_path, settings={"ranks": 2})
         registered = Catalog.discover().find("trainer", "local")
         trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())
         group = await launcher.start(WorkerGroupSpec("trainer", 2, HOST, {"trainer": trainer, "setup": setup}))

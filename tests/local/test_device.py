@@ -24,7 +24,6 @@ from slime_core.roles import (
     Draw,
     GenerateOutput,
     GenerateRequest,
-    Optim,
     RankSetup,
     Reference,
     SamplingParams,
@@ -39,10 +38,9 @@ from slime_core.train.prepare import Preparation
 from slime_core.train.settings import PpoSettings
 from slime_core.train.shared_buffer import write_version
 from slime_core.train.split import split_step
+from tests.ranks import optim, rank_setup
 
-RankSetups = Callable[..., RankSetup]
 PPO = Choice("advantage", "ppo", "slime-core", PpoSettings())
-CRITIC_OPTIM = Optim(1e-3, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.0, 1.0, train_steps=10)
 ROUNDING = {"qwen3": 0.0, "gpt2": 1e-5}
 """On the plain path Hugging Face's attention goes another way there, and the last bits differ."""
 PROMPTS = ([5, 6, 7], [5, 6, 9, 11])
@@ -98,7 +96,6 @@ def trained(device: str, setup: RankSetup, folder: Path) -> tuple[list[StepResul
     ],
 )
 def test_training_there_is_training_here(
-    rank_setup: RankSetups,
     tiny_hf: Callable[..., Path],
     tmp_path: Path,
     elsewhere_alone: str,
@@ -109,7 +106,7 @@ def test_training_there_is_training_here(
     if "reference" in fields:
         fields = {**fields, "reference": Reference(model, **fields["reference"])}  # type: ignore[arg-type]
     if "critic" in fields:
-        fields = {**fields, "critic": Critic(model, CRITIC_OPTIM, value_clip=0.2, num_critic_only_steps=0)}
+        fields = {**fields, "critic": Critic(model, optim(1e-3), value_clip=0.2, num_critic_only_steps=0)}
     setup = rank_setup(model, tmp_path, settings=settings, **fields)
     here = trained("cpu", setup, tmp_path / "here")
     there = trained(elsewhere_alone, setup, tmp_path / "there")
@@ -161,9 +158,9 @@ def test_decoding_there_is_decoding_here(
             device=device,
         )
         worker.load_checkpoint()
-        decoded = worker.decode(Turn(requests))
+        decoded = worker.decode(Turn(requests)).ended
         while len(decoded) < len(requests):
-            decoded |= worker.decode(Turn({}))
+            decoded |= worker.decode(Turn({})).ended
         answers.append(decoded)
     here, there = answers
     for number, answer in here.items():
@@ -175,7 +172,7 @@ def test_decoding_there_is_decoding_here(
 
 
 def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
-    rank_setup: RankSetups, tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str
+    tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str
 ) -> None:
     model = tiny_hf("qwen3", tie_word_embeddings=True)
     rank = on(elsewhere_alone, rank_setup(model, tmp_path))
@@ -195,7 +192,7 @@ def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
         device=elsewhere_alone,
     )
     worker.load_weights((channel, 1))
-    [answer] = worker.decode(Turn({0: GenerateRequest(PROMPTS[0], SamplingParams(5), seed=1)})).values()
+    [answer] = worker.decode(Turn({0: GenerateRequest(PROMPTS[0], SamplingParams(5), seed=1)})).ended.values()
     assert isinstance(answer, GenerateOutput)
     assert answer.weight_version == 1
     assert len(answer.tokens) == 5

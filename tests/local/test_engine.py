@@ -1,13 +1,10 @@
 """The local engine in its worker processes: batching, weights by version, abort."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
-import torch
 
 from slime_core.data import HfTokenizer
 from slime_core.local import engine_worker
@@ -15,25 +12,17 @@ from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.engine import LocalEngine, deal
 from slime_core.local.engine_worker import EngineWorker
 from slime_core.local.flags import Flags
-from slime_core.local.launcher import LocalLauncher
-from slime_core.local.model import load_model
-from slime_core.local.settings import LocalEngineSettings
 from slime_core.local.turn import Turn
 from slime_core.roles import (
-    EngineSetup,
     FinishReason,
     GenerateOutput,
     GenerateRequest,
-    LauncherSetup,
     SamplingParams,
-    Transport,
     WeightChannel,
-    WeightSlot,
 )
-from slime_core.train.shared_buffer import write_version
+from tests.local.engines import request, with_engine
 
 pytestmark = pytest.mark.timeout(120)
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -41,42 +30,6 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tiny") / "hf"
     write_tiny_model(0, 1, directory=directory, task="chain", seed=0)
     return directory
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
-
-
-def with_engine(
-    model_dir: Path, scratch: Path, use: Callable[[LocalEngine, WeightChannel], Awaitable[T]], workers: int = 2
-) -> T:
-    """Run `use` with an engine that serves version 0: the model's own weights; version 1 is all zeros."""
-    model = load_model(model_dir)
-    slots = [WeightSlot(slot.name, slot.shape, slot.offset) for slot in model.layout]
-    channel = WeightChannel(Transport.SHARED_BUFFER, scratch / "weights.bin", slots)
-    channel.path.write_bytes(bytes(8 * channel.numel))
-    write_version(channel, 0, ((slot.name, slot.view(model.flat)) for slot in model.layout))
-    write_version(channel, 1, ((slot.name, torch.zeros(slot.shape)) for slot in model.layout))
-
-    async def main() -> T:
-        launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=scratch))
-        setup = EngineSetup(
-            _make, 0, hf_checkpoint=model_dir, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
-        )
-        engine = LocalEngine(LocalEngineSettings(workers=workers), setup)
-        try:
-            await engine.start()
-            await engine.load_weights(channel, 0)
-            return await use(engine, channel)
-        finally:
-            await engine.close()
-            await launcher.close()
-
-    return asyncio.run(main())
-
-
-def request(prompt: list[int], seed: int, tokens: int = 12) -> GenerateRequest:
-    return GenerateRequest(prompt, SamplingParams(max_new_tokens=tokens), seed)
 
 
 def test_an_answer_does_not_depend_on_companions_or_workers(model_dir: Path, tmp_path: Path) -> None:
@@ -201,7 +154,7 @@ def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, t
 
 
 def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_worker, "LEAST_S", 0.0)
+    monkeypatch.setattr(engine_worker, "TURN_S", 0.0)
     flags = Flags.create(tmp_path / "flags", workers=1)
     worker = EngineWorker(
         0,
@@ -215,15 +168,15 @@ def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path, m
     )
     worker.load_checkpoint()
     flags.set_news(0, True)
-    assert worker.decode(Turn({number: request([5, 6], number, tokens=60) for number in range(3)})) == {}
+    assert not worker.decode(Turn({number: request([5, 6], number, tokens=60) for number in range(3)})).ended
     flags.set_news(0, False)
-    answers = worker.decode(Turn({7: request([9], 7, tokens=50)}, frozenset({0, 2})))
-    while len(answers) < 2:
-        answers |= worker.decode(Turn({}))
-    assert answers.keys() == {1, 7}
-    assert worker.decode(Turn({})) == {}
+    ended = worker.decode(Turn({7: request([9], 7, tokens=50)}, frozenset({0, 2}))).ended
+    while len(ended) < 2:
+        ended |= worker.decode(Turn({})).ended
+    assert ended.keys() == {1, 7}
+    assert not worker.decode(Turn({})).ended
     flags.aborting = True
-    [aborted] = worker.decode(Turn({8: request([9], 7)})).values()
+    [aborted] = worker.decode(Turn({8: request([9], 7)})).ended.values()
     assert isinstance(aborted, GenerateOutput)
     assert (list(aborted.tokens), aborted.finish) == ([], FinishReason.ABORT)
 

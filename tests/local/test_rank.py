@@ -19,7 +19,6 @@ from slime_core.roles import (
     Choice,
     Draw,
     LauncherSetup,
-    RankSetup,
     Settings,
     StepResult,
     TrainBatch,
@@ -35,14 +34,14 @@ from slime_core.train.settings import (
 )
 from slime_core.train.shared_buffer import open_half
 from slime_core.train.split import split_step
+from tests.ranks import rank_setup
 
 HOST = "slime_core.train.rank_host:RankHost"
-RankSetups = Callable[..., RankSetup]
 Ranks = Callable[..., LocalRank]
 
 
 @pytest.fixture
-def rank_of(rank_setup: RankSetups, tiny_model: Path, tmp_path: Path) -> Ranks:
+def rank_of(tiny_model: Path, tmp_path: Path) -> Ranks:
     """`rank_of(loss=SFT)`: a rank in this process."""
     return lambda **fields: LocalRank(0, 1, rank_setup(tiny_model, tmp_path, **fields))
 
@@ -222,7 +221,7 @@ def test_a_checkpoint_of_another_model_is_refused(rank_of: Ranks, tmp_path: Path
 
 @pytest.mark.timeout(120)
 def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(
-    rank_of: Ranks, rank_setup: RankSetups, tiny_model: Path, tmp_path: Path
+    rank_of: Ranks, tiny_model: Path, tmp_path: Path
 ) -> None:
     """With an estimator that needs the moments of the whole step."""
     alone = rank_of(advantage=WHITENED)

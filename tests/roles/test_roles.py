@@ -7,6 +7,9 @@ import pytest
 from slime_core.errors import ConfigError
 from slime_core.roles import (
     SPECS,
+    FinishReason,
+    GenerateChunk,
+    GenerateOutput,
     RewardSpec,
     Settings,
     Transport,
@@ -68,3 +71,16 @@ def test_a_pair_without_a_common_transport_is_refused() -> None:
 def test_a_channel_counts_its_elements() -> None:
     slots = [WeightSlot("w", (2, 3), 0), WeightSlot("b", (), 6)]
     assert WeightChannel(Transport.SHARED_BUFFER, Path("x"), slots).numel == 7
+
+
+def test_the_parts_of_a_response_are_joined_in_their_order() -> None:
+    first, second = GenerateChunk([5, 6], [-0.5, -0.25], 3), GenerateChunk([7], [-1.0], 3)
+    last = GenerateChunk([], [], 4, FinishReason.STOP, "END")
+    expected = GenerateOutput([5, 6, 7], [-0.5, -0.25, -1.0], FinishReason.STOP, 4, "END")
+    assert GenerateOutput.joined([first, second, last]) == expected
+
+
+@pytest.mark.parametrize("chunks", [[], [GenerateChunk([5], [-0.5], 3)]])
+def test_parts_without_an_end_are_no_response(chunks: list[GenerateChunk]) -> None:
+    with pytest.raises(ValueError, match="chunks without an end"):
+        GenerateOutput.joined(chunks)

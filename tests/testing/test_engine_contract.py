@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from slime_core.roles import (
     EngineSetup,
     EngineSpec,
     FinishReason,
+    GenerateChunk,
     GenerateOutput,
     GenerateRequest,
     Transport,
@@ -430,6 +431,101 @@ class NoMinP(Toy):
         return await super().draw(replace(request, sampling=replace(request.sampling, min_p=0.0)))
 
 
+class Streams(Toy):
+    """The same engine with a stream: four tokens, then the rest."""
+
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        for chunk in self.split(await self.generate(request)):
+            yield chunk
+            await asyncio.sleep(0)
+
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        tokens, log_probs, version = output.tokens, output.log_probs, output.weight_version
+        last = GenerateChunk(tokens[4:], log_probs[4:], version, output.finish, output.matched)
+        return [GenerateChunk(tokens[:4], log_probs[:4], version), last]
+
+
+class AwaitedStream(Toy):
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        return Streams.stream(self, request)  # type: ignore[arg-type]
+
+
+class NoParts(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        return []
+
+
+class NoEnd(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [first, replace(last, finish=None)]
+
+
+class EndsTwice(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [replace(first, finish=last.finish), last]
+
+
+class BeginsEmpty(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        return [GenerateChunk([], [], output.weight_version), *super().split(output)]
+
+
+class LogProbsAtTheEnd(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [replace(first, log_probs=[]), replace(last, log_probs=output.log_probs)]
+
+
+class PartsOfNoVersion(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [replace(first, weight_version=-1), last]
+
+
+class LosesATokenBetween(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [first, replace(last, tokens=last.tokens[1:], log_probs=last.log_probs[1:])]
+
+
+class LogProbsOfHalf(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [replace(first, log_probs=[each / 2 for each in first.log_probs]), last]
+
+
+class AlwaysStops(Streams):
+    def split(self, output: GenerateOutput) -> list[GenerateChunk]:
+        first, last = super().split(output)
+        return [first, replace(last, finish=FinishReason.STOP)]
+
+
+class StreamsOn(Streams):
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        try:
+            for chunk in self.split(await self.generate(request)):
+                yield chunk
+        except (GeneratorExit, asyncio.CancelledError):
+            self.task = asyncio.create_task(asyncio.sleep(30))
+            raise
+
+
+class StreamSwallowsCancellation(Streams):
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        try:
+            for chunk in self.split(await self.generate(request)):
+                yield chunk
+        except asyncio.CancelledError:
+            await asyncio.sleep(3)  # longer than the contract waits
+            raise
+
+
+PARTS = (
+    *(AwaitedStream, NoParts, NoEnd, EndsTwice, BeginsEmpty, LogProbsAtTheEnd, PartsOfNoVersion),
+    *(LosesATokenBetween, LogProbsOfHalf, AlwaysStops),
+)
 MUTANTS: dict[str, tuple[EngineSpec, ...]] = {
     "ENG-001": (spec_of(PlainClose), spec_of(NoAbort), spec_of(starts_in_the_factory)),
     "ENG-002": (spec_of(Toy, ()), spec_of(Toy, ("shared-buffer",))),  # type: ignore[arg-type]
@@ -452,6 +548,8 @@ MUTANTS: dict[str, tuple[EngineSpec, ...]] = {
     "ENG-019": (spec_of(NoLeastLength), spec_of(HeedsOwnEosAlone)),
     "ENG-020": (spec_of(NoCounts),),
     "ENG-021": (spec_of(NoMinP),),
+    "ENG-022": tuple(map(spec_of, PARTS)),
+    "ENG-023": (spec_of(StreamsOn), spec_of(StreamSwallowsCancellation)),
 }
 
 
@@ -469,6 +567,10 @@ class TestToy(Mine):
     choice = spec_of(Toy)
 
 
+class TestStreams(Mine):
+    choice = spec_of(Streams)
+
+
 def test_every_check_has_a_mutant() -> None:
     assert list(EngineContract.checks()) == list(MUTANTS)
 
@@ -481,15 +583,19 @@ def test_a_mutant_fails_its_check_alone(identity: str, number: int) -> None:
 
 
 def test_an_engine_that_varies_is_not_compared_with_itself() -> None:
+    class VaryingStreams(Streams, CountsCalls):
+        pass
+
     class Varying(Mine):
-        choice = spec_of(CountsCalls)
+        choice = spec_of(VaryingStreams)
         deterministic = False
         too_long = None
 
     results = {result.identity: result for result in Varying.report()}
-    assert failing(Varying) == set()
+    assert not any(result.status is CheckStatus.FAILED for result in results.values())
     assert results["ENG-007"].detail == "the contract says deterministic = False"
     assert results["ENG-017"].detail == "the contract says too_long = None: there is no limit"
+    assert results["ENG-022"].status is CheckStatus.PASSED
 
 
 def test_what_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
@@ -508,7 +614,28 @@ def test_what_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
             assert isinstance(engine, Toy)
             return engine.under_way
 
-    assert failing(Told) == {"ENG-014"}
+    results = {result.identity: result for result in Told.report()}
+    assert {each for each, result in results.items() if result.status is CheckStatus.FAILED} == {"ENG-014"}
+    assert results["ENG-022"].detail == "it has no stream(), which is optional"
+
+
+def test_a_stream_that_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
+    class Forgets(Streams):
+        async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+            self.under_way += 1
+            for chunk in self.split(await self.draw(request)):
+                yield chunk
+            self.under_way -= 1
+
+    class Told(Mine):
+        choice = spec_of(Forgets)
+        too_long = None
+
+        def running(self, engine: Engine) -> int | None:
+            assert isinstance(engine, Toy)
+            return engine.under_way
+
+    assert failing(Told) == {"ENG-023"}
 
 
 def test_without_an_author_only_the_spec_is_judged() -> None:

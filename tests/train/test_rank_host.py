@@ -8,12 +8,13 @@ import torch
 
 from slime_core.errors import PluginError
 from slime_core.local.settings import LocalTrainerSettings
-from slime_core.roles import Choice, Draw, PluginSet, RankSetup, TrainBatch, Transport, WeightChannel
+from slime_core.roles import Choice, Draw, PluginSet, TrainBatch, Transport, WeightChannel
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.train.prepare import Preparation
 from slime_core.train.rank_host import RankHost
 from slime_core.train.shared_buffer import open_half
 from slime_core.train.split import split_step
+from tests.ranks import rank_setup
 
 ALONE = PluginSet(only=())
 """The core's own plugin, whatever is installed beside it."""
@@ -22,7 +23,7 @@ LOCAL = Choice("trainer", "local", "slime-core", LocalTrainerSettings(ranks=1))
 
 
 @pytest.fixture
-def host(rank_setup: Callable[..., RankSetup], tiny_model: Path, tmp_path: Path) -> Hosts:
+def host(tiny_model: Path, tmp_path: Path) -> Hosts:
     """A rank's host, in this process."""
 
     def start(rank: int = 0, plugins: PluginSet = ALONE, trainer: Choice = LOCAL) -> RankHost:

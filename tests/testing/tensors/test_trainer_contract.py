@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from slime_core.roles import (
 )
 from slime_core.testing import CheckStatus
 from slime_core.testing.tensors.trainer import TrainerContract
+from tests.ranks import rank_setup
 
 
 class AnsweringNothing(LocalRank):
@@ -126,10 +127,9 @@ def contract_of(rank: type, setup: RankSetup, reads: frozenset[SampleField] = fr
 
 
 @pytest.fixture
-def setup(rank_setup: Callable[..., RankSetup], tiny_model: Path, tmp_path: Path) -> RankSetup:
+def setup(tiny_model: Path, tmp_path: Path) -> RankSetup:
     """Of one rank."""
-    made: RankSetup = rank_setup(tiny_model, tmp_path)
-    return made
+    return rank_setup(tiny_model, tmp_path)
 
 
 def failing(contract: type[TrainerContract]) -> set[str]:
