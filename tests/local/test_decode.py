@@ -58,7 +58,7 @@ def mixed_requests() -> list[GenerateRequest]:
     return requests + odd
 
 
-@pytest.fixture(scope="module", params=["qwen3", "llama", "wide", "no_groups"])
+@pytest.fixture(scope="module", params=["qwen3", "llama", "wide", "no_groups", "bf16"])
 def compared(request: pytest.FixtureRequest, tiny_hf: Callable[..., Path]) -> tuple[LocalModel, list[DecodeResult]]:
     """A model and what it samples for all of `mixed_requests` in one batch."""
     directory = {
@@ -66,8 +66,9 @@ def compared(request: pytest.FixtureRequest, tiny_hf: Callable[..., Path]) -> tu
         "llama": lambda: tiny_hf("llama", tie_word_embeddings=False),
         "wide": lambda: tiny_hf("qwen2", hidden_size=256, intermediate_size=704, head_dim=64, vocab_size=300),
         "no_groups": lambda: tiny_hf("llama", num_key_value_heads=4),
+        "bf16": lambda: tiny_hf("qwen3", tie_word_embeddings=True),
     }[request.param]()
-    model = load_model(directory)
+    model = load_model(directory, bf16=request.param == "bf16")
     return model, decode(model, mixed_requests(), ENDS)
 
 
