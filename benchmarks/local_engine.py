@@ -1,10 +1,11 @@
 """Tokens a second of the local engine, and seconds that a group takes: whole waves, and one after another.
 
     .venv/bin/python benchmarks/local_engine.py --seconds 20
+    .venv/bin/python benchmarks/local_engine.py --model path/to/SmolLM2 --seconds 120 --groups 4 --group-size 4
 
-The model is the demo's, untrained; lengths are log-normal, as responses are, and fixed by the seed. A `wave` asks for
-all groups at once and waits for all of them, as the policy `sync` does. The `stream` keeps as many groups in flight,
-and asks for the next one where one has ended, as `continuous` does.
+The model is the demo's, untrained, unless one is given; lengths are log-normal, as responses are, and fixed by the
+seed. `waves` ask for all groups at once and wait for all of them, as the policy `sync` does. The `stream` keeps as many
+groups in flight, and asks for the next one where one has ended, as `continuous` does. The last line is one JSON object.
 """
 
 import argparse
@@ -78,10 +79,16 @@ async def measure(
     """Tokens a second of one mode, and the median of its groups' seconds."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        write_tiny_model(0, 1, directory=scratch / "hf", task="chain", seed=0)
+        if options.model is None:
+            write_tiny_model(0, 1, directory=scratch / "hf", task="chain", seed=0)
         launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=scratch))
         setup = EngineSetup(
-            _make, 0, hf_checkpoint=scratch / "hf", eos_token_ids=frozenset(), launcher=launcher, scratch=scratch
+            _make,
+            0,
+            hf_checkpoint=options.model or scratch / "hf",
+            eos_token_ids=frozenset(),
+            launcher=launcher,
+            scratch=scratch,
         )
         engine = LocalEngine(LocalEngineSettings(workers=options.workers), setup)
         try:
@@ -105,14 +112,19 @@ def _make(role: str, name: str, **settings: object) -> object:
 def main() -> None:
     """Measure both and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="a model directory")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--groups", type=int, default=16)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
+    found: dict[str, float] = {}
     for mode in (waves, stream):
-        found = asyncio.run(measure(mode, options))
-        print(json.dumps({"mode": mode.__name__, "groups": options.groups, **found}), flush=True)
+        measured = asyncio.run(measure(mode, options))
+        print(f"{mode.__name__}: {measured}", flush=True)
+        found |= {f"{mode.__name__}_{name}": value for name, value in measured.items()}
+    ratio = round(found["stream_tokens_per_s"] / found["waves_tokens_per_s"], 2)
+    print(json.dumps({"benchmark": "local_engine", "groups": options.groups, "ratio": ratio, **found}))
 
 
 if __name__ == "__main__":
