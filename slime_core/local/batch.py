@@ -65,12 +65,17 @@ class Batch:
         living: list[int] = self._numbers.tolist()
         return living
 
+    @property
+    def claims(self) -> tuple[int, int, int]:
+        """How many requests live, the tokens of their longest prompt, and the largest budget: all are padded so."""
+        return len(self._numbers), int(self._prompt.max(initial=0)), int(self._budget.max(initial=0))
+
     def _clear(self) -> None:
         vocab, none = self._model.vocab_size, np.zeros(0, dtype=np.int64)
         self._state.clear()
         self._rows = 0
         self._sampler, self._shaping = Sampler(), Shaping(vocab)
-        self._row_of, self._drawn, self._budget, self._stop_set = none, none, none, none
+        self._row_of = self._drawn = self._prompt = self._budget = self._stop_set = none
         self._seeds = none.astype(np.uint64)
         self._slot = none  # of the request's tokens in `_tokens` and `_log_probs`
         self._tokens, self._log_probs = np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0), dtype=np.float32)
@@ -105,6 +110,7 @@ class Batch:
         self._numbers = np.append(self._numbers, np.array(list(requests), dtype=np.int64))
         self._row_of = np.append(self._row_of, row_of)
         self._drawn = np.append(self._drawn, np.zeros(len(given), dtype=np.int64))
+        self._prompt = np.append(self._prompt, [len(each.prompt) for each in given])
         self._seeds = np.append(self._seeds, np.array([each.seed % 2**64 for each in given], dtype=np.uint64))
         self._stop_set = np.append(self._stop_set, [self._stop_set_of(each) for each in given])
 
@@ -182,7 +188,7 @@ class Batch:
         for number in self._numbers[~kept].tolist():
             self._texts.pop(number, None)
         self._numbers, self._row_of, self._drawn = self._numbers[kept], self._row_of[kept], self._drawn[kept]
-        self._seeds, self._budget = self._seeds[kept], self._budget[kept]
+        self._seeds, self._prompt, self._budget = self._seeds[kept], self._prompt[kept], self._budget[kept]
         self._stop_set, self._slot = self._stop_set[kept], self._slot[kept]
 
     def advance(self) -> None:

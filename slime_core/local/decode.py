@@ -9,18 +9,25 @@ On the fast path and with one thread, a request's tokens and log-probs are bitwi
 it, and whenever that was admitted.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from slime_core.local.batch import Batch, DecodeResult, Ends
 from slime_core.local.model.base import LocalModel
 from slime_core.roles import FinishReason, GenerateRequest
 
+REFILL = 0.75
+"""Share of the room up to which a decoder that was full empties before it takes up more: each prefill copies caches."""
+
 
 class Decoder:
     """What one model is decoding; the weights that it is bound to must not change while `busy`."""
 
-    def __init__(self, model: LocalModel, ends: Ends) -> None:
+    def __init__(self, model: LocalModel, ends: Ends, room: int | None = None) -> None:
+        """Nothing to decode; at most `room` tokens at once, prompts and padding included, and in any case a request."""
         self._model, self._ends = model, ends
+        self._room = math.inf if room is None else room
+        self._is_full = False
         self._waiting: dict[int, GenerateRequest] = {}
         self._batch = Batch(model, ends)
 
@@ -28,6 +35,11 @@ class Decoder:
     def busy(self) -> bool:
         """Whether a request is still decoding, or about to."""
         return bool(self._waiting or self._batch.numbers)
+
+    @property
+    def living(self) -> list[int]:
+        """Numbers of the requests that are being decoded; others may wait for room."""
+        return self._batch.numbers
 
     def admit(self, requests: Mapping[int, GenerateRequest]) -> None:
         """Take up requests with the next step, each under a number.
@@ -48,10 +60,29 @@ class Decoder:
         """
         if self._batch.numbers:
             self._batch.advance()
-        waiting, self._waiting = self._waiting, {}
-        if waiting:
-            self._batch.add(waiting)
+        if fresh := self._fitting():
+            self._batch.add(fresh)
         return self._batch.draw()
+
+    def _fitting(self) -> dict[int, GenerateRequest]:
+        """Take of what waits what there is room for; after there was none, not before a quarter of it is free."""
+        if not self._waiting:
+            return {}
+        rows, prompt, budget = self._batch.claims
+        if self._is_full and rows * (prompt + budget) > REFILL * self._room:
+            return {}
+        self._is_full = False
+        fresh = dict[int, GenerateRequest]()
+        for number, request in self._waiting.items():
+            rows, prompt = rows + 1, max(prompt, len(request.prompt))
+            budget = max(budget, request.sampling.max_new_tokens)
+            if rows > 1 and rows * (prompt + budget) > self._room:
+                self._is_full = True
+                break
+            fresh[number] = request
+        for number in fresh:
+            del self._waiting[number]
+        return fresh
 
     def so_far(self, numbers: Collection[int]) -> dict[int, DecodeResult]:
         """What some of the requests have made until now, as if they were aborted."""

@@ -50,6 +50,7 @@ class LocalEngine:
             "float32_matmul_precision": self._setup.float32_matmul_precision,
             "bf16": self._setup.bf16,
             "device": self._settings.device,
+            "max_total_tokens": self._settings.max_total_tokens,
         }
         spec = WorkerGroupSpec(self._setup.name, self._settings.workers, WORKER, arguments)
         self._group = await self._setup.launcher.start(spec)

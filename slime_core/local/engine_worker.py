@@ -23,6 +23,8 @@ from slime_core.local.turn import Answers, Ended, Turn
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.train.shared_buffer import open_half
 
+CACHE_BYTES = 2 << 30
+"""What keys and values may take in a worker, where nothing is said of it."""
 TURN_S = 0.05
 """Seconds before a turn ends for what has ended, is new or is watched: between turns a worker waits for its driver,
 which may have other things to do. With turns of 16 tokens, a third of that, the demo's rollouts take a fifth longer."""
@@ -42,6 +44,7 @@ class EngineWorker:
         float32_matmul_precision: str,
         bf16: bool,
         device: str,
+        max_total_tokens: int | None = None,
     ) -> None:
         """Build the model; it serves after the first `load_weights`."""
         self._device = use_device(device, rank)
@@ -51,7 +54,8 @@ class EngineWorker:
         self._tokenizer: HfTokenizer | None = None
         self._model = load_model(hf_checkpoint, bf16=bf16)
         self._version = -1
-        self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text))
+        room = CACHE_BYTES // self._model.token_bytes if max_total_tokens is None else max_total_tokens
+        self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text), room)
 
     def load_weights(self, published: tuple[WeightChannel, int]) -> None:
         """Bind the model to the half that holds this version, or to a copy on its device; nothing may be decoding."""

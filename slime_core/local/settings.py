@@ -16,6 +16,12 @@ class LocalEngineSettings(Settings):
     """`[engine.local]`."""
 
     workers: Processes = Field(2, description="Processes that generate, one thread each.")
+    max_total_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens, prompts included, that a worker keeps keys and values of at once, about: further requests "
+        "wait. By default as many as take 2 GiB.",
+    )
     device: Device = Field("cpu", description="Where they compute; with cuda, workers share the devices there are.")
 
 

@@ -98,9 +98,8 @@ class ReinforcePlusPlus:
     def __call__(self, batch: AdvantageInput) -> torch.Tensor:
         """Advantages [T], in standard deviations of the step's returns."""
         sample_T, place_T = batch.sample_index_T, torch.ones_like(batch.sample_index_T).cumsum(0)
-        trained_T = torch.where(batch.loss_mask_T > 0, place_T, -1)
-        nothing_S = torch.full_like(batch.rewards_S, -1, dtype=torch.int64)
-        last_S = nothing_S.scatter_reduce(0, sample_T, trained_T, "amax")
+        trained_T = torch.where(batch.loss_mask_T > 0, place_T, 0)
+        last_S = torch.zeros_like(batch.rewards_S, dtype=torch.int64).scatter_reduce(0, sample_T, trained_T, "amax")
         ahead_T = last_S[sample_T] - place_T
         discount_T = torch.where(ahead_T >= 0, self._settings.gamma ** ahead_T.clamp_min(0).double(), 0.0)
         return_T = discount_T * batch.rewards_S.double()[sample_T]

@@ -16,7 +16,7 @@ from slime_core.roles import WeightChannel
 
 def open_half(channel: WeightChannel, version: int) -> torch.Tensor:
     """The half of a version, mapped and shared: float32 [channel.numel], in the CPU's memory."""
-    both = torch.from_file(str(channel.path), shared=True, size=2 * channel.numel, dtype=torch.float32, device="cpu")
+    both = torch.from_file(str(channel.path), shared=True, size=2 * channel.numel, dtype=torch.float32)
     return both.view(2, channel.numel)[version % 2]
 
 

@@ -30,7 +30,11 @@ def _make(role: str, name: str, **settings: object) -> object:
 
 
 def with_engine(
-    model_dir: Path, scratch: Path, use: Callable[[LocalEngine, WeightChannel], Awaitable[T]], workers: int = 2
+    model_dir: Path,
+    scratch: Path,
+    use: Callable[[LocalEngine, WeightChannel], Awaitable[T]],
+    workers: int = 2,
+    max_total_tokens: int | None = None,
 ) -> T:
     """Run `use` with an engine that serves version 0: the model's own weights; version 1 is all zeros."""
     model = load_model(model_dir)
@@ -45,7 +49,7 @@ def with_engine(
         setup = EngineSetup(
             _make, 0, hf_checkpoint=model_dir, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
         )
-        engine = LocalEngine(LocalEngineSettings(workers=workers), setup)
+        engine = LocalEngine(LocalEngineSettings(workers=workers, max_total_tokens=max_total_tokens), setup)
         try:
             await engine.start()
             await engine.load_weights(channel, 0)

@@ -217,6 +217,39 @@ def test_draws_depend_on_seed_and_index_alone_and_are_uniform() -> None:
         assert abs(np.corrcoef(same.ravel(), other.ravel())[0, 1]) < 0.02
 
 
+@given(data=st.data())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_there_is_no_room_for_waits_and_is_the_same(qwen3: LocalModel, data: st.DataObject) -> None:
+    """Whatever the room: requests are taken up in order, never more than fit or a single one, and come out the same."""
+    requests = mixed_requests()
+    chosen = data.draw(st.lists(st.sampled_from(range(len(requests))), min_size=1, max_size=20, unique=True))
+    room = data.draw(st.integers(1, 1500))
+    decoder, found = Decoder(qwen3, ENDS, room), dict[int, DecodeResult]()
+    decoder.admit({index: requests[index] for index in chosen})
+    begun = list[int]()
+    while decoder.busy:
+        found |= decoder.step()
+        living = decoder.living
+        begun += [index for index in [*found, *living] if index not in begun]
+        longest = max((len(requests[i].prompt) for i in living), default=0)
+        budget = max((requests[i].sampling.max_new_tokens for i in living), default=0)
+        assert len(living) <= 1 or len(living) * (longest + budget) <= room
+    assert found == dict(zip(chosen, decode(qwen3, [requests[i] for i in chosen], ENDS), strict=True))
+    assert sorted(begun, key=chosen.index) == chosen
+
+
+def test_a_decoder_that_was_full_takes_up_more_when_a_quarter_is_free(qwen3: LocalModel) -> None:
+    decoder = Decoder(qwen3, ENDS, room=8 * 20)
+    lengths = [4, 8, 12, *[17] * 9]
+    decoder.admit({n: but(BASE, max_new_tokens=m, stop_token_ids=frozenset(), seed=n) for n, m in enumerate(lengths)})
+    taken = []
+    while decoder.busy:
+        decoder.step()
+        taken.append(len(decoder.living))
+    # 8 of 3 + 17 tokens fit; 6 is three quarters of that: the second to end makes room for two.
+    assert taken[:9] == [8, 8, 8, 7, 7, 7, 7, 6, 8]
+
+
 def test_an_empty_batch_is_no_work(qwen3: LocalModel) -> None:
     assert decode(qwen3, [], ENDS) == []
 

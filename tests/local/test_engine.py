@@ -45,7 +45,9 @@ def test_an_answer_does_not_depend_on_companions_or_workers(model_dir: Path, tmp
     async def one_by_one(engine: LocalEngine, channel: WeightChannel) -> list[list[int]]:
         return [list((await engine.generate(each)).tokens) for each in reversed(asked)][::-1]
 
-    assert with_engine(model_dir, tmp_path, together) == with_engine(model_dir, tmp_path, one_by_one, workers=1)
+    found = with_engine(model_dir, tmp_path, together)
+    assert found == with_engine(model_dir, tmp_path, one_by_one, workers=1)
+    assert found == with_engine(model_dir, tmp_path, together, workers=1, max_total_tokens=40)
 
 
 def test_tokens_after_a_switch_are_made_by_the_new_version(model_dir: Path, tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ class LocalModel(ABC):
     def flat(self) -> Tensor:
         """The bound vector, [numel]."""
 
+    @property
+    @abstractmethod
+    def token_bytes(self) -> int:
+        """What the keys and values of a token take."""
+
     def bind(self, flat: Tensor) -> None:
         """Make every weight a view into `flat`, a contiguous fp32 vector of `numel` elements.
 

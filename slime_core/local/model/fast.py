@@ -75,6 +75,12 @@ class FastModel(LocalModel):
         """The bound vector, [numel]."""
         return self._flat
 
+    @property
+    def token_bytes(self) -> int:
+        """What the keys and values of a token take."""
+        shape = self.shape
+        return 2 * shape.layers * shape.kv_heads * 2 * len(shape.inv_freq) * self._flat.element_size()
+
     def _bind(self, flat: Tensor) -> None:
         self._flat = flat
         self.weights = view_weights(flat, self._slots, self.shape.layers)

@@ -65,6 +65,15 @@ class PlainModel(LocalModel):
         """The bound vector, [numel]."""
         return self._flat
 
+    @property
+    def token_bytes(self) -> int:
+        """What the keys and values of a token take, where no layer has a way of its own to keep them."""
+        config = self.hf.config
+        heads = getattr(config, "num_attention_heads", None) or 1
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        kept = getattr(config, "num_key_value_heads", None) or heads
+        return int(2 * config.num_hidden_layers * kept * width * self._flat.element_size())
+
     def _bind(self, flat: Tensor) -> None:
         self._flat = flat
         self._rounded: dict[str, Tensor] | None = None
