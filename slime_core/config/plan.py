@@ -12,6 +12,7 @@ from typing import cast
 
 from slime_core.catalog import Catalog, Registered, did_you_mean
 from slime_core.config.companions import check_companions
+from slime_core.config.estimation import check_estimation
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import OPTIONAL, Selection
@@ -181,6 +182,7 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]]) -> No
             raise ConfigError(f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"')
     _check_columns(roles["batch_transform"])
     check_companions(config, {role: chosen[0].registered.spec for role, chosen in roles.items() if chosen})
+    check_estimation(config, roles)
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
         if not config.data.prompt_data:

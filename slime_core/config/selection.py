@@ -76,7 +76,10 @@ def parse_selection(role: str, table: Json) -> Selection:
         if name == "use":
             continue
         if not isinstance(section, dict):
-            hint = did_you_mean(name, ["use"]) or f" A setting belongs in the section of what it sets: [{role}.NAME]."
+            owner = table["use"] if isinstance(table.get("use"), str) else "NAME"
+            hint = (
+                did_you_mean(name, ["use"]) or f" A setting belongs in the section of what it sets: [{role}.{owner}]."
+            )
             raise ConfigError(f"[{role}] has a key {name!r} that is no table.{hint}")
         sections[name] = section
     use = parse_use(role, table["use"]) if "use" in table else DEFAULT_USE[role]

@@ -17,8 +17,10 @@ import contextlib
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import ClassVar, TypeVar
 from unittest import SkipTest
 
@@ -28,6 +30,8 @@ from slime_core.hookspecs import API_VERSION
 ContractT = TypeVar("ContractT", bound="Contract")
 ValueT = TypeVar("ValueT")
 NOT_RUN = "not run: "
+_OTHERS = {*sys.stdlib_module_names, "slime_core", "torch", "numpy", "pydantic", "pytest"}
+"""Modules in whose lines an author does not look for a mistake."""
 
 
 class CheckStatus(enum.Enum):
@@ -111,7 +115,9 @@ def check(
                 self._note(info, CheckStatus.SKIPPED, str(skip))
                 raise
             except (Exception, SystemExit, asyncio.CancelledError) as error:
-                what = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+                what = (
+                    str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}{_at(error)}"
+                )
                 self._note(info, CheckStatus.FAILED, what)
                 raise ContractViolation(info, what) from error
             self._note(info, CheckStatus.PASSED, "")
@@ -120,6 +126,19 @@ def check(
         return numbered
 
     return number
+
+
+def _at(error: BaseException) -> str:
+    """The innermost line of neither the kit nor a library: most likely one of the author's."""
+    frames = [(each.tb_frame.f_globals.get("__name__", ""), each) for each in _frames(error.__traceback__)]
+    own = [each for name, each in frames if name.partition(".")[0] not in _OTHERS]
+    return f" (at {own[-1].tb_frame.f_code.co_filename}:{own[-1].tb_lineno})" if own else ""
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
 
 
 class Contract:

@@ -37,15 +37,28 @@ from slime_core.train.settings import (
 
 def advantages() -> Iterable[AdvantageSpec]:
     """From rewards to advantages."""
-    yield AdvantageSpec("grpo", _grpo, GrpoSettings, "Rewards relative to their group (GRPO, Dr.GRPO)")
+    yield AdvantageSpec(
+        "grpo",
+        _grpo,
+        GrpoSettings,
+        "Rewards relative to their group (GRPO, Dr.GRPO)",
+        compares_samples=lambda settings: cast(GrpoSettings, settings).rewards_normalization,
+    )
     yield AdvantageSpec(
         "gdpo",
         _gdpo,
         GdpoSettings,
         "Each part of the reward relative to its group, weighed and whitened (GDPO)",
         reward_keys=lambda settings: tuple(cast(GdpoSettings, settings).reward_weights),
+        compares_samples=lambda settings: True,
     )
-    yield AdvantageSpec("rloo", _rloo, EstimatorSettings, "Rewards relative to the others of their group (RLOO)")
+    yield AdvantageSpec(
+        "rloo",
+        _rloo,
+        EstimatorSettings,
+        "Rewards relative to the others of their group (RLOO)",
+        compares_samples=lambda settings: True,
+    )
     yield AdvantageSpec(
         "reinforce_plus_plus",
         _reinforce_plus_plus,

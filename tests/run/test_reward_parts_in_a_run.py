@@ -61,7 +61,21 @@ def test_other_estimators_are_given_one_number(project: Project, slime: Slime) -
 
 
 def test_a_part_that_no_reward_has_ends_the_run_by_name(project: Project, slime: Slime) -> None:
-    project.write_run(advantage={"use": "gdpo", "gdpo": {"reward_weights": {"formt": 1.0}}}, num_rollout=1)
+    (project.root / "parts.py").write_text(REWARDS)
+    weights: dict[str, Json] = {"./parts.py:digits/leters": 1.0}
+    project.write_run(**{**GDPO, "advantage": {"use": "gdpo", "gdpo": {"reward_weights": weights}}})
     ran = slime("train", "run.toml")
     assert ran.code == 2
-    assert "has no part 'formt' of its reward" in ran.err
+    assert "has no part './parts.py:digits/leters' of its reward" in ran.err
+
+
+def test_a_reward_that_is_not_chosen_is_missed_before_anything_starts(project: Project, slime: Slime) -> None:
+    (project.root / "parts.py").write_text(REWARDS)
+    weights: dict[str, Json] = {"./parts.py:digit": 1.0}
+    project.write_run(**{**GDPO, "advantage": {"use": "gdpo", "gdpo": {"reward_weights": weights}}})
+    ran = slime("plan", "run.toml")
+    assert ran.code == 2
+    assert (
+        "advantage 'gdpo' reads a reward './parts.py:digit' that is not chosen; there are ./parts.py:digits" in ran.err
+    )
+    assert "Did you mean './parts.py:digits'?" in ran.err

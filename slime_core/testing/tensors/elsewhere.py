@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "elsewhere"
 CPU = torch.device("cpu")
+INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
+"""Their indices may be the CPU's, as with CUDA."""
 COPY, MOVE = torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default
 
 Function: TypeAlias = Callable[..., object]
@@ -50,10 +52,11 @@ class Elsewhere(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch's own is a placeholder
         cls, func: Function, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
     ) -> object:
-        """Let the CPU compute it, if all tensors are of this device; single numbers may be of either."""
+        """Let the CPU compute it, if all tensors are of this device; single numbers and indices may be of either."""
         kwargs = dict(kwargs or {})
         given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        if func not in (COPY, MOVE) and any(not isinstance(each, Elsewhere) and each.dim() for each in given):
+        bound = tree_leaves((args[0], args[2:3])) if func in INDEXING else given if func not in (COPY, MOVE) else []
+        if any(isinstance(each, torch.Tensor) and not isinstance(each, Elsewhere) and each.dim() for each in bound):
             raise RuntimeError(f"{func} of tensors on {' and '.join(sorted({str(each.device) for each in given}))}")
         leaves = func is MOVE and kwargs.get("device") == CPU
         if kwargs.get("device") is not None:

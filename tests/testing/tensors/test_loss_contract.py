@@ -111,3 +111,27 @@ def test_a_loss_that_does_not_promise_zero_is_not_held_to_it() -> None:
     results = {result.identity: result for result in contract_of(with_entropy, zero=False).report()}
     assert results["LOS-005"].status is CheckStatus.SKIPPED
     assert "zero_without_advantage is False" in results["LOS-005"].detail
+
+
+def test_an_error_names_the_line_of_the_plugin_that_raised_it() -> None:
+    (failed,) = (each for each in contract_of(on_the_cpu).report() if each.status is CheckStatus.FAILED)
+    line = on_the_cpu.__code__.co_firstlineno + 2
+    assert "aten.mul.Tensor of tensors on cpu and elsewhere:0" in failed.detail
+    assert failed.detail.partition("\n")[0].endswith(f"(at {__file__}:{line})")
+
+
+def test_indices_of_the_cpu_are_taken_as_gpus_take_them_and_nothing_else_is() -> None:
+    def indexed(batch: LossInput) -> LossOutput:
+        given = clipped(batch)
+        kept = torch.arange(len(batch.log_probs_T))
+        loss_T = given.loss_T[kept]
+        loss_T[kept[:1]] = 0.0 * loss_T[:1]
+        return LossOutput(loss_T, given.metrics_T)
+
+    def numbers(batch: LossInput) -> LossOutput:
+        given = clipped(batch)
+        of_each = torch.ones(3)[batch.sample_index_T % 3]
+        return LossOutput(given.loss_T * of_each, given.metrics_T)
+
+    assert failing(contract_of(indexed)) == set()
+    assert failing(contract_of(numbers)) == {"LOS-010"}
