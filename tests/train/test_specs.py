@@ -74,6 +74,8 @@ def test_every_estimator_says_what_it_reads() -> None:
         assert_offered(spec, name, kind, settings)
         assert (spec.uses_kl_penalty, spec.uses_values) == (uses_kl, uses_values)
         assert tuple(spec.reward_keys(settings)) == keys
+        assert spec.compares_samples(settings) is (name in ("grpo", "gdpo", "rloo"))
+    assert not found[0].compares_samples(GrpoSettings(rewards_normalization=False))
 
 
 def test_every_loss_says_whether_advantages_are_all_it_learns_from() -> None:
