@@ -4,20 +4,23 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from slime_core.catalog import Catalog
 from slime_core.cli.answer_file import AnswerFile
+from slime_core.cli.room import Room
 from slime_core.cli.run_options import literal
 from slime_core.cli.sampling_options import parse_sampling, sampling_options
+from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.rows import split_slice
 from slime_core.errors import CheckpointError, ConfigError, ModelError
 from slime_core.roles import PromptFile, RowFormat, Setup, StreamsTokens
 from slime_core.run import newest_checkpoint
-from slime_core.run.generation import Asked, Response, Serving, responses, started, text_parts
+from slime_core.run.generation import Asked, Part, Response, Serving, responses, started, text_parts
 from slime_core.sample import Json, Message
 
 
@@ -72,47 +75,75 @@ def generate(
         texts = [_rendered(group.samples[0].prompt, tokenizer, chat=False) for group in groups]
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
-    asked = Asked(texts, parse_sampling(sampling), n_samples_per_prompt, seed)
+    prompt_ids = [tokenizer.encode(text) for text in texts]
+    asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
+    room = Room(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
     serving = Serving(Catalog.discover(), Setup(_make, seed), directory, engine, _settings(given), bf16)
-    asyncio.run(_run(serving, tokenizer, asked, answers))
+    asyncio.run(_run(serving, tokenizer, _Job(asked, texts, room, answers)))
+    if said := room.said():
+        click.echo(said, err=True)
 
 
-async def _run(serving: Serving, tokenizer: HfTokenizer, asked: Asked, out: AnswerFile | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is asked, and what becomes of the responses."""
+
+    asked: Asked
+    """What is asked."""
+    texts: Sequence[str]
+    """The prompts, as they are written out."""
+    room: Room
+    """Told of every response."""
+    out: AnswerFile | None
+    """Where they go; None shows them."""
+
+
+async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
+    asked, out = job.asked, job.out
     total = len(asked.prompts) * asked.n_samples_per_prompt
     async with started(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
             async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
-                await _show_parts(parts)
+                await _show_parts(parts, job.room)
             return
         async with aclosing(responses(engine, tokenizer, asked)) as found:
             if out is not None:
                 with out:
-                    await _write(found, asked.prompts, total, out)
+                    await _write(found, job, total, out)
                 if not out.direct:
                     click.echo(f"written: {out.path}, {total} responses")
                 return
             async for response in found:
                 _show(response, total)
+                _note(response, job.room)
 
 
-async def _write(found: AsyncIterator[Response], prompts: Sequence[str], total: int, out: AnswerFile) -> None:
+async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: AnswerFile) -> None:
     async for response in found:
-        out.write(_row(prompts[response.prompt], response))
+        out.write(_row(job.texts[response.prompt], response))
+        _note(response, job.room)
         if sys.stderr.isatty():
             click.echo(f"\r{out.lines} of {total}", nl=out.lines == total, err=True)
 
 
-async def _show_parts(parts: AsyncIterator[str]) -> None:
+async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:
     begun = False
     try:
         async for part in parts:
-            click.echo(part, nl=False)
-            begun = True
+            if part.text:
+                click.echo(part.text, nl=False)
+                begun = True
+            if part.finish is not None:
+                room.note(0, 0, part.tokens, part.finish)
     except BaseException:
         if begun:
             click.echo()  # what is said of the error begins a line of its own
         raise
     click.echo()
+
+
+def _note(response: Response, room: Room) -> None:
+    room.note(response.prompt, response.sample, len(response.output.tokens), response.output.finish)
 
 
 def _show(response: Response, total: int) -> None:

@@ -8,7 +8,7 @@ Example:
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 
-from slime_core.config import Plan
+from slime_core.config import Plan, read_positions
 from slime_core.data import Dialog, DialogReader, name_files
 from slime_core.data.order import EpochOrder
 from slime_core.data.rows import split_slice
@@ -98,13 +98,13 @@ def read_dialogs(plan: Plan) -> tuple[Sequence[Dialog], Mapping[str, Sequence[Di
     """The rows to train on, and those of each evaluation set; errors as of `Finetuning`."""
     build = Builder.of(plan)
     tokenizer, form = build.tokenizer(), build.row_format()
-    positions = plan.model_config().get("max_position_embeddings")
+    positions = read_positions(plan.config.run.hf_checkpoint)
 
     def read(paths: Sequence[Path], form: RowFormat) -> list[Dialog]:
         dialogs = DialogReader(tokenizer, form).read(paths)
         for dialog in dialogs:
             length = len(dialog.prompt) + len(dialog.response)
-            if isinstance(positions, int) and length > positions:
+            if positions is not None and length > positions:
                 raise DataError(f"{dialog.where}: {length} tokens, and the model has {positions} positions")
         if not dialogs:
             raise DataError(f"{', '.join(map(str, paths))}: no rows")
