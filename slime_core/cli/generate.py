@@ -11,13 +11,15 @@ import click
 
 from slime_core.catalog import Catalog
 from slime_core.cli.answer_file import AnswerFile
+from slime_core.cli.count_shown import CountShown
 from slime_core.cli.room import Room
 from slime_core.cli.run_options import literal
 from slime_core.cli.sampling_options import parse_sampling, sampling_options
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
+from slime_core.data.left_out import UnusableRow
 from slime_core.data.rows import split_slice
-from slime_core.errors import CheckpointError, ConfigError, ModelError
+from slime_core.errors import CheckpointError, ConfigError, DataError, ModelError
 from slime_core.roles import PromptFile, RowFormat, Setup, StreamsTokens
 from slime_core.run import newest_checkpoint
 from slime_core.run.generation import Asked, Part, Response, Serving, responses, started, text_parts
@@ -71,7 +73,10 @@ def generate(
         if prompts:
             raise click.UsageError("prompts are given twice: as arguments, and with --prompt-data")
         row_format = RowFormat(input_key=input_key, apply_chat_template=apply_chat_template)
-        groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
+        try:
+            groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
+        except UnusableRow as error:
+            raise DataError(error.args[0]) from None  # no bad_rows here that could be set
         texts = [_rendered(group.samples[0].prompt, tokenizer, chat=False) for group in groups]
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
@@ -119,11 +124,11 @@ async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
 
 
 async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: AnswerFile) -> None:
+    progress = CountShown(total)
     async for response in found:
         out.write(_row(job.texts[response.prompt], response))
         _note(response, job.room)
-        if sys.stderr.isatty():
-            click.echo(f"\r{out.lines} of {total}", nl=out.lines == total, err=True)
+        progress.show(out.lines)
 
 
 async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:
