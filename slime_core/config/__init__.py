@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RunArgs,
     )
     from slime_core.config.family import Family
+    from slime_core.config.inert import unread_in_finetuning
     from slime_core.config.model_dir import check_model_dir, read_positions
     from slime_core.config.plan import Chosen, Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
@@ -71,5 +72,6 @@ __all__ = [
     "settings_schema",
     "show_settings",
     "teacher_of",
+    "unread_in_finetuning",
     "write_toml",
 ]

@@ -14,7 +14,7 @@ from slime_core.data.order import EpochOrder
 from slime_core.data.rows import split_slice
 from slime_core.errors import DataError
 from slime_core.roles import Draw, RowFormat
-from slime_core.run.checkpoint import describe_file
+from slime_core.run.checkpoint import Checkpoint, describe_file
 from slime_core.run.eval_sets import eval_file
 from slime_core.run.folder import RunFolder
 from slime_core.run.loop import Outcome
@@ -54,6 +54,18 @@ class Finetuning(TrainingLoop):
         }
         self._order: tuple[int, EpochOrder] | None = None
         super().__init__(plan, folder, display, metrics)
+
+    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
+        """All remaining steps; says first what no step has room for."""
+        rollout = self._plan.config.rollout
+        uses = len(self._rows) * (rollout.num_epoch or 0)
+        if left := uses - self.last * rollout.rollout_batch_size if uses else 0:
+            self._display.message(
+                f"{len(self._rows)} rows x {rollout.num_epoch} epochs are {self.last} step{'s' * (self.last != 1)} of "
+                f"{rollout.rollout_batch_size} rows, and {left} left over that are not trained on: choose a "
+                f"rollout_batch_size that divides {uses} to use them all"
+            )
+        return await super().run(checkpoint)
 
     def _prompts(self) -> Sized:
         return self._rows
