@@ -19,12 +19,19 @@ class CountShown:
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin; `stream` is the standard error unless told, `clock` gives seconds."""
         self._total, self._stream, self._clock = total, stream or sys.stderr, clock
-        self._last = clock()
+        self._last, self._open = clock(), False
 
     def show(self, done: int) -> None:
         """Say it, if it is time."""
         if self._stream.isatty():
-            print(f"\r{done} of {self._total}", end="\n" * (done == self._total), file=self._stream, flush=True)
+            print(f"\r{done} of {self._total}", end="", file=self._stream, flush=True)
+            self._open = True
         elif done < self._total and self._clock() - self._last >= EVERY_S:
             print(f"{done} of {self._total}", file=self._stream, flush=True)
             self._last = self._clock()
+
+    def end(self) -> None:
+        """What is said next, of an error too, begins a line of its own."""
+        if self._open:
+            print(file=self._stream, flush=True)
+            self._open = False

@@ -125,10 +125,13 @@ async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
 
 async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: AnswerFile) -> None:
     progress = CountShown(total)
-    async for response in found:
-        out.write(_row(job.texts[response.prompt], response))
-        _note(response, job.room)
-        progress.show(out.lines)
+    try:
+        async for response in found:
+            out.write(_row(job.texts[response.prompt], response))
+            _note(response, job.room)
+            progress.show(out.lines)
+    finally:
+        progress.end()
 
 
 async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:

@@ -24,4 +24,5 @@ def test_a_terminal_has_one_line() -> None:
     progress = CountShown(3, shown, lambda: 0.0)
     for done in (1, 2, 3):
         progress.show(done)
+    progress.end()
     assert shown.getvalue() == "\r1 of 3\r2 of 3\r3 of 3\n"
