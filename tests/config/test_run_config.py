@@ -44,8 +44,10 @@ def test_every_key_belongs_to_one_family_and_is_no_role_and_no_alias() -> None:
         ("num_rollout", "how long is the run? give num_rollout (rollouts) or num_epoch (passes over the prompts)"),
         (
             "reward",
-            'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on responses '
-            'that are given, [loss] use = "sft_loss"',
+            (
+                'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on responses '
+                'that are given, [loss] use = "sft_loss"'
+            ),
         ),
     ],
 )
