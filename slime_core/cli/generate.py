@@ -1,23 +1,28 @@
 """`slime generate`: what does a model, or a run's newest checkpoint, say to some prompts."""
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import click
 
 from slime_core.catalog import Catalog
+from slime_core.cli.answer_file import AnswerFile
+from slime_core.cli.count_shown import CountShown
+from slime_core.cli.room import Room
 from slime_core.cli.run_options import literal
 from slime_core.cli.sampling_options import parse_sampling, sampling_options
+from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
-from slime_core.errors import CheckpointError, ConfigError, ModelError
+from slime_core.data.left_out import UnusableRow
+from slime_core.data.rows import split_slice
+from slime_core.errors import CheckpointError, ConfigError, DataError, ModelError
 from slime_core.roles import PromptFile, RowFormat, Setup, StreamsTokens
 from slime_core.run import newest_checkpoint
-from slime_core.run.generation import Asked, Response, Serving, responses, started, text_parts
+from slime_core.run.generation import Asked, Part, Response, Serving, responses, started, text_parts
 from slime_core.sample import Json, Message
 
 
@@ -29,7 +34,9 @@ from slime_core.sample import Json, Message
 @click.option("--apply-chat-template", is_flag=True, help="Render prompts through the model's chat template.")
 @click.option("--n-samples-per-prompt", type=click.IntRange(1), default=1, help="Responses to each prompt.")
 @click.option("--seed", type=int, default=1234, show_default=True, help="Every draw derives from it.")
-@click.option("--out", type=click.File("w", "utf-8", lazy=False), help="Write JSON lines to this file instead.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write JSON lines to this file instead, once all are made."
+)
 @click.option("--engine", default="local", show_default=True, help="Which engine generates.")
 @click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the engine; repeatable.")
 @click.option("--bf16", is_flag=True, help="Compute in bf16.")
@@ -42,7 +49,7 @@ def generate(
     apply_chat_template: bool,
     n_samples_per_prompt: int,
     seed: int,
-    out: TextIO | None,
+    out: Path | None,
     engine: str,
     given: tuple[str, ...],
     bf16: bool,
@@ -51,63 +58,100 @@ def generate(
     """Generate with MODEL: a model directory, or a run folder or checkpoint, whose newest weights are taken.
 
     Prompts are arguments, the rows of --prompt-data, or else what is piped in, as one. A terminal shows a single
-    response as it is made.
+    response as it is made. What --out names is replaced when all responses are there; until then, and after a Ctrl-C,
+    those made so far are in a file beside it, OUT.part.
 
     \b
     slime generate runs/first "What is 2+3?" --apply-chat-template
     slime generate Qwen3-0.6B --prompt-data test.jsonl --n-samples-per-prompt 4 --out answers.jsonl
     """  # noqa: D301  # \b keeps click from filling the lines below it
+    read = None if prompt_data is None else split_slice(Path(prompt_data))[0]
+    answers = None if out is None else AnswerFile.checked(out, read)
     directory = _model_directory(model)
     tokenizer = HfTokenizer.load(directory)
     if prompt_data is not None:
         if prompts:
             raise click.UsageError("prompts are given twice: as arguments, and with --prompt-data")
         row_format = RowFormat(input_key=input_key, apply_chat_template=apply_chat_template)
-        groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
+        try:
+            groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
+        except UnusableRow as error:
+            raise DataError(error.args[0]) from None  # no bad_rows here that could be set
         texts = [_rendered(group.samples[0].prompt, tokenizer, chat=False) for group in groups]
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
-    asked = Asked(texts, parse_sampling(sampling), n_samples_per_prompt, seed)
+    prompt_ids = [tokenizer.encode(text) for text in texts]
+    asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
+    room = Room(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
     serving = Serving(Catalog.discover(), Setup(_make, seed), directory, engine, _settings(given), bf16)
-    asyncio.run(_run(serving, tokenizer, asked, out))
+    asyncio.run(_run(serving, tokenizer, _Job(asked, texts, room, answers)))
+    if said := room.said():
+        click.echo(said, err=True)
 
 
-async def _run(serving: Serving, tokenizer: HfTokenizer, asked: Asked, out: TextIO | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is asked, and what becomes of the responses."""
+
+    asked: Asked
+    """What is asked."""
+    texts: Sequence[str]
+    """The prompts, as they are written out."""
+    room: Room
+    """Told of every response."""
+    out: AnswerFile | None
+    """Where they go; None shows them."""
+
+
+async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
+    asked, out = job.asked, job.out
     total = len(asked.prompts) * asked.n_samples_per_prompt
     async with started(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
             async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
-                await _show_parts(parts)
+                await _show_parts(parts, job.room)
             return
         async with aclosing(responses(engine, tokenizer, asked)) as found:
             if out is not None:
-                await _write(found, asked.prompts, total, out)
+                with out:
+                    await _write(found, job, total, out)
+                if not out.direct:
+                    click.echo(f"written: {out.path}, {total} responses")
                 return
             async for response in found:
                 _show(response, total)
+                _note(response, job.room)
 
 
-async def _write(found: AsyncIterator[Response], prompts: Sequence[str], total: int, out: TextIO) -> None:
-    done = 0
-    async for response in found:
-        done += 1
-        out.write(json.dumps(_row(prompts[response.prompt], response), ensure_ascii=False) + "\n")
-        if sys.stderr.isatty():
-            click.echo(f"\r{done} of {total}", nl=done == total, err=True)
-    click.echo(f"written: {out.name}, {total} responses")
+async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: AnswerFile) -> None:
+    progress = CountShown(total)
+    try:
+        async for response in found:
+            out.write(_row(job.texts[response.prompt], response))
+            _note(response, job.room)
+            progress.show(out.lines)
+    finally:
+        progress.end()
 
 
-async def _show_parts(parts: AsyncIterator[str]) -> None:
+async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:
     begun = False
     try:
         async for part in parts:
-            click.echo(part, nl=False)
-            begun = True
+            if part.text:
+                click.echo(part.text, nl=False)
+                begun = True
+            if part.finish is not None:
+                room.note(0, 0, part.tokens, part.finish)
     except BaseException:
         if begun:
             click.echo()  # what is said of the error begins a line of its own
         raise
     click.echo()
+
+
+def _note(response: Response, room: Room) -> None:
+    room.note(response.prompt, response.sample, len(response.output.tokens), response.output.finish)
 
 
 def _show(response: Response, total: int) -> None:

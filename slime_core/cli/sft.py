@@ -6,7 +6,8 @@ import click
 
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
-from slime_core.cli.train import execute, plan_run
+from slime_core.cli.train import execute, parse_run, plan_config
+from slime_core.config import unread_in_finetuning
 from slime_core.errors import ConfigError
 
 
@@ -27,10 +28,13 @@ def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags
     slime sft --hf-checkpoint MODEL --prompt-data chats.jsonl --input-key messages --apply-chat-template --num-epoch 2
     --save runs/sft
     """
-    plan = plan_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
-    if not plan.config.finetunes:
+    config = parse_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
+    if not config.finetunes:
         raise ConfigError(
             "slime sft trains on given responses with sft_loss: leave out reward, group_reward, another loss and "
             "load_debug_rollout_data, or call slime train"
         )
-    return execute(plan, no_progress)
+    # A flag means something even where it says the default, as a key of a run file need not.
+    if unread := [*unread_in_finetuning([key for key, value in flags.items() if value not in (None, ())])]:
+        raise ConfigError("\n".join(unread))
+    return execute(plan_config(ctx, config), no_progress)

@@ -34,15 +34,25 @@ def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **fla
     return execute(plan, no_progress)
 
 
-def plan_run(
+def plan_run(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> Plan:
+    """Resolve a run file and flags."""
+    return plan_config(ctx, parse_run(ctx, run_file, flags))
+
+
+def parse_run(
     ctx: click.Context, run_file: Path | None, flags: dict[str, object], defaults: Mapping[str, Json] | None = None
-) -> Plan:
-    """Resolve a run file and flags; a command may have defaults of its own."""
+) -> RunConfig:
+    """The configuration that a run file and flags give; a command may have defaults of its own."""
     settings: dict[str, Json] = ctx.obj
     values = {**(defaults or {}), **with_plugin_options(ctx, collect_values(run_file, flags, settings))}
     if run_file is not None:
         values.setdefault("save", f"runs/{run_file.stem}")
-    config = parse_config(values)
+    return parse_config(values)
+
+
+def plan_config(ctx: click.Context, config: RunConfig) -> Plan:
+    """Resolve a configuration of `parse_run`."""
+    settings: dict[str, Json] = ctx.obj
     plan = resolve_in_folder(config)
     refuse_unused(plan.unused, settings)
     return plan

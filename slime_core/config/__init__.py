@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         RunArgs,
     )
     from slime_core.config.family import Family
-    from slime_core.config.model_dir import check_model_dir
+    from slime_core.config.inert import unread_in_finetuning
+    from slime_core.config.model_dir import check_model_dir, read_positions
     from slime_core.config.plan import Chosen, Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
@@ -63,6 +64,7 @@ __all__ = [
     "parse_use",
     "places_of",
     "plugins_table",
+    "read_positions",
     "read_run_file",
     "read_settings",
     "reference_of",
@@ -70,5 +72,6 @@ __all__ = [
     "settings_schema",
     "show_settings",
     "teacher_of",
+    "unread_in_finetuning",
     "write_toml",
 ]

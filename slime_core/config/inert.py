@@ -4,7 +4,7 @@
 file, which writes defaults out, reads back.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from typing import TYPE_CHECKING
 
 from slime_core.catalog import did_you_mean
@@ -80,7 +80,10 @@ def refuse_inert(config: "RunConfig") -> None:
     if config.finetunes:
         problems += _inert_in_finetuning(config, given)
     elif not config.roles["reward"].use and not config.roles["group_reward"].use:
-        problems.append('no reward is chosen: write [reward] use = "math", or pass --reward math')
+        problems.append(
+            'no reward is chosen: write [reward] use = "math", or pass --reward math; '
+            'or, to finetune on responses that are given, [loss] use = "sft_loss"'
+        )
     problems += companion_problems(config, given)
     problems += _debug_problems(config)
     if config.optim.num_steps_per_rollout > rollout.rollout_batch_size:
@@ -124,7 +127,8 @@ def _best_problems(config: "RunConfig") -> Iterator[str]:
         )
 
 
-def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
+def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
+    """A sentence for each key among these that says how to generate, which a finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
     used |= {"eval_prompt_data", "eval_input_key", "eval_label_key"}
     unread = {"metadata_key", "multimodal_keys", "rollout_max_prompt_len", "bad_rows", "max_bad_row_rate"}
@@ -132,6 +136,10 @@ def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
     for key in [*(key for key in keys if key not in used), *unread]:
         if key in given:
             yield f"{key} has no effect here: with sft_loss and no reward nothing is generated"
+
+
+def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
+    yield from unread_in_finetuning(given)
     for role in ("group_filter", "sample_filter", "correction"):
         if config.roles[role].use:
             yield f"{role} has no effect here: with sft_loss and no reward nothing is generated"

@@ -55,6 +55,17 @@ def read_model_config(directory: Path) -> dict[str, Json]:
     return config
 
 
+def read_positions(directory: Path) -> int | None:
+    """Tokens of the model's longest text, prompt included; None where its config.json names no limit.
+
+    Raises:
+        ModelError: it is not a JSON object.
+    """
+    config = read_model_config(directory)
+    found = (config.get(key) for key in ("max_position_embeddings", "n_positions"))
+    return next((each for each in found if isinstance(each, int)), None)
+
+
 def check_companion_dirs(config: RunConfig) -> None:
     """See that all models are of the policy's vocabulary, and a refreshed reference of its shape.
 

@@ -13,7 +13,7 @@ from typing import cast
 from slime_core.catalog import Catalog, Registered, did_you_mean
 from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation
-from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config
+from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import OPTIONAL, Selection
 from slime_core.config.settings import read_settings
@@ -224,7 +224,7 @@ def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec) -> N
 
 def _check_lengths(config: RunConfig) -> None:
     """Refuse a response budget that leaves no room for a prompt among the model's positions."""
-    positions = read_model_config(config.run.hf_checkpoint).get("max_position_embeddings")
+    positions = read_positions(config.run.hf_checkpoint)
     budgets = {
         "rollout_max_response_len": config.rollout.rollout_max_response_len,
         "eval_max_response_len": config.evaluation.eval_max_response_len,
@@ -232,7 +232,7 @@ def _check_lengths(config: RunConfig) -> None:
     for name, own in config.evaluation.eval_prompt_data.items():
         budgets[f"eval_prompt_data.{name}.max_response_len"] = own.max_response_len
     for key, budget in budgets.items():
-        if isinstance(positions, int) and budget is not None and budget >= positions:
+        if positions is not None and budget is not None and budget >= positions:
             raise ConfigError(
                 f"{key} = {budget}: the model in {config.run.hf_checkpoint} has {positions} positions, "
                 f"prompt included; give {key} below {positions}"

@@ -19,6 +19,14 @@ SHOWN = 3
 """Bad rows that an error or a note quotes."""
 
 
+class UnusableRow(DataError):
+    """A bad row where bad rows are errors; made of what is wrong with it, and says what would leave it out."""
+
+    def __str__(self) -> str:
+        """With the advice, which only a run can take: `args[0]` is without."""
+        return f'{self.args[0]}. (bad_rows = "skip" would leave such rows out and count them.)'
+
+
 class LeftOut:
     """Counts of one data set."""
 
@@ -34,14 +42,14 @@ class LeftOut:
         """One more.
 
         Raises:
-            DataError: it is a bad row, and bad rows are errors.
+            UnusableRow: it is a bad row, and bad rows are errors.
         """
         if isinstance(row, TooLong):
             self.too_long += 1
             self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
             return
         if self._format.bad_rows == "raise":
-            raise DataError(f'{row.why}. (bad_rows = "skip" would leave such rows out and count them.)')
+            raise UnusableRow(row.why)
         self.bad += 1
         if len(self._first) < SHOWN:
             self._first.append(row.why)

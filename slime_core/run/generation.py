@@ -20,6 +20,7 @@ from slime_core.roles import (
     Engine,
     EngineSetup,
     EngineSpec,
+    FinishReason,
     GenerateOutput,
     GenerateRequest,
     Launcher,
@@ -40,8 +41,8 @@ from slime_core.seeds import derive_seed
 class Asked:
     """What is to be generated."""
 
-    prompts: Sequence[str]
-    """Texts, as the model is to see them."""
+    prompts: Sequence[Sequence[int]]
+    """Token ids, as the model is to see them."""
     sampling: SamplingParams
     """How."""
     n_samples_per_prompt: int = 1
@@ -62,6 +63,18 @@ class Response:
     """With or without special tokens and the stop text, as was asked."""
     output: GenerateOutput
     """What the engine answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a response."""
+
+    text: str
+    """What follows the parts before it."""
+    tokens: int
+    """Tokens made so far."""
+    finish: FinishReason | None
+    """Why the response ended; None in all parts but the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +135,8 @@ async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> Async
     Raises:
         SlimeError: the engine's.
     """
-    ids = [tokenizer.encode(prompt) for prompt in asked.prompts]
-    places = [(prompt, sample) for prompt in range(len(ids)) for sample in range(asked.n_samples_per_prompt)]
-    tasks = [
-        asyncio.create_task(engine.generate(_request(ids[prompt], prompt, sample, asked))) for prompt, sample in places
-    ]
+    places = [(prompt, sample) for prompt in range(len(asked.prompts)) for sample in range(asked.n_samples_per_prompt)]
+    tasks = [asyncio.create_task(engine.generate(_request(prompt, sample, asked))) for prompt, sample in places]
     try:
         for (prompt, sample), task in zip(places, tasks, strict=True):
             output = await task
@@ -135,22 +145,22 @@ async def responses(engine: Engine, tokenizer: Tokenizer, asked: Asked) -> Async
         await cancel_all(tasks)
 
 
-async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[str, None]:
-    """The text of the first prompt's first response as it is made; joined, it is that of `responses`.
+async def text_parts(engine: StreamsTokens, tokenizer: Tokenizer, asked: Asked) -> AsyncGenerator[Part, None]:
+    """The first prompt's first response as it is made; its texts, joined, are that of `responses`.
 
     Raises:
         SlimeError: the engine's.
     """
-    text = StreamedText(tokenizer, asked.sampling)
-    async with aclosing(engine.stream(_request(tokenizer.encode(asked.prompts[0]), 0, 0, asked))) as chunks:
+    text, made = StreamedText(tokenizer, asked.sampling), 0
+    async with aclosing(engine.stream(_request(0, 0, asked))) as chunks:
         async for chunk in chunks:
-            if part := text.add(chunk):
-                yield part
+            made += len(chunk.tokens)
+            yield Part(text.add(chunk), made, chunk.finish)
 
 
-def _request(ids: Sequence[int], prompt: int, sample: int, asked: Asked) -> GenerateRequest:
+def _request(prompt: int, sample: int, asked: Asked) -> GenerateRequest:
     seed = derive_seed(asked.seed, "generate", prompt, sample)
-    return GenerateRequest(ids, asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
+    return GenerateRequest(asked.prompts[prompt], asked.sampling, seed, GroupId("generate", 0, prompt, prompt))
 
 
 def _launcher(serving: Serving, scratch: Path) -> Launcher:

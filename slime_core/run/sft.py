@@ -8,13 +8,13 @@ Example:
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 
-from slime_core.config import Plan
+from slime_core.config import Plan, read_positions
 from slime_core.data import Dialog, DialogReader, name_files
 from slime_core.data.order import EpochOrder
 from slime_core.data.rows import split_slice
 from slime_core.errors import DataError
 from slime_core.roles import Draw, RowFormat
-from slime_core.run.checkpoint import describe_file
+from slime_core.run.checkpoint import Checkpoint, describe_file
 from slime_core.run.eval_sets import eval_file
 from slime_core.run.folder import RunFolder
 from slime_core.run.loop import Outcome
@@ -54,6 +54,18 @@ class Finetuning(TrainingLoop):
         }
         self._order: tuple[int, EpochOrder] | None = None
         super().__init__(plan, folder, display, metrics)
+
+    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
+        """All remaining steps; says first what no step has room for."""
+        rollout = self._plan.config.rollout
+        uses = len(self._rows) * (rollout.num_epoch or 0)
+        if left := uses - self.last * rollout.rollout_batch_size if uses else 0:
+            self._display.message(
+                f"{len(self._rows)} rows x {rollout.num_epoch} epochs are {self.last} step{'s' * (self.last != 1)} of "
+                f"{rollout.rollout_batch_size} rows, and {left} left over that are not trained on: choose a "
+                f"rollout_batch_size that divides {uses} to use them all"
+            )
+        return await super().run(checkpoint)
 
     def _prompts(self) -> Sized:
         return self._rows
@@ -98,13 +110,13 @@ def read_dialogs(plan: Plan) -> tuple[Sequence[Dialog], Mapping[str, Sequence[Di
     """The rows to train on, and those of each evaluation set; errors as of `Finetuning`."""
     build = Builder.of(plan)
     tokenizer, form = build.tokenizer(), build.row_format()
-    positions = plan.model_config().get("max_position_embeddings")
+    positions = read_positions(plan.config.run.hf_checkpoint)
 
     def read(paths: Sequence[Path], form: RowFormat) -> list[Dialog]:
         dialogs = DialogReader(tokenizer, form).read(paths)
         for dialog in dialogs:
             length = len(dialog.prompt) + len(dialog.response)
-            if isinstance(positions, int) and length > positions:
+            if positions is not None and length > positions:
                 raise DataError(f"{dialog.where}: {length} tokens, and the model has {positions} positions")
         if not dialogs:
             raise DataError(f"{', '.join(map(str, paths))}: no rows")

@@ -47,6 +47,25 @@ def test_prompts_of_a_file_are_answered_in_order_and_again_the_same(project: Pro
     assert all(len(row["tokens"]) == len(row["log_probs"]) <= 9 for row in first)
 
 
+def test_a_bad_row_is_named_without_advice_that_cannot_be_taken(project: Project, slime: Slime) -> None:
+    project.write_rows("p.jsonl", [{"input": "2+3?"}, {"question": "3+4?"}])
+    ran = slime("generate", project.model, "--prompt-data", "p.jsonl")
+    assert ran.code == 2
+    assert "p.jsonl:2" in ran.err
+    assert "bad_rows" not in ran.err
+
+
+def test_a_long_job_says_how_far_it_is_in_a_log(
+    project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slime_core.cli.count_shown.EVERY_S", 0.0)
+    ran = slime(
+        "generate", project.model, "2+3?", "--n-samples-per-prompt", 3, "--max-new-tokens", 3, "--out", "o.jsonl"
+    )
+    assert ran.code == 0, ran.err
+    assert ran.err.splitlines() == ["1 of 3", "2 of 3"]
+
+
 def test_a_stop_text_is_cut_off_unless_it_is_asked_for(project: Project, slime: Slime) -> None:
     ran = slime("generate", project.model, "abc", "--max-new-tokens", 40, "--temperature", 0, "--ignore-eos")
     assert ran.code == 0, ran.err
@@ -90,7 +109,8 @@ def test_settings_of_the_engine_and_bf16_reach_it(project: Project, slime: Slime
         (["MODEL", "x", "--logit-bias", "five"], "expected ID=BIAS"),
         (["MODEL", "x", "--logit-bias", "99999=1"], "logit_bias has ids [99999]"),
         (["MODEL", "x", "--engine", "locl"], "local"),
-        (["MODEL", "x", "--out", "no/such/folder.jsonl"], "no/such/folder.jsonl"),
+        (["MODEL", "x", "--out", "no/such/folder.jsonl"], "make it with mkdir -p"),
+        (["MODEL", "x", "--out", "."], "--out . is a folder"),
         (["MODEL", "x", "--set", "wrokers=1"], "unknown setting engine.local.wrokers. Did you mean 'workers'?"),
         (["MODEL", "x", "--set", "workers=none"], "engine.local.workers = 'none': input should be a valid integer"),
         (["MODEL", "x", "--set", "workers"], "--set workers: expected KEY=VALUE, as in workers=1"),

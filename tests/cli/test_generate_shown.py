@@ -72,3 +72,11 @@ def test_a_ctrl_c_ends_it_on_a_line_of_its_own(long_model: Path) -> None:
     assert terminal.code() == 130
     assert b"Traceback" not in shown
     assert shown.endswith(b"\r\nstopped\r\n")
+
+
+def test_a_streamed_response_that_is_cut_short_is_said_below_it(project: Project) -> None:
+    flags = ["abc", "--max-new-tokens", "300", "--ignore-eos", "--set", "workers=1"]
+    terminal = Terminal([*SLIME, "generate", str(project.model), *flags])
+    shown = b"".join(terminal.reads())
+    assert terminal.code() == 0, shown
+    assert b"\r\ncut short by the model's 256 positions: 1 response: prompt 0 sample 0 has " in shown

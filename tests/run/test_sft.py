@@ -111,6 +111,9 @@ def test_changed_data_is_refused_and_accepted_by_its_flag(slime: Slime, rows: Pa
     [
         (("--rollout-temperature", 0.5), "rollout_temperature has no effect here: with sft_loss and no reward"),
         (("--reward", "math", "--rollout-max-response-len", 9), "leave out reward"),
+        (("--reward", "math"), "leave out reward"),  # and not a word of keys that nobody wrote
+        (("--n-samples-per-prompt", 8), "n_samples_per_prompt has no effect here: with sft_loss and no reward"),
+        (("--rollout-temperature", 1.0), "rollout_temperature has no effect here"),
         (("--label-key", "b"), "no column 'b'"),
         (("--group-filter", "nonzero_std"), "group_filter has no effect here"),
     ],
@@ -121,6 +124,25 @@ def test_what_means_nothing_here_is_refused(
     ran = finetune(slime, tiny_model, "run", "--num-rollout", 1, *more)
     assert ran.code == 2
     assert message in ran.err
+
+
+@pytest.mark.parametrize(("size", "said"), [(32, "1 step of 32 rows, and 18 left over"), (25, "")])
+def test_rows_that_no_step_has_room_for_are_said(
+    slime: Slime, rows: Path, tiny_model: Path, size: int, said: str
+) -> None:
+    """10 rows, 5 times."""
+    ran = finetune(slime, tiny_model, "run", "--num-epoch", 5, "--rollout-batch-size", size)
+    assert ran.code == 0, ran.err
+    assert said in ran.out
+    assert ("left over" in ran.out) is bool(said)
+
+
+def test_a_plan_without_a_reward_says_how_to_finetune(slime: Slime, rows: Path, tiny_model: Path) -> None:
+    ran = slime(
+        "plan", "--hf-checkpoint", tiny_model, "--prompt-data", "train.jsonl", "--save", "run", "--num-epoch", 1
+    )
+    assert ran.code == 2
+    assert '[loss] use = "sft_loss"' in ran.err
 
 
 def test_a_dialog_that_is_too_long_is_refused_by_name(slime: Slime, rows: Path, tiny_model: Path) -> None:

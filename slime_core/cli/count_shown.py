@@ -1,0 +1,37 @@
+"""CountShown: how many of a known number are done, on one line of a terminal, or a line of a log now and then.
+
+progress = CountShown(4000)
+progress.show(1200)                  # "1200 of 4000"
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+EVERY_S = 10.0
+"""Seconds between lines where there is no terminal."""
+
+
+class CountShown:
+    """A count on its way to a total."""
+
+    def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin; `stream` is the standard error unless told, `clock` gives seconds."""
+        self._total, self._stream, self._clock = total, stream or sys.stderr, clock
+        self._last, self._open = clock(), False
+
+    def show(self, done: int) -> None:
+        """Say it, if it is time."""
+        if self._stream.isatty():
+            print(f"\r{done} of {self._total}", end="", file=self._stream, flush=True)
+            self._open = True
+        elif done < self._total and self._clock() - self._last >= EVERY_S:
+            print(f"{done} of {self._total}", file=self._stream, flush=True)
+            self._last = self._clock()
+
+    def end(self) -> None:
+        """What is said next, of an error too, begins a line of its own."""
+        if self._open:
+            print(file=self._stream, flush=True)
+            self._open = False

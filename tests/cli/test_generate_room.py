@@ -1,0 +1,60 @@
+"""`slime generate` and the model's longest text: a prompt that fills it is refused, what it cuts short is named."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.cli.room import Room
+from slime_core.data import HfTokenizer
+from slime_core.roles import FinishReason
+
+Slime = Callable[..., Any]
+Project = Any
+POSITIONS = 256
+
+
+def length(project: Project, text: str) -> int:
+    return len(HfTokenizer.load(project.model).encode(text))
+
+
+@pytest.mark.parametrize("key", ["max_position_embeddings", "n_positions"])
+def test_a_prompt_that_leaves_no_room_is_refused_by_number(project: Project, slime: Slime, key: str) -> None:
+    shutil.copytree(project.model, "model")
+    config = json.loads(Path("model/config.json").read_text())
+    del config["max_position_embeddings"]
+    Path("model/config.json").write_text(json.dumps(config | {key: POSITIONS}))
+    texts = ["2+3?", "1+" * POSITIONS, "1+" * 2 * POSITIONS]
+    project.write_rows("p.jsonl", [{"input": text} for text in texts])
+    Path("o.jsonl").write_text("old")
+    ran = slime("generate", "model", "--prompt-data", "p.jsonl", "--out", "o.jsonl")
+    assert ran.code == 2
+    assert f"prompt 1 has {length(project, texts[1])} tokens (and 1 more are as long)" in ran.err
+    assert f"the model has {POSITIONS} positions" in ran.err
+    assert Path("o.jsonl").read_text() == "old"
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "o.jsonl"]])
+def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, out: list[str]) -> None:
+    flags = ["--n-samples-per-prompt", 2, "--ignore-eos", *out]
+    ran = slime("generate", project.model, "abc", "--max-new-tokens", 300, *flags)
+    assert ran.code == 0
+    taken = length(project, "abc")
+    assert (
+        f"cut short by the model's {POSITIONS} positions: 2 responses, the first: prompt 0 sample 0 has "
+        f"{POSITIONS - taken} of 300 tokens after {taken} of the prompt\n"
+    ) in ran.err
+    fits = slime("generate", project.model, "abc", "--max-new-tokens", POSITIONS - taken, *flags)
+    assert "cut short" not in fits.err
+
+
+def test_a_response_that_stopped_by_itself_was_not_cut() -> None:
+    room = Room([[1, 2, 3]], budget=9, positions=8)
+    room.note(0, 0, 5, FinishReason.STOP)
+    room.note(0, 1, 9, FinishReason.LENGTH)
+    assert room.said() == ""
+    room.note(0, 2, 5, FinishReason.LENGTH)
+    assert "1 response: prompt 0 sample 2 has 5 of 9 tokens after 3 of the prompt" in room.said()
