@@ -46,6 +46,15 @@ def test_data_sets_to_evaluate_on_are_shown_key_by_key(project: Project, slime: 
     }
 
 
+@pytest.mark.parametrize("told", ["prompts.jsonl", {"path": "prompts.jsonl"}])
+def test_a_data_set_that_is_a_path_alone_is_shown_too(project: Project, slime: Slime, told: object) -> None:
+    project.write_run(eval_interval=1, eval_prompt_data={"few": told})
+    ran = slime("plan", "run.toml")
+    assert ran.code == 0, ran.err
+    shown = [line.split() for line in ran.out.splitlines() if line.startswith("eval_prompt_data")]
+    assert shown == [["eval_prompt_data.few.path", '"prompts.jsonl"']]
+
+
 def test_nothing_is_written(project: Project, slime: Slime) -> None:
     assert slime("plan", "run.toml").code == 0
     assert not project.run.exists()
