@@ -21,6 +21,7 @@ from slime_core.config import (
     FAMILIES,
     WEIGHTED,
     Family,
+    called_here,
     merge,
     parse_use,
     places_of,
@@ -80,7 +81,14 @@ class RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take out settings of plugins, `--role.name.key value`, which click cannot know."""
         rest, ctx.obj = split_settings(args)
-        return super().parse_args(ctx, plain_switches(rest, self._switches()))
+        try:
+            return super().parse_args(ctx, plain_switches(rest, self._switches()))
+        except click.NoSuchOption as error:
+            name = called_here(error.option_name.removeprefix("--"))
+            if name is None:
+                raise
+            # click drops possibilities that are not spelt alike
+            raise click.UsageError(f"{error.message} Did you mean {_flag(name)!r}?", ctx) from None
 
     def _switches(self) -> dict[str, str]:
         """The flag that says no to each that says yes."""

@@ -65,6 +65,8 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
     ("flags", "said"),
     [
         ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
+        ("--learning-rate 1e-5", ["'--learning-rate'", "Did you mean '--lr'?"]),
+        ("--max-new-tokens=64", ["'--max-new-tokens'", "Did you mean '--rollout-max-response-len'?"]),
         ("--rollout-batch-size", ["--rollout-batch-size", "requires an argument"]),
         ("--rollout-batch-size three", ["rollout_batch_size = 'three': input should be a valid integer"]),
         ("--rollout-batch-size 0", ["rollout_batch_size = '0': input should be greater than or equal to 1"]),
