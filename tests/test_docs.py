@@ -1,13 +1,17 @@
 """The examples of the documentation are run, so that they stay true."""
 
+import ast
 import asyncio
 import importlib.util
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 from slime_core import API_VERSION, RewardContext, RewardSpec, Sample, Score, builtin
 from slime_core.config import parse_config
@@ -100,6 +104,16 @@ def test_the_reference_pages_are_what_the_sources_say() -> None:
         [sys.executable, DOCS.parent / "tools" / "role_pages.py"], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout
+
+
+PYTHON = re.compile(r"^ *```python[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PAGES = [page for page in (DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))) if PYTHON.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
+def test_every_example_in_python_is_python(page: Path) -> None:
+    for block in PYTHON.findall(page.read_text("utf-8")):
+        ast.parse(textwrap.dedent(block), page.name)
 
 
 def test_every_role_and_hook_has_a_heading_with_its_exact_signature() -> None:

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -207,7 +208,7 @@ def _prose(documented: griffe.Object) -> Iterator[str]:
     if raises:
         yield from (f"Raises {' '.join(errors.split())}", "")
     if marker:
-        yield from ("```python", *inspect.cleandoc(example).splitlines(), "```", "")
+        yield from ("```python", *textwrap.dedent(example).strip().splitlines(), "```", "")
 
 
 def hooks_page() -> str:

@@ -93,8 +93,9 @@ def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
         yield key, value
         return
     for name, table in value.items():
-        for inner, each in table.model_dump(exclude_none=True).items():
-            yield f"{key}.{name}.{inner}", each
+        for inner in type(table).model_fields:  # not of `model_dump`, which makes a path of a set that is a path alone
+            if (each := getattr(table, inner)) is not None:
+                yield f"{key}.{name}.{inner}", each
 
 
 def _line(name: str, value: object, default: object) -> tuple[Text, Text]:

@@ -6,6 +6,7 @@ Example:
 """
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
@@ -13,12 +14,14 @@ from typing import get_args
 import click
 from pydantic.fields import FieldInfo
 
+from slime_core.cli.switches import plain_switches
 from slime_core.config import (
     ALIASES,
     DEFAULT_USE,
     FAMILIES,
     WEIGHTED,
     Family,
+    called_here,
     merge,
     parse_use,
     places_of,
@@ -28,6 +31,8 @@ from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, SPECS
 from slime_core.sample import Json
 
+SWITCH, NAMES = "true|false", "NAME|JSON"
+"""What slime's names for settings take that is not one value."""
 _ALIAS_HELP = {
     "advantage_estimator": ("NAME", "The same as --advantage; gspo and cispo are --advantage grpo with that loss."),
     "loss_type": ("NAME", "The same as --loss."),
@@ -35,19 +40,19 @@ _ALIAS_HELP = {
     "eps_clip_high": ("FLOAT", "How far it may rise above 1."),
     "eps_clip_c": ("FLOAT", "Dual clip constant."),
     "entropy_coef": ("FLOAT", "Weight of the entropy bonus."),
-    "use_opsm": ("true|false", "Mask samples of negative advantage that drifted from their sampler."),
+    "use_opsm": (SWITCH, "Mask samples of negative advantage that drifted from their sampler."),
     "opsm_delta": ("FLOAT", "How far they may drift, nats a token."),
-    "grpo_std_normalization": ("true|false", "Divide advantages by the group's standard deviation."),
-    "rewards_normalization": ("true|false", "Subtract the group's mean reward."),
-    "normalize_advantages": ("true|false", "Whiten advantages over all trained tokens of the step."),
+    "grpo_std_normalization": (SWITCH, "Divide advantages by the group's standard deviation."),
+    "rewards_normalization": (SWITCH, "Subtract the group's mean reward."),
+    "normalize_advantages": (SWITCH, "Whiten advantages over all trained tokens of the step."),
     "gamma": ("FLOAT", "Discount of the reward (--advantage reinforce_plus_plus, ppo)."),
     "lambd": ("FLOAT", "How far errors of the critic reach, 0 to 1 (--advantage ppo)."),
     "lora_rank": ("INT", "Rank of the updates that are trained instead of the weights (--trainer local)."),
     "lora_alpha": ("FLOAT", "They count lora_alpha / lora_rank times."),
-    "lora_target_modules": ("JSON", 'Layers that are updated, ["q_proj", "v_proj"]; all-linear: all but the head.'),
-    "only_train_params_name_list": ("JSON", 'Train only weights with such names, ["layers.1[0-9]."].'),
-    "freeze_params_name_list": ("JSON", 'Do not train weights with such names, ["embed_tokens"].'),
-    "gradient_checkpointing": ("true|false", "Compute layers again in the backward pass: less memory, more time."),
+    "lora_target_modules": (NAMES, "Layers that are updated, as q_proj; all-linear: all but the head."),
+    "only_train_params_name_list": (NAMES, "Train only weights with such names, as layers.1[0-9]."),
+    "freeze_params_name_list": (NAMES, "Do not train weights with such names, as embed_tokens."),
+    "gradient_checkpointing": (SWITCH, "Compute layers again in the backward pass: less memory, more time."),
     "tis_clip": ("FLOAT", "Largest importance weight of a token (--correction tis, icepop)."),
     "tis_clip_low": ("FLOAT", "Smallest importance weight of a token (--correction tis, icepop)."),
 }
@@ -69,14 +74,26 @@ class RunCommand(click.Command):
             _role_option(role) for role in SELECTABLE
         ]
         self.sections["slime's names for settings of these choices"] = [
-            click.Option([_flag(key)], metavar=_ALIAS_HELP[key][0], help=_ALIAS_HELP[key][1]) for key in ALIASES
+            _alias_option(key, *_ALIAS_HELP[key]) for key in ALIASES
         ]
         self.params += [option for options in self.sections.values() for option in options]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take out settings of plugins, `--role.name.key value`, which click cannot know."""
         rest, ctx.obj = split_settings(args)
-        return super().parse_args(ctx, rest)
+        try:
+            return super().parse_args(ctx, plain_switches(rest, self._switches()))
+        except click.NoSuchOption as error:
+            name = called_here(error.option_name.removeprefix("--"))
+            if name is None:
+                raise
+            # click drops possibilities that are not spelt alike
+            raise click.UsageError(f"{error.message} Did you mean {_flag(name)!r}?", ctx) from None
+
+    def _switches(self) -> dict[str, str]:
+        """The flag that says no to each that says yes."""
+        options = (option for options in self.sections.values() for option in options)
+        return {option.opts[0]: option.secondary_opts[0] for option in options if option.secondary_opts}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options by family."""
@@ -149,15 +166,16 @@ def refuse_unused(unused: Sequence[str], settings: Mapping[str, Json]) -> None:
 
 
 def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
-    """Separate `--role.name.key value` from everything else.
+    """Separate `--role.name.key value` from everything else; without a value it is a switch, and true.
 
     Raises:
-        ConfigError: a setting without a value, or of a role that does not exist.
+        ConfigError: a setting of a role that does not exist.
     """
     rest: list[str] = []
     settings: dict[str, Json] = {}
-    remaining = iter(arguments)
-    for argument in remaining:
+    remaining = deque(arguments)
+    while remaining:
+        argument = remaining.popleft()
         flag, equals, value = argument.partition("=")
         if not flag.startswith("--") or "." not in flag:
             rest.append(argument)
@@ -167,9 +185,8 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
         role, key = role.replace("-", "_"), key.replace("-", "_")
         if not name or not key or role not in SELECTABLE:
             raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SELECTABLE)}")
-        given = value if equals else next(remaining, None)
-        if given is None:
-            raise ConfigError(f"{flag} needs a value")
+        bare = not equals and (not remaining or remaining[0].startswith("--"))
+        given = value if equals else "true" if bare else remaining.popleft()
         settings = merge(settings, {role: {name: {key: literal(given)}}})
     return rest, settings
 
@@ -181,9 +198,9 @@ def is_setting(key: str) -> bool:
 
 
 def literal(text: str) -> Json:
-    """A value as it is typed: JSON, or else text."""
+    """A value as it is typed: JSON, True or False as Python writes them, or else text."""
     try:
-        value: Json = json.loads(text)
+        value: Json = json.loads(text.lower() if text in ("True", "False") else text)
     except ValueError:
         return text
     return value
@@ -215,13 +232,27 @@ def _option(key: str, info: FieldInfo, allowed: str) -> click.Option:
         hints.append("required without a run file" if key == "save" else "required")
     elif default is not False and default not in (None, {}, []):
         hints.append(f"default: {default}")
+    many = "list[" in str(info.annotation)
+    if many:
+        hints.append("several: repeat")
     text = f"{info.description}  [{'; '.join(hints)}]" if hints else str(info.description)
     if info.annotation is bool:
-        return click.Option([f"{flag}/--no-{flag.removeprefix('--')}"], default=None, help=text)
+        return _switch(key, text)
     if key == "eval_prompt_data":
         return click.Option([flag], nargs=2, multiple=True, metavar="NAME PATH", help=text)
-    many = "list[" in str(info.annotation)
     return click.Option([flag], multiple=many, metavar=_metavar(info), help=text)
+
+
+def _alias_option(key: str, metavar: str, text: str) -> click.Option:
+    if metavar == SWITCH:
+        return _switch(key, text)
+    if metavar == NAMES:
+        text += "  [several: repeat, or a JSON list]"
+    return click.Option([_flag(key)], multiple=metavar == NAMES, metavar=metavar, help=text)
+
+
+def _switch(key: str, text: str) -> click.Option:
+    return click.Option([f"{_flag(key)}/{_flag(f'no_{key}')}"], default=None, help=text)
 
 
 def _metavar(info: FieldInfo) -> str:
@@ -267,7 +298,15 @@ def _plain(key: str, value: object) -> Json:
     if key in ("apply_chat_template_kwargs", "multimodal_keys"):
         return literal(str(value))
     if isinstance(value, tuple):
-        return [str(each) for each in value]
-    if key in ALIASES:
-        return literal(str(value))
-    return value if isinstance(value, bool) else str(value)
+        return _names(value) if key in ALIASES else [str(each) for each in value]
+    if isinstance(value, bool):
+        return value
+    return literal(str(value)) if key in ALIASES else str(value)
+
+
+def _names(given: Sequence[object]) -> Json:
+    """What a flag of names says: one name, a JSON list, or the flag once for each of several."""
+    read = [literal(str(each)) for each in given]
+    if len(read) == 1:
+        return read[0]
+    return [name for each in read for name in (each if isinstance(each, list) else [each])]

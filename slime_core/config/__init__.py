@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from slime_core.config.aliases import ALIASES, Alias, places_of
     from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
+    from slime_core.config.elsewhere import ELSEWHERE, called_here
     from slime_core.config.families import (
         FAMILIES,
         DataArgs,
@@ -33,6 +34,7 @@ __getattr__ = exports(__name__, __file__)
 __all__ = [
     "ALIASES",
     "DEFAULT_USE",
+    "ELSEWHERE",
     "FAMILIES",
     "TEACHER_COLUMN",
     "WEIGHTED",
@@ -51,6 +53,7 @@ __all__ = [
     "RunConfig",
     "Selection",
     "add_plugins",
+    "called_here",
     "changed_plugins",
     "check_model_dir",
     "critic_of",

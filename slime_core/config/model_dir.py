@@ -24,7 +24,12 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
         ModelError: naming what is missing and how to make it.
     """
     if not directory.is_dir():
-        raise ModelError(f"no model directory {directory}: {key} must be a local directory in HF format")
+        tried = ""
+        if not directory.is_absolute():
+            tried = (
+                f"; tried {directory.absolute()}, as relative paths are of the working directory, not of the run file"
+            )
+        raise ModelError(f"no model directory {directory}: {key} must be a local directory in HF format{tried}")
     there = sorted(each.name for each in directory.iterdir())
     listed = f"{directory} holds {', '.join(there) or 'nothing'}"
     if "config.json" not in there:

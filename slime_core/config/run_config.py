@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from slime_core.catalog import did_you_mean
 from slime_core.config.aliases import ALIASES, expand_aliases, inert_aliases
 from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
+from slime_core.config.elsewhere import called_here
 from slime_core.config.families import (
     FAMILIES,
     FAMILY_OF_KEY,
@@ -125,5 +126,7 @@ def parse_config(values: Mapping[str, Json]) -> RunConfig:
 
 
 def _unknown_key(key: str) -> str:
+    if name := called_here(key):
+        return f"unknown key {key!r}. Did you mean {name!r}?"
     known = [*FAMILY_OF_KEY, *SELECTABLE, *ALIASES, TABLE]
     return f"unknown key {key!r}.{did_you_mean(key, known) or ' `slime train --help` lists every key.'}"

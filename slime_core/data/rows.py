@@ -88,7 +88,7 @@ def _no_file(file: Path) -> str:
     if file.is_dir():
         return f"{file} is a directory; give one .jsonl or .parquet file, or what `save_to_disk` of HF datasets wrote"
     if not file.parent.is_dir():
-        return f"there is no prompt file {file}: not even the directory {file.parent}"
+        return f"there is no prompt file {file}: not even the directory {file.parent.absolute()}"
     near = sorted(each.name for each in file.parent.iterdir() if each.suffix in (".jsonl", ".parquet"))
     return f"there is no prompt file {file}; {file.parent} holds {', '.join(near[:8]) or 'no .jsonl or .parquet file'}"
 

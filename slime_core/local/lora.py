@@ -133,8 +133,9 @@ def _targets(model: LocalModel, wanted: Sequence[str]) -> list[Slot]:
     for name in wanted:
         if not any(fits(module, name) for module in modules.values()):
             there = sorted({module.rpartition(".")[2] for module in modules.values()})
+            several = f"; several are a list, {json.dumps(name.split(','))}" if "," in name else ""
             raise ModelError(
                 f"lora_target_modules: {model.source} has no linear layer {name!r}; it has {', '.join(there)}, and "
-                f"{ALL_LINEAR} is all of them"
+                f"{ALL_LINEAR} is all of them{several}"
             )
     return [slot for slot in linear if any(fits(modules[slot.name], name) for name in wanted)]

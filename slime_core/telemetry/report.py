@@ -65,11 +65,8 @@ def figures(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
     table = []
     rewards = [value for _, value in curve(rows, names.REWARD)]
     if rewards:
-        count = min(AVERAGED, len(rewards))
         table.append(("rollouts", f"{len(rewards)}"))
-        first, last = sum(rewards[:count]) / count, sum(rewards[-count:]) / count
-        label = f"training reward, first and last {count} rollouts" if count > 1 else "training reward"
-        table.append((label, f"{first:.3f} → {last:.3f}"))
+        table.append(_rewards(rewards))
     for dataset in sorted({name for row in rows for name in names.eval_datasets(row.metrics)}):
         points = curve(rows, names.eval_reward(dataset))
         where = f"after {points[0][0]} and {points[-1][0]} rollouts"
@@ -78,6 +75,16 @@ def figures(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:
     if lengths:
         table.append(("response length, first and last rollout", f"{lengths[0]:.1f} → {lengths[-1]:.1f} tokens"))
     return [*table, *_costs(rows)]
+
+
+def _rewards(rewards: Sequence[float]) -> tuple[str, str]:
+    """The training reward at first and at last, of windows that share no rollout."""
+    count = min(AVERAGED, len(rewards) // 2)
+    if count == 0:
+        return "training reward", f"{rewards[0]:.3f}"
+    first, last = sum(rewards[:count]) / count, sum(rewards[-count:]) / count
+    which = f"first and last {count} rollouts" if count > 1 else "first and last rollout"
+    return f"training reward, {which}", f"{first:.3f} → {last:.3f}"
 
 
 def _costs(rows: Sequence[MetricsRow]) -> list[tuple[str, str]]:

@@ -65,6 +65,8 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
     ("flags", "said"),
     [
         ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
+        ("--learning-rate 1e-5", ["'--learning-rate'", "Did you mean '--lr'?"]),
+        ("--max-new-tokens=64", ["'--max-new-tokens'", "Did you mean '--rollout-max-response-len'?"]),
         ("--rollout-batch-size", ["--rollout-batch-size", "requires an argument"]),
         ("--rollout-batch-size three", ["rollout_batch_size = 'three': input should be a valid integer"]),
         ("--rollout-batch-size 0", ["rollout_batch_size = '0': input should be greater than or equal to 1"]),
@@ -88,7 +90,9 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
         ("--engine.local.wokers 4", ["unknown setting engine.local.wokers. Did you mean 'workers'?"]),
         ("--engine.local.workers many", ["engine.local.workers = 'many': input should be a valid integer"]),
         ("--engine.local.workers true", ["engine.local.workers = True: input should be a number"]),
-        ("--engine.local.workers", ["--engine.local.workers needs a value"]),
+        ("--engine.local.workers", ["engine.local.workers = True: input should be a number"]),
+        ("--bf16=yes", ["--bf16=yes: it is true or false, write --bf16 or --no-bf16"]),
+        ("--gradient-checkpointing=1", ["write --gradient-checkpointing or --no-gradient-checkpointing"]),
         (
             "--engine.lokal.workers 4",
             ["[engine.lokal]: nothing chooses 'lokal', and nobody offers it. Did you mean 'local'?"],

@@ -114,6 +114,8 @@ def test_a_mistake_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) 
         (["--group-filter.f.k", "[1]"], [], {"group_filter": {"f": {"k": [1]}}}),
         (["--reward../my.py:fn.k", "x=y"], [], {"reward": {"./my.py:fn": {"k": "x=y"}}}),
         (["--reward.r.a", "1", "--reward.r.b", "2"], [], {"reward": {"r": {"a": 1, "b": 2}}}),
+        (["--trainer.local.a", "--lr", "1"], ["--lr", "1"], {"trainer": {"local": {"a": True}}}),
+        (["--trainer.local.a=True", "--trainer.local.b"], [], {"trainer": {"local": {"a": True, "b": True}}}),
         (["run.toml", "--save=runs/a.b", "x.y"], ["run.toml", "--save=runs/a.b", "x.y"], {}),
     ],
 )

@@ -46,6 +46,15 @@ def test_data_sets_to_evaluate_on_are_shown_key_by_key(project: Project, slime: 
     }
 
 
+@pytest.mark.parametrize("told", ["prompts.jsonl", {"path": "prompts.jsonl"}])
+def test_a_data_set_that_is_a_path_alone_is_shown_too(project: Project, slime: Slime, told: object) -> None:
+    project.write_run(eval_interval=1, eval_prompt_data={"few": told})
+    ran = slime("plan", "run.toml")
+    assert ran.code == 0, ran.err
+    shown = [line.split() for line in ran.out.splitlines() if line.startswith("eval_prompt_data")]
+    assert shown == [["eval_prompt_data.few.path", '"prompts.jsonl"']]
+
+
 def test_nothing_is_written(project: Project, slime: Slime) -> None:
     assert slime("plan", "run.toml").code == 0
     assert not project.run.exists()
@@ -89,3 +98,45 @@ def test_the_tables_keep_names_whole(
         "engine.local.workers",
     ):
         assert text in ran.out
+
+
+@pytest.mark.parametrize("setting", ["bf16", "trainer.local.gradient_checkpointing"])
+@pytest.mark.parametrize(
+    ("typed", "means"),
+    [
+        ("{flag} --lr 1e-5 run.toml", True),
+        ("--lr 1e-5 {flag} run.toml", True),
+        ("{flag} true run.toml", True),
+        ("run.toml {flag}=True", True),
+        ("run.toml {flag} False", False),
+        ("run.toml {no}", False),
+    ],
+)
+def test_settings_that_are_true_or_false_are_typed_alike_wherever_they_live(
+    project: Project, slime: Slime, setting: str, typed: str, means: bool
+) -> None:
+    name = setting.rpartition(".")[2].replace("_", "-")
+    ran = slime("plan", *typed.format(flag=f"--{name}", no=f"--no-{name}").split(), "--json")
+    assert ran.code == 0, ran.err
+    described = ran.json()
+    (trainer,) = (row for row in described["choices"] if row["role"] == "trainer")
+    value = described["keys"]["bf16"] if setting == "bf16" else trainer["settings"]["gradient_checkpointing"]
+    assert value is means
+    assert (described["keys"]["lr"] == 1e-5) == ("--lr" in typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "means"),
+    [
+        (["--lora-target-modules", "q_proj"], ["q_proj"]),
+        (["--lora-target-modules", "q_proj", "--lora-target-modules", "v_proj"], ["q_proj", "v_proj"]),
+        (["--lora-target-modules", '["q_proj", "v_proj"]'], ["q_proj", "v_proj"]),
+    ],
+)
+def test_a_list_of_names_is_a_flag_each_or_json(
+    project: Project, slime: Slime, typed: list[str], means: list[str]
+) -> None:
+    ran = slime("plan", "run.toml", "--lora-rank", "4", *typed, "--json")
+    assert ran.code == 0, ran.err
+    (trainer,) = (row for row in ran.json()["choices"] if row["role"] == "trainer")
+    assert trainer["settings"]["lora_target_modules"] == means

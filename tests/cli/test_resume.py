@@ -1,6 +1,7 @@
 """`slime resume`: the same run, longer."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,19 @@ def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime, comma
     assert "is no run folder: it has no checkpoints" in ran.err
     (project.root / "run.toml").unlink()
     assert "is no run folder: it has no run.toml" in slime(command, project.root).err
+
+
+def test_a_run_of_relative_paths_says_where_it_looks_from_another_directory(
+    project: Project, slime: Slime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project.run / "checkpoints").mkdir(parents=True)
+    project.write_run(hf_checkpoint="models/tiny", reward={"use": "math"}).rename(project.run / "run.toml")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    ran = slime("resume", project.run)
+    assert ran.code == 2
+    assert f"tried {elsewhere}/models/tiny, as relative paths are of the working directory" in ran.err
 
 
 def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(project: Project, slime: Slime) -> None:

@@ -170,3 +170,14 @@ def test_a_finished_run_says_so_and_starts_nothing(project: Project, slime: Slim
     assert logs
     assert not list((project.run / "logs").iterdir())
     assert (project.run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_switch_that_is_typed_in_another_way_is_the_same_config(project: Project, slime: Slime) -> None:
+    assert slime("train", "run.toml", "--num-rollout", 1, "--gradient-checkpointing", "true").code == 0
+    for typed in (
+        "--gradient-checkpointing=True",
+        "--gradient-checkpointing",
+        "--trainer.local.gradient-checkpointing",
+    ):
+        ran = slime("train", "run.toml", "--num-rollout", 1, typed)
+        assert ran.code == 0, ran.err

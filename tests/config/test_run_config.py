@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, parse_config, parse_use
+from slime_core.config import ALIASES, DEFAULT_USE, ELSEWHERE, FAMILIES, parse_config, parse_use
 from slime_core.config.families import FAMILY_OF_KEY
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
@@ -205,3 +205,16 @@ def test_rewards_keep_their_names_order_and_weights(use: dict[str, float]) -> No
     parsed = parse_use("reward", dict(use))
     assert list(parsed.items()) == list(use.items())
     assert parse_use("reward", list(use)) == dict.fromkeys(use, 1.0)
+
+
+def test_names_from_elsewhere_are_none_of_ours_and_lead_to_one_of_ours() -> None:
+    ours = {*FAMILY_OF_KEY, *SELECTABLE, *ALIASES}
+    assert ours >= set(ELSEWHERE.values())
+    assert not ours & ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"), [("learning_rate", "lr"), ("lora", "lora_rank"), ("Num-Generations", "n_samples_per_prompt")]
+)
+def test_a_name_from_elsewhere_is_answered_with_ours(typed: str, ours: str) -> None:
+    assert refused({typed: 1}) == f"unknown key {typed!r}. Did you mean {ours!r}?"

@@ -133,6 +133,8 @@ def test_only_the_named_layers_are_adapted(tiny_hf: TinyHf) -> None:
     }
     with pytest.raises(ModelError, match=r"no linear layer 'query'; it has .*q_proj"):
         Training(tiny_hf("qwen3"), **LORA, lora_target_modules=["query"])
+    with pytest.raises(ModelError, match=r'several are a list, \["q_proj", "v_proj"\]'):
+        Training(tiny_hf("qwen3"), **LORA, lora_target_modules=["q_proj,v_proj"])
 
 
 @FAMILIES

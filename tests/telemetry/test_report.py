@@ -144,10 +144,24 @@ def test_several_runs_in_one_picture(run_dir: Path, tmp_path: Path) -> None:
     assert [path.name for path in png.parent.iterdir()] == ["seeds.png"]
 
 
+@pytest.mark.parametrize(
+    ("rollouts", "row"),
+    [
+        (1, ("training reward", "0.000")),
+        (3, ("training reward, first and last rollout", "0.000 → 2.000")),
+        (5, ("training reward, first and last 2 rollouts", "0.500 → 3.500")),
+        (10, ("training reward, first and last 5 rollouts", "2.000 → 7.000")),
+    ],
+)
+def test_the_first_and_the_last_rollouts_of_a_short_run_are_not_the_same(rollouts: int, row: tuple[str, str]) -> None:
+    rows = [MetricsRow(each, each, 0.0, {"rollout/raw_reward": float(each)}) for each in range(rollouts)]
+    assert figures(rows)[:2] == [("rollouts", str(rollouts)), row]
+
+
 def test_what_was_not_measured_is_left_out() -> None:
     assert figures([MetricsRow(0, 1, 0.0, {"rollout/raw_reward": 0.5})]) == [
         ("rollouts", "1"),
-        ("training reward", "0.500 → 0.500"),
+        ("training reward", "0.500"),
     ]
     assert figures([]) == []
 
