@@ -197,7 +197,11 @@ def test_a_schema_of_several_roles_wants_the_role(slime: Slime) -> None:
     ran = slime("plugins", "schema", "local")
     assert ran.code == 2
     assert "write one of engine/slime-core/local, trainer/slime-core/local" in ran.err
-    assert slime("plugins", "schema", "local", "--role", "engine").json()["properties"].keys() == {"workers"}
+    assert slime("plugins", "schema", "local", "--role", "engine").json()["properties"].keys() == {
+        "workers",
+        "max_total_tokens",
+        "device",
+    }
 
 
 def test_a_default_that_cannot_be_made_is_named(slime: Slime, install_plugin: Install) -> None:
