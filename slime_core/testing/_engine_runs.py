@@ -2,11 +2,12 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Collection, Coroutine, Sequence, Set
 from pathlib import Path
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from slime_core.roles import Engine, EngineSetup, EngineSpec, SamplingParams, WeightChannel
+from slime_core.testing._held import SETTLE_S
 from slime_core.testing._play import Play
 from slime_core.testing.role import RoleContract
 
@@ -49,9 +50,15 @@ class EngineRuns(RoleContract[EngineSpec]):
         """Requests that the engine's workers or servers are at; None if that cannot be told."""
         return None
 
-    def _left(self, play: Play, before: Set[asyncio.Task[object]]) -> tuple[int, int]:
-        """Tasks that were not there before, and requests that the engine is at."""
-        return len(asyncio.all_tasks() - before), self.running(play.engine) or 0
+    async def _cancelled(
+        self, play: Play, asked: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
+    ) -> tuple[int, int, int]:
+        """Cancel calls; how many go on, tasks that were not there before, and requests that the engine is still at."""
+        for task in asked:
+            task.cancel()
+        _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)
+        tasks, running = await play.settled(lambda: (len(asyncio.all_tasks() - before), self.running(play.engine) or 0))
+        return len(going_on), tasks, running
 
     def _build(self, setup: EngineSetup) -> Engine:
         return self.spec.factory(self.validated(), setup)

@@ -56,11 +56,7 @@ class StreamingChecks(EngineRuns):
             async with aclosing(play.open_stream(sampling)) as chunks:
                 await play.limited(anext(chunks), "the first chunk of stream()")
             asked = await play.keep_streaming(self.busy_tokens)
-            for task in asked:
-                task.cancel()
-            _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)
-            tasks, running = await play.settled(lambda: self._left(play, before))
-            return len(going_on), tasks, running
+            return await self._cancelled(play, asked, before)
 
         going_on, tasks, running = self._run(use)
         require(going_on == 0, f"{going_on} streams go on {SETTLE_S:g} s after they were cancelled")

@@ -124,11 +124,7 @@ class EngineContract(SamplingChecks, StreamingChecks):
             await play.ask(ONE)
             before = asyncio.all_tasks()
             asked = await play.keep_busy(self.busy_tokens)
-            for task in asked:
-                task.cancel()
-            _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)
-            tasks, running = await play.settled(lambda: self._left(play, before))
-            return len(going_on), tasks, running
+            return await self._cancelled(play, asked, before)
 
         going_on, tasks, running = self._run(use)
         require(going_on == 0, f"{going_on} calls of generate() go on {SETTLE_S:g} s after they were cancelled")

@@ -598,6 +598,20 @@ def test_an_engine_that_varies_is_not_compared_with_itself() -> None:
     assert results["ENG-022"].status is CheckStatus.PASSED
 
 
+def counting(engine: type[Toy]) -> type[EngineContract]:
+    """The contract of an author who can tell what the server is at."""
+
+    class Told(Mine):
+        choice = spec_of(engine)
+        too_long = None
+
+        def running(self, engine: Engine) -> int | None:
+            assert isinstance(engine, Toy)
+            return engine.under_way
+
+    return Told
+
+
 def test_what_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
     class Forgets(Toy):
         async def generate(self, request: GenerateRequest) -> GenerateOutput:
@@ -606,15 +620,7 @@ def test_what_a_server_goes_on_with_is_seen_where_the_author_can_tell() -> None:
             self.under_way -= 1
             return output
 
-    class Told(Mine):
-        choice = spec_of(Forgets)
-        too_long = None
-
-        def running(self, engine: Engine) -> int | None:
-            assert isinstance(engine, Toy)
-            return engine.under_way
-
-    results = {result.identity: result for result in Told.report()}
+    results = {result.identity: result for result in counting(Forgets).report()}
     assert {each for each, result in results.items() if result.status is CheckStatus.FAILED} == {"ENG-014"}
     assert results["ENG-022"].detail == "it has no stream(), which is optional"
 
@@ -627,15 +633,7 @@ def test_a_stream_that_a_server_goes_on_with_is_seen_where_the_author_can_tell()
                 yield chunk
             self.under_way -= 1
 
-    class Told(Mine):
-        choice = spec_of(Forgets)
-        too_long = None
-
-        def running(self, engine: Engine) -> int | None:
-            assert isinstance(engine, Toy)
-            return engine.under_way
-
-    assert failing(Told) == {"ENG-023"}
+    assert failing(counting(Forgets)) == {"ENG-023"}
 
 
 def test_without_an_author_only_the_spec_is_judged() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 from unittest import SkipTest
 
 import torch
+from torch import library
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -116,7 +117,7 @@ class _Module(backend_registration._DummyBackendModule):
         return [torch.bfloat16]
 
 
-_registered: list[torch.library.Library] = []
+_registered: list[library.Library] = []
 
 
 def register() -> None:
@@ -134,11 +135,11 @@ def register() -> None:
     if set_up is None or torch._C._get_privateuse1_backend_name() != "privateuseone":
         raise SkipTest(f"torch {torch.__version__} takes no device that Python computes for")
     set_up(NAME, backend_module=_Module())
-    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    aten = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for name, function in _factories():
-        library.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]
-    library.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]
-    _registered.append(library)  # what it registers lives as long as it does
+        aten.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]
+    aten.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]
+    _registered.append(aten)  # what it registers lives as long as it does
 
 
 def moved(batch: BatchT) -> BatchT:
