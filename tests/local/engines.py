@@ -1,13 +1,14 @@
 """A local engine in a loop of its own, serving a model that was written before."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from slime_core.local.engine import LocalEngine
+from slime_core.local.engine_worker import EngineWorker
 from slime_core.local.launcher import LocalLauncher
 from slime_core.local.model import load_model
 from slime_core.local.settings import LocalEngineSettings
@@ -59,6 +60,22 @@ def with_engine(
             await launcher.close()
 
     return asyncio.run(main())
+
+
+def worker_of(
+    model_dir: Path, scratch: Path, *, eos_token_ids: Set[int] = frozenset(), bf16: bool = False, device: str = "cpu"
+) -> EngineWorker:
+    """A worker in this process, whose flags are `scratch / "flags"`."""
+    return EngineWorker(
+        0,
+        1,
+        hf_checkpoint=model_dir,
+        eos_token_ids=frozenset(eos_token_ids),
+        flags=scratch / "flags",
+        float32_matmul_precision="highest",
+        bf16=bf16,
+        device=device,
+    )
 
 
 def request(prompt: list[int], seed: int, tokens: int = 12) -> GenerateRequest:

@@ -12,7 +12,6 @@ import torch
 
 from slime_core.errors import ModelError
 from slime_core.local.device import use_device
-from slime_core.local.engine_worker import EngineWorker
 from slime_core.local.flags import Flags
 from slime_core.local.model import GroupTokens, load_model
 from slime_core.local.rank import LocalRank
@@ -38,6 +37,7 @@ from slime_core.train.prepare import Preparation
 from slime_core.train.settings import PpoSettings
 from slime_core.train.shared_buffer import write_version
 from slime_core.train.split import split_step
+from tests.local.engines import worker_of
 from tests.ranks import optim, rank_setup
 
 PPO = Choice("advantage", "ppo", "slime-core", PpoSettings())
@@ -137,8 +137,7 @@ def test_decoding_there_is_decoding_here(
     tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str, family: str, bf16: bool
 ) -> None:
     model = tiny_hf(family, tie_word_embeddings=True)
-    flags = tmp_path / "flags"
-    Flags.create(flags, workers=1)
+    Flags.create(tmp_path / "flags", workers=1)
     sampling = [
         SamplingParams(20),
         SamplingParams(9, top_p=0.8, min_p=0.01, repetition_penalty=1.2, logit_bias={7: 1.0}, min_new_tokens=3),
@@ -147,16 +146,7 @@ def test_decoding_there_is_decoding_here(
     requests = {n: GenerateRequest(PROMPTS[n % 2], sampling[n % 3], seed=n) for n in range(8)}
     answers = []
     for device in ("cpu", elsewhere_alone):
-        worker = EngineWorker(
-            0,
-            1,
-            hf_checkpoint=model,
-            eos_token_ids=frozenset({2}),
-            flags=flags,
-            float32_matmul_precision="highest",
-            bf16=bf16,
-            device=device,
-        )
+        worker = worker_of(model, tmp_path, eos_token_ids={2}, bf16=bf16, device=device)
         worker.load_checkpoint()
         decoded = worker.decode(Turn(requests)).ended
         while len(decoded) < len(requests):
@@ -181,16 +171,7 @@ def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
     channel.path.write_bytes(bytes(2 * 4 * channel.numel))
     write_version(channel, 1, rank.weights())
     Flags.create(tmp_path / "flags", workers=1)
-    worker = EngineWorker(
-        0,
-        1,
-        hf_checkpoint=model,
-        eos_token_ids=frozenset(),
-        flags=tmp_path / "flags",
-        float32_matmul_precision="highest",
-        bf16=False,
-        device=elsewhere_alone,
-    )
+    worker = worker_of(model, tmp_path, device=elsewhere_alone)
     worker.load_weights((channel, 1))
     [answer] = worker.decode(Turn({0: GenerateRequest(PROMPTS[0], SamplingParams(5), seed=1)})).ended.values()
     assert isinstance(answer, GenerateOutput)

@@ -10,7 +10,6 @@ from slime_core.data import HfTokenizer
 from slime_core.local import engine_worker
 from slime_core.local.demo.tiny import write_tiny_model
 from slime_core.local.engine import LocalEngine, deal
-from slime_core.local.engine_worker import EngineWorker
 from slime_core.local.flags import Flags
 from slime_core.local.turn import Turn
 from slime_core.roles import (
@@ -20,7 +19,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from tests.local.engines import request, with_engine
+from tests.local.engines import request, with_engine, worker_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -158,16 +157,7 @@ def test_a_text_ends_a_response_with_the_models_own_tokenizer(model_dir: Path, t
 def test_a_worker_drops_what_nobody_waits_for(model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_worker, "TURN_S", 0.0)
     flags = Flags.create(tmp_path / "flags", workers=1)
-    worker = EngineWorker(
-        0,
-        1,
-        hf_checkpoint=model_dir,
-        eos_token_ids=frozenset(),
-        flags=tmp_path / "flags",
-        float32_matmul_precision="highest",
-        bf16=False,
-        device="cpu",
-    )
+    worker = worker_of(model_dir, tmp_path)
     worker.load_checkpoint()
     flags.set_news(0, True)
     assert not worker.decode(Turn({number: request([5, 6], number, tokens=60) for number in range(3)})).ended

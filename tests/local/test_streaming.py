@@ -14,7 +14,6 @@ import pytest
 from slime_core.errors import ModelError, WorkerError
 from slime_core.local import engine_worker
 from slime_core.local.engine import LocalEngine
-from slime_core.local.engine_worker import EngineWorker
 from slime_core.local.flags import Flags
 from slime_core.local.turn import Ended, Turn
 from slime_core.roles import (
@@ -26,7 +25,7 @@ from slime_core.roles import (
     StreamsTokens,
     WeightChannel,
 )
-from tests.local.engines import request, with_engine
+from tests.local.engines import request, with_engine, worker_of
 
 pytestmark = pytest.mark.timeout(120)
 ENDLESS = SamplingParams(8000, ignore_eos=True)
@@ -80,16 +79,7 @@ def test_a_worker_says_after_a_while_what_the_watched_ones_have(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Flags.create(tmp_path / "flags", workers=1)
-    worker = EngineWorker(
-        0,
-        1,
-        hf_checkpoint=tiny_model,
-        eos_token_ids=frozenset(),
-        flags=tmp_path / "flags",
-        float32_matmul_precision="highest",
-        bf16=False,
-        device="cpu",
-    )
+    worker = worker_of(tiny_model, tmp_path)
     worker.load_checkpoint()
     asked = {number: request([5, 6], number, tokens=30 + number) for number in range(3)}
     unwatched = worker.decode(Turn(asked))
