@@ -12,9 +12,9 @@ import click
 from slime_core.catalog import Catalog
 from slime_core.cli.answer_file import AnswerFile
 from slime_core.cli.count_shown import CountShown
-from slime_core.cli.room import Room
 from slime_core.cli.run_options import literal
 from slime_core.cli.sampling_options import parse_sampling, sampling_options
+from slime_core.cli.text_limit import TextLimit
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.left_out import UnusableRow
@@ -82,10 +82,10 @@ def generate(
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
     prompt_ids = [tokenizer.encode(text) for text in texts]
     asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
-    room = Room(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
+    limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
     serving = Serving(Catalog.discover(), Setup(_make, seed), directory, engine, _settings(given), bf16)
-    asyncio.run(_run(serving, tokenizer, _Job(asked, texts, room, answers)))
-    if said := room.said():
+    asyncio.run(_run(serving, tokenizer, _Job(asked, texts, limit, answers)))
+    if said := limit.said():
         click.echo(said, err=True)
 
 
@@ -97,7 +97,7 @@ class _Job:
     """What is asked."""
     texts: Sequence[str]
     """The prompts, as they are written out."""
-    room: Room
+    limit: TextLimit
     """Told of every response."""
     out: AnswerFile | None
     """Where they go; None shows them."""
@@ -109,7 +109,7 @@ async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
     async with started(serving, tokenizer) as engine:
         if out is None and total == 1 and sys.stdout.isatty() and isinstance(engine, StreamsTokens):
             async with aclosing(text_parts(engine, tokenizer, asked)) as parts:
-                await _show_parts(parts, job.room)
+                await _show_parts(parts, job.limit)
             return
         async with aclosing(responses(engine, tokenizer, asked)) as found:
             if out is not None:
@@ -120,7 +120,7 @@ async def _run(serving: Serving, tokenizer: HfTokenizer, job: _Job) -> None:
                 return
             async for response in found:
                 _show(response, total)
-                _note(response, job.room)
+                _note(response, job.limit)
 
 
 async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: AnswerFile) -> None:
@@ -128,13 +128,13 @@ async def _write(found: AsyncIterator[Response], job: _Job, total: int, out: Ans
     try:
         async for response in found:
             out.write(_row(job.texts[response.prompt], response))
-            _note(response, job.room)
+            _note(response, job.limit)
             progress.show(out.lines)
     finally:
         progress.end()
 
 
-async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:
+async def _show_parts(parts: AsyncIterator[Part], limit: TextLimit) -> None:
     begun = False
     try:
         async for part in parts:
@@ -142,7 +142,7 @@ async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:
                 click.echo(part.text, nl=False)
                 begun = True
             if part.finish is not None:
-                room.note(0, 0, part.tokens, part.finish)
+                limit.note(0, 0, part.tokens, part.finish)
     except BaseException:
         if begun:
             click.echo()  # what is said of the error begins a line of its own
@@ -150,8 +150,8 @@ async def _show_parts(parts: AsyncIterator[Part], room: Room) -> None:
     click.echo()
 
 
-def _note(response: Response, room: Room) -> None:
-    room.note(response.prompt, response.sample, len(response.output.tokens), response.output.finish)
+def _note(response: Response, limit: TextLimit) -> None:
+    limit.note(response.prompt, response.sample, len(response.output.tokens), response.output.finish)
 
 
 def _show(response: Response, total: int) -> None:

@@ -1,8 +1,8 @@
-"""Room: what the model's longest text leaves of a budget, said before it costs a response, and where it cut one.
+"""TextLimit: what the model's longest text leaves of a budget, said before it costs a response, and where it cut one.
 
-room = Room(prompts, budget=256, positions=read_positions(model))       # refuses a prompt that leaves no token
-room.note(prompt=3, sample=0, made=200, finish=FinishReason.LENGTH)
-room.said()                                     # "cut short: 1 response ...", to be shown at the end
+limit = TextLimit(prompts, budget=256, positions=read_positions(model))       # refuses a prompt that leaves no token
+limit.note(prompt=3, sample=0, made=200, finish=FinishReason.LENGTH)
+limit.said()                                     # "cut short: 1 response ...", to be shown at the end
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from slime_core.errors import DataError
 from slime_core.roles import FinishReason
 
 
-class Room:
+class TextLimit:
     """Of one list of prompts."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], budget: int, positions: int | None) -> None:

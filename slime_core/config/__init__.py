@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from slime_core.config.aliases import ALIASES, Alias, places_of
     from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
-    from slime_core.config.elsewhere import ELSEWHERE, called_here
     from slime_core.config.families import (
         FAMILIES,
         DataArgs,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from slime_core.config.family import Family
     from slime_core.config.inert import unread_in_finetuning
     from slime_core.config.model_dir import check_model_dir, read_positions
+    from slime_core.config.other_frameworks import OTHER_FRAMEWORKS, called_here
     from slime_core.config.plan import Chosen, Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
@@ -34,8 +34,8 @@ __getattr__ = exports(__name__, __file__)
 __all__ = [
     "ALIASES",
     "DEFAULT_USE",
-    "ELSEWHERE",
     "FAMILIES",
+    "OTHER_FRAMEWORKS",
     "TEACHER_COLUMN",
     "WEIGHTED",
     "Alias",

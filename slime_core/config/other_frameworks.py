@@ -1,11 +1,11 @@
-"""Names from elsewhere: what TRL, OpenRLHF, verl and peft call our keys, so that who types one is told ours.
+"""Other frameworks: what TRL, OpenRLHF, verl and peft call our keys, so that who types one is told ours.
 
 Example:
 
     called_here("learning-rate")        # "lr"
 """
 
-ELSEWHERE: dict[str, str] = {
+OTHER_FRAMEWORKS: dict[str, str] = {
     "batch_size": "rollout_batch_size",
     "beta": "kl_loss_coef",
     "cliprange": "eps_clip",
@@ -71,4 +71,4 @@ ELSEWHERE: dict[str, str] = {
 
 def called_here(name: str) -> str | None:
     """Our key for a name from elsewhere, in any case and with '-' or '_'; None for a name that is none of these."""
-    return ELSEWHERE.get(name.lower().replace("-", "_"))
+    return OTHER_FRAMEWORKS.get(name.lower().replace("-", "_"))

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from slime_core.catalog import did_you_mean
 from slime_core.config.aliases import ALIASES, expand_aliases, inert_aliases
 from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
-from slime_core.config.elsewhere import called_here
 from slime_core.config.families import (
     FAMILIES,
     FAMILY_OF_KEY,
@@ -27,6 +26,7 @@ from slime_core.config.families import (
     RunArgs,
 )
 from slime_core.config.inert import refuse_inert
+from slime_core.config.other_frameworks import called_here
 from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
 from slime_core.config.selection import DEFAULT_USE, Selection, parse_selection
 from slime_core.config.settings import explain

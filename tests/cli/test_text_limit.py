@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.cli.room import Room
+from slime_core.cli.text_limit import TextLimit
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason
 
@@ -52,9 +52,9 @@ def test_responses_that_are_cut_short_are_said(project: Project, slime: Slime, o
 
 
 def test_a_response_that_stopped_by_itself_was_not_cut() -> None:
-    room = Room([[1, 2, 3]], budget=9, positions=8)
-    room.note(0, 0, 5, FinishReason.STOP)
-    room.note(0, 1, 9, FinishReason.LENGTH)
-    assert room.said() == ""
-    room.note(0, 2, 5, FinishReason.LENGTH)
-    assert "1 response: prompt 0 sample 2 has 5 of 9 tokens after 3 of the prompt" in room.said()
+    limit = TextLimit([[1, 2, 3]], budget=9, positions=8)
+    limit.note(0, 0, 5, FinishReason.STOP)
+    limit.note(0, 1, 9, FinishReason.LENGTH)
+    assert limit.said() == ""
+    limit.note(0, 2, 5, FinishReason.LENGTH)
+    assert "1 response: prompt 0 sample 2 has 5 of 9 tokens after 3 of the prompt" in limit.said()

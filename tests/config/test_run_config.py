@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.config import ALIASES, DEFAULT_USE, ELSEWHERE, FAMILIES, parse_config, parse_use
+from slime_core.config import ALIASES, DEFAULT_USE, FAMILIES, OTHER_FRAMEWORKS, parse_config, parse_use
 from slime_core.config.families import FAMILY_OF_KEY
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
@@ -209,8 +209,8 @@ def test_rewards_keep_their_names_order_and_weights(use: dict[str, float]) -> No
 
 def test_names_from_elsewhere_are_none_of_ours_and_lead_to_one_of_ours() -> None:
     ours = {*FAMILY_OF_KEY, *SELECTABLE, *ALIASES}
-    assert ours >= set(ELSEWHERE.values())
-    assert not ours & ELSEWHERE.keys()
+    assert ours >= set(OTHER_FRAMEWORKS.values())
+    assert not ours & OTHER_FRAMEWORKS.keys()
 
 
 @pytest.mark.parametrize(
