@@ -15,6 +15,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 
@@ -33,6 +34,26 @@ def exports(package: str, file: str) -> Callable[[str], object]:
         return value
 
     return get
+
+
+def from_package(group: str, name: str, dist: str) -> object:
+    """What another package offers under a name of ours.
+
+    Args:
+        group: of its entry point.
+        name: of its entry point.
+        dist: the first-party package that has it.
+
+    Raises:
+        ImportError: none that is installed has it; it says what to install.
+    """
+    for entry in entry_points(group=group, name=name):
+        found: object = entry.load()
+        return found
+    raise ImportError(
+        f"{name} comes with {dist}, which is not installed: from a checkout of slime-core, "
+        f"`pip install -e . -e ./plugins/{dist}`"
+    )
 
 
 def _declared(file: Path) -> Iterator[tuple[str, str]]:

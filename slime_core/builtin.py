@@ -4,8 +4,10 @@ It has no privileges: it is found through the same entry-point group and can be 
 Factories import what they build when they are called, so that listing plugins loads nothing heavy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import cast
 
+from slime_core.data.judge_settings import JudgeSettings
 from slime_core.data.settings import (
     GeneratedSettings,
     MixtureSettings,
@@ -52,6 +54,8 @@ from slime_core.train.settings import DiskSettings, OverlongSettings
 from slime_core.train.specs import advantages, corrections, losses
 
 SLIME_API = "1"
+JUDGE_S = 300.0
+"""Seconds that a judge may take over a response, its wait for other requests included."""
 
 
 @hookimpl
@@ -124,6 +128,24 @@ def slime_rewards() -> Iterable[RewardSpec]:
         ReasoningGymRewardSettings,
         "As the row's data set of reasoning-gym scores (extra: reasoning-gym)",
     )
+    yield RewardSpec(
+        "served_judge",
+        _judge,
+        JudgeSettings,
+        "What a model says that the run serves beside the policy",
+        timeout_s=JUDGE_S,
+        models=_judges,
+    )
+
+
+def _judge(settings: JudgeSettings, setup: Setup) -> Reward:
+    from slime_core.rollout.judge import Judge
+
+    return Judge(settings, setup)
+
+
+def _judges(settings: Settings) -> Collection[str]:
+    return (cast(JudgeSettings, settings).model,)
 
 
 def _environment(settings: Settings, setup: Setup) -> Reward:

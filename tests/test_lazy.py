@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core._lazy import exports
+from slime_core._lazy import exports, from_package
 
 LAZY = (
     "slime_core",
@@ -68,3 +68,8 @@ def test_only_imports_under_type_checking_are_exported(tmp_path: Path) -> None:
     assert get("StopRun") is importlib.import_module("slime_core.errors").StopRun
     with pytest.raises(AttributeError):
         get("path")
+
+
+def test_what_a_package_brings_that_is_not_installed_is_said_with_what_to_install() -> None:
+    with pytest.raises(ImportError, match=r"comes with slime-compat, which is not installed: .*plugins/slime-compat"):
+        from_package("slime.no-such-group", "SlimeRunner", "slime-compat")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
     from slime_core.config.run_config import RunConfig, default_settings, parse_config
-    from slime_core.config.run_file import merge, read_run_file, write_toml
+    from slime_core.config.run_file import RUN_FILES, merge, read_run_file, say_lines, write_toml
     from slime_core.config.selection import DEFAULT_USE, WEIGHTED, Selection, parse_use
     from slime_core.config.settings import read_settings, settings_schema, show_settings
     from slime_core.config.unknown_key import elsewhere, hint_for
@@ -39,6 +39,7 @@ __all__ = [
     "DEFAULT_USE",
     "FAMILIES",
     "FAMILY_OF_KEY",
+    "RUN_FILES",
     "TEACHER_COLUMN",
     "WEIGHTED",
     "ChoiceRow",
@@ -79,6 +80,7 @@ __all__ = [
     "read_vocab_size",
     "reference_of",
     "resolve",
+    "say_lines",
     "settings_schema",
     "show_settings",
     "spellings",

@@ -1,4 +1,4 @@
-"""Estimation: does the advantage estimator get what it compares? Groups of several samples, and rewards by name.
+"""Estimation: does the advantage estimator get what it reads? Groups of several samples, rewards and columns by name.
 
 Example:
 
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, cast
 
 from slime_core.catalog import Catalog
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.roles import AdvantageSpec, GeneratorSpec, LossSpec
+from slime_core.roles import AdvantageSpec, BatchTransformSpec, GeneratorSpec, LossSpec
 from slime_core.sample import SCORE
 
 if TYPE_CHECKING:
     from slime_core.config.plan import Chosen
     from slime_core.config.run_config import RunConfig
+
+ENVIRONMENT = "environment"
+"""The reward that generators give themselves."""
 
 
 def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]", catalog: Catalog) -> None:
@@ -23,7 +26,7 @@ def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]
 
     Raises:
         ConfigError: the estimator compares samples of a group and groups are of one, or it reads a reward that is not
-            chosen.
+            chosen or a column that nothing makes.
     """
     if config.finetunes or config.debug.debug_rollout_only:
         return
@@ -47,6 +50,39 @@ def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]
                     f"advantage {estimator.reference!r} reads a reward {part!r} that is not chosen; there are "
                     f"{', '.join(rewards)}.{did_you_mean(part, rewards)}"
                 )
+    _check_columns(estimator.reference, spec.token_columns, roles["batch_transform"], catalog)
+
+
+def check_scored(roles: "Mapping[str, Sequence[Chosen]]") -> None:
+    """See that somebody scores the samples: the reward `environment` is what a generator gave them, and some give none.
+
+    Raises:
+        ConfigError: it is the only reward, and the generator gives none.
+    """
+    rewards = {each.reference for role in ("reward", "group_reward") for each in roles[role]}
+    if rewards != {ENVIRONMENT}:
+        return
+    generators = [each for each in roles["generator"] if not cast(GeneratorSpec, each.registered.spec).scores]
+    if generators and len(generators) == len(roles["generator"]):
+        raise ConfigError(
+            f"reward {ENVIRONMENT!r} is what the generator itself gives, and {generators[0].reference!r} gives none, "
+            'so no sample would be scored: choose a reward that judges the answer, as [reward] use = "math"'
+        )
+
+
+def _check_columns(estimator: str, read: Sequence[str], transforms: "Sequence[Chosen]", catalog: Catalog) -> None:
+    """See that batch transforms make the columns that the estimator reads."""
+    made = {name for each in transforms for name in cast(BatchTransformSpec, each.registered.spec).columns}
+    for column in read:
+        if column not in made:
+            others = catalog.choices("batch_transform").values()
+            makers = [each.spec.name for each in others if column in cast(BatchTransformSpec, each.spec).columns]
+            used = [each.reference for each in transforms]
+            use = ", ".join(f'"{name}"' for name in [*used, *(makers[:1] or ["…"])])
+            raise ConfigError(
+                f"advantage {estimator!r} reads a column {column!r} that no batch transform of this run makes: write "
+                f"[batch_transform] use = [{use}]"
+            )
 
 
 def _comparing_none(catalog: Catalog) -> Iterator[str]:

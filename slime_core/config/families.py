@@ -22,6 +22,8 @@ from pydantic import (
 from slime_core.config.cluster import ClusterArgs
 from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.family import Family, Positive
+from slime_core.config.served import ServedArgs
+from slime_core.roles import SamplingParams
 
 Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 Texts = list[Annotated[str, Field(min_length=1)]]
@@ -130,6 +132,19 @@ class RolloutArgs(Family):
         "drop", description="What becomes of a sample that could not be generated or scored."
     )
     max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
+
+    def sampling(self) -> SamplingParams:
+        """How the samples that are trained on are drawn."""
+        return SamplingParams(
+            max_new_tokens=self.rollout_max_response_len,
+            temperature=self.rollout_temperature,
+            top_p=self.rollout_top_p,
+            top_k=self.rollout_top_k,
+            stop_token_ids=frozenset(self.rollout_stop_token_ids),
+            min_p=self.rollout_min_p,
+            stop=tuple(self.rollout_stop),
+            skip_special_tokens=self.rollout_skip_special_tokens,
+        )
 
 
 class EvalSetArgs(Family):
@@ -298,6 +313,7 @@ FAMILIES: dict[str, type[Family]] = {
     "reference": ReferenceArgs,
     "distillation": DistillationArgs,
     "critic": CriticArgs,
+    "served": ServedArgs,
     "cluster": ClusterArgs,
     "debug": DebugArgs,
     "run": RunArgs,

@@ -39,6 +39,8 @@ class Owner:
     """The choice."""
     setting: str
     """Which of its settings it is."""
+    table: str = ""
+    """The table of installed settings that it is in; empty: it is the choice's own."""
 
     @property
     def role(self) -> str:
@@ -49,6 +51,11 @@ class Owner:
     def name(self) -> str:
         """The name of the choice."""
         return self.registered.spec.name
+
+    @property
+    def place(self) -> Path:
+        """Where it lies in the choice's section."""
+        return (self.table, self.setting) if self.table else (self.setting,)
 
     @property
     def told(self) -> str:
@@ -93,15 +100,23 @@ class FlatKeys:
         return {prefix: tuple(several) for prefix, several in found.items()}
 
     def owners_of(self, key: str) -> tuple[Owner, ...]:
-        """Every choice that has a key: by its name, or else by a prefix."""
+        """Every choice that has a key: by its name, or else by a prefix, unless somebody else's name is meant."""
         if key in _OWN:
             return ()
-        return self.owners.get(key) or tuple(
-            Owner(registered, key.removeprefix(prefix))
+        if named := self.owners.get(key):
+            return named
+        found = tuple(
+            _behind(registered, key)
             for prefix, several in self.prefixes.items()
             if key.startswith(prefix) and key != prefix
             for registered in several
         )
+        return () if found and key in self._foreign else found
+
+    @functools.cached_property
+    def _foreign(self) -> frozenset[str]:
+        """Names from elsewhere."""
+        return frozenset(each.name for each in self._catalog.foreign_names)
 
     def place(self, values: Mapping[str, Json]) -> Placed:
         """Put every flat key into the section of the choice that has it.
@@ -138,7 +153,7 @@ class FlatKeys:
         paths = self._paths(key, self.chosen(values))
         for owner in self.owners_of(key):
             for name in (owner.registered.spec.name, owner.registered.qualified):
-                paths.setdefault((owner.role, name, owner.setting), owner)
+                paths.setdefault((owner.role, name, *owner.place), owner)
         return tuple(paths)
 
     def chosen(self, values: Mapping[str, Json]) -> dict[Path, Registered]:
@@ -159,7 +174,7 @@ class FlatKeys:
             if owner is None and is_in_project(registered.qualified):
                 owner = _own(registered, key)
             if owner is not None:
-                paths[role, name, owner.setting] = owner
+                paths[(role, name, *owner.place)] = owner
         return paths
 
     def _names_of(self, registered: Registered) -> tuple[str, ...]:
@@ -235,12 +250,21 @@ def _own(registered: Registered, key: str) -> Owner | None:
     if key in spec.flat_names:
         return Owner(registered, key)
     prefix = spec.flat_prefix
-    return Owner(registered, key.removeprefix(prefix)) if prefix and key.startswith(prefix) and key != prefix else None
+    return _behind(registered, key) if prefix and key.startswith(prefix) and key != prefix else None
+
+
+def _behind(registered: Registered, key: str) -> Owner:
+    """What is meant by a key behind the prefix of a choice: a setting of its own, or else an installed one."""
+    spec = registered.spec
+    setting = key.removeprefix(spec.flat_prefix)
+    if spec.installed is None or setting in spec.model.model_fields:
+        return Owner(registered, setting)
+    return Owner(registered, setting, spec.installed.key)
 
 
 def _claimed_twice(key: str, paths: Mapping[Path, Owner]) -> str:
     has = " and of ".join(owner.told for owner in paths.values())
-    tables = " and ".join(f"[{role}.{name}] {setting} = …" for role, name, setting in paths)
+    tables = " and ".join(f"[{'.'.join(path[:-1])}] {path[-1]} = …" for path in paths)
     return f"{key} is a setting of {has}, which are chosen both: write it in the table of the one meant, {tables}"
 
 

@@ -38,4 +38,8 @@ def worker_groups(plan: Plan) -> list[GroupNeeds]:
         engine = cast(EngineSpec, chosen.registered.spec)
         workers = plan.config.rollout.rollout_num_engines * engine.workers(chosen.settings)
         found.append(GroupNeeds("engine", workers, engine.needs(chosen.settings) * workers))
+        for name, each in plan.served.items():
+            engine, settings = cast(EngineSpec, each.engine.registered.spec), each.engine.settings
+            workers = each.engines * engine.workers(settings)
+            found.append(GroupNeeds(f"model {name}", workers, engine.needs(settings) * workers))
     return found

@@ -7,16 +7,18 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from slime_core.catalog import Catalog, Registered
+from slime_core.catalog.checks import blaming
 from slime_core.config.cluster import check_turns
 from slime_core.config.companions import check_companions
-from slime_core.config.estimation import check_estimation
+from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import DEFAULT_USE, OPTIONAL, Selection
+from slime_core.config.served import Served, ServedPlan
 from slime_core.config.settings import read_settings
 from slime_core.config.transport import name_transport
 from slime_core.config.wants import wanted_extras
@@ -27,7 +29,9 @@ from slime_core.roles import (
     Choice,
     DataSourceSpec,
     EngineSpec,
+    EngineUse,
     Extra,
+    RewardSpec,
     Settings,
     TrainerSpec,
 )
@@ -69,6 +73,8 @@ class Plan:
     """Sections of the run file that nothing selected."""
     want: frozenset[Extra] = frozenset()
     """What training wants of the engine's answers beyond tokens and log-probs."""
+    served: ServedPlan = field(default_factory=dict)
+    """Models that are served beside the policy, by name."""
 
     def model_config(self) -> dict[str, Json]:
         """The model's config.json."""
@@ -100,6 +106,27 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         ConfigError: settings are refused, or two choices do not fit each other; all problems in one message.
         ModelError: the model directory cannot be used.
     """
+    roles, unused = resolve_choices(config, catalog)
+    check_model_dir(config.run.hf_checkpoint)
+    check_companion_dirs(config)
+    _check_trained(config, roles["trainer"][0])
+    _check_size(config)
+    if not config.finetunes:
+        _check_lengths(config)
+        _check_engine(config, roles["engine"][0])
+    want = wanted_extras(config, roles, catalog)
+    served = _served_models(config, roles, catalog)
+    _check_eval_choices(plan := Plan(config, catalog, roles, unused, want, served))
+    return plan
+
+
+def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[dict[str, tuple[Chosen, ...]], tuple[str, ...]]:
+    """The choices of each role, which fit each other, and the sections that nothing chose; no file is looked at.
+
+    Raises:
+        UnknownName: a role has no choice of that name.
+        ConfigError: settings are refused, or two choices do not fit each other; all problems in one message.
+    """
     problems: list[str] = []
     roles: dict[str, tuple[Chosen, ...]] = {}
     unused: list[str] = []
@@ -111,16 +138,8 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     if problems:
         raise ConfigError("\n".join(problems))
     roles["transport"] = (agreed := _transport(config, roles, catalog),)
-    unused = [section for section in unused if section != f"transport.{agreed.reference}"]
     _check_fit(config, roles, catalog)
-    check_model_dir(config.run.hf_checkpoint)
-    check_companion_dirs(config)
-    _check_size(config)
-    if not config.finetunes:
-        _check_lengths(config)
-    want = wanted_extras(config, roles, catalog)
-    _check_eval_choices(plan := Plan(config, catalog, roles, tuple(unused), want))
-    return plan
+    return roles, tuple(section for section in unused if section != f"transport.{agreed.reference}")
 
 
 def _misspelt(role: str, sections: Sequence[str], catalog: Catalog) -> list[str]:
@@ -195,6 +214,7 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catal
     _check_columns(roles["batch_transform"])
     check_companions(config, {role: chosen[0].registered.spec for role, chosen in roles.items() if chosen}, catalog)
     check_estimation(config, roles, catalog)
+    check_scored(roles)
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
         if not config.data.prompt_data:
@@ -244,6 +264,77 @@ def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, cata
                 f"bf16 has no effect on {role} {able.name!r}: leave it out, or choose one that can, "
                 f"{' or '.join(can) or 'which no installed one does'}"
             )
+
+
+def _check_engine(config: RunConfig, chosen: Chosen) -> None:
+    """Have the engine say whether it can do what the run asks, if the run starts any."""
+    check = cast(EngineSpec, chosen.registered.spec).check
+    if check is None or config.debug.load_debug_rollout_data is not None:
+        return
+    model, rollout = config.run.hf_checkpoint, config.rollout
+    use = EngineUse(model, read_model_config(model), rollout.rollout_num_engines, rollout.sampling())
+    check(chosen.settings, use)
+
+
+def _served_models(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catalog: Catalog) -> ServedPlan:
+    """What serves each model beside the policy, and that rewards ask for none but those.
+
+    Raises:
+        ConfigError: an engine is none, or cannot do it, or a reward asks for a model that is not there.
+        ModelError: a model directory cannot be used.
+    """
+    given, served = config.served.served_models, dict[str, Served]()
+    for name, args in given.items():
+        key = f"served_models.{name}"
+        reference = args.engine or roles["engine"][0].reference
+        try:
+            registered = catalog.find("engine", reference)
+        except UnknownName as error:
+            raise UnknownName(f"{key}.engine: {error}") from None
+        section = {**config.roles["engine"].sections.get(reference, {}), **args.settings}
+        try:
+            settings = read_settings("engine", reference, registered.spec, section)
+            spec = cast(EngineSpec, registered.spec)
+            check_model_dir(args.hf_checkpoint, f"{key}.hf_checkpoint")
+            if config.run.bf16 and not spec.bf16:
+                raise ConfigError(f"engine {reference!r} cannot compute in bf16, as this run does: choose another")
+            if spec.check is not None:
+                model = read_model_config(args.hf_checkpoint)
+                spec.check(settings, EngineUse(args.hf_checkpoint, model, args.engines))
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from None
+        served[name] = Served(args.hf_checkpoint, Chosen(reference, registered, settings, 1.0), args.engines)
+    for chosen in roles["reward"]:
+        for name in cast(RewardSpec, chosen.registered.spec).models(chosen.settings):
+            if name not in served:
+                raise ConfigError(
+                    f"reward {chosen.reference!r} asks the model {name!r}, which this run does not serve."
+                    f"{did_you_mean(name, served)} Models: {', '.join(served) or 'none'}; add one by "
+                    f"[served_models.{name}] hf_checkpoint = PATH"
+                )
+    return served
+
+
+def _check_trained(config: RunConfig, trainer: Chosen) -> None:
+    """Ask the trainer whether it can train this model."""
+    if config.debug.debug_rollout_only:
+        return
+    spec, plugin = cast(TrainerSpec, trainer.registered.spec), trainer.registered.plugin
+    models = {
+        "": config.run.hf_checkpoint,
+        "ref_load": config.reference.ref_load,
+        "opd_teacher_load": config.distillation.opd_teacher_load,
+        "critic_load": config.critic.critic_load,
+    }
+    for key, directory in models.items():
+        if directory is None:
+            continue
+        model = read_model_config(directory)
+        try:
+            with blaming(f"check_model of trainer {trainer.reference!r}", plugin):
+                spec.check_model(trainer.settings, model)
+        except ConfigError as error:
+            raise ConfigError(f"{key} = {directory}: {error}" if key else str(error)) from None
 
 
 def _check_size(config: RunConfig) -> None:

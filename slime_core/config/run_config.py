@@ -29,6 +29,7 @@ from slime_core.config.flat_keys import CHOOSES, FlatKeys
 from slime_core.config.inert import refuse_inert
 from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
 from slime_core.config.selection import DEFAULT_USE, Selection, parse_selection
+from slime_core.config.served import ServedArgs
 from slime_core.config.settings import explain
 from slime_core.config.unknown_key import unknown_key
 from slime_core.config.workers import place_workers
@@ -55,6 +56,8 @@ class RunConfig:
     """On-policy distillation."""
     critic: CriticArgs
     """Critic."""
+    served: ServedArgs
+    """Models beside the policy."""
     cluster: ClusterArgs
     """How many workers."""
     debug: DebugArgs

@@ -1,4 +1,4 @@
-"""Run files: TOML in, TOML out, and the command line's overrides on top.
+"""Run files: TOML or YAML in, TOML out, and the command line's overrides on top.
 
 Example:
 
@@ -6,35 +6,69 @@ Example:
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import date, time
 from pathlib import Path
 
+from slime_core.config.yaml_file import SUFFIXES as YAML_SUFFIXES
+from slime_core.config.yaml_file import read_yaml
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 
+RUN_FILES = (".toml", *YAML_SUFFIXES)
+"""What the names of run files end in."""
+_UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:[\w-]+\.)*([\w-]+)")
+
 
 def read_run_file(path: Path) -> dict[str, Json]:
-    """The keys of a TOML run file.
+    """The keys of a run file: YAML where its name ends so, else TOML.
 
     Raises:
-        ConfigError: no such file, not a file, not TOML (with its line), or a date where no key takes one.
+        ConfigError: no such file, not a file, not TOML or YAML (with its line), or a date where no key takes one.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a byte order mark
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin with a byte order mark
+        values = read_yaml(text, path) if path.suffix in YAML_SUFFIXES else tomllib.loads(text)
     except FileNotFoundError:
-        there = ", ".join(sorted(each.name for each in path.parent.glob("*.toml"))) if path.parent.is_dir() else ""
+        found = (
+            [each for suffix in RUN_FILES for each in path.parent.glob(f"*{suffix}")] if path.parent.is_dir() else []
+        )
+        there = ", ".join(sorted(each.name for each in found))
         hint = f" {path.parent} has {there}." if there else ""
         raise ConfigError(f"no run file {path}.{hint}") from None
     except OSError as error:
         raise ConfigError(f"cannot read run file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+        kind = "YAML" if path.suffix in YAML_SUFFIXES else "TOML"
+        raise ConfigError(f"{path} is not a {kind} file: {error}") from None
     for key, value in _leaves(values):
         if isinstance(value, date | time):
             raise ConfigError(f'{path}: {key} is a date or time, which no key takes: write it as text, "{value}"')
     return values
+
+
+def say_lines(message: str, path: Path) -> str:
+    """A message about keys with the line of each that is unknown in front.
+
+    Args:
+        message: a sentence a line, as `parse_config` says them.
+        path: the run file.
+    """
+    if not any(map(_UNKNOWN.match, message.splitlines())):
+        return message  # the file may be none that can be read
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    return "\n".join(_with_line(each, lines, path) for each in message.splitlines())
+
+
+def _with_line(sentence: str, lines: list[str], path: Path) -> str:
+    match = _UNKNOWN.match(sentence)
+    if not match:
+        return sentence
+    key = re.compile(rf"""(?:^|[\s{{,])["']?{re.escape(match[1])}["']?\s*[:=]""")
+    at = [number for number, line in enumerate(lines, 1) if key.search(line.partition("#")[0])]
+    return f"{path}, line {at[0]}: {sentence}" if len(at) == 1 else sentence
 
 
 def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:

@@ -5,7 +5,7 @@ Example:
     settings = read_settings("reward", "judge", registered.spec, {"url": "http://…", "key": "$env:JUDGE_KEY"})
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -25,10 +25,22 @@ def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str
     Raises:
         ConfigError: a key is unknown, missing, mistyped or out of range, or a variable is not set; all in one message.
     """
+    settings = _read(spec.model, section, f"{role}.{name}")
+    installed = spec.installed
+    if installed is None or not isinstance(table := section.get(installed.key), dict) or not table:
+        return settings
+    lists = f"`slime plugins show {role}/{name}` lists them"
+    passed_on = _read(installed.model(section), table, f"{role}.{name}.{installed.key}", spec.model.model_fields, lists)
+    return settings.model_copy(update={installed.key: passed_on.model_dump(exclude_unset=True)})
+
+
+def _read(
+    model: type[Settings], given: Mapping[str, Json], prefix: str, beside: Iterable[str] = (), lists: str = ""
+) -> Settings:
     try:
-        return spec.model.model_validate(dict(section))
+        return model.model_validate(dict(given))
     except ValidationError as error:
-        raise ConfigError("\n".join(explain(error, spec.model, prefix=f"{role}.{name}"))) from None
+        raise ConfigError("\n".join(explain(error, model, prefix, beside, lists))) from None
 
 
 def show_settings(settings: Settings) -> dict[str, Json]:
@@ -45,12 +57,23 @@ def settings_schema(spec: Spec[object]) -> dict[str, Json]:
     return {"$schema": DIALECT, "title": f"[{spec.role}.{spec.name}]", **described, **rest}
 
 
-def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
-    """One sentence for each thing that a model refused, with a did-you-mean for unknown keys; no secret in any."""
-    return [REDACTOR.redact(_sentence(item, model, prefix)) for item in error.errors(include_url=False)]
+def explain(
+    error: ValidationError, model: type[BaseModel], prefix: str = "", beside: Iterable[str] = (), lists: str = ""
+) -> list[str]:
+    """One sentence for each thing that a model refused, with a did-you-mean for unknown keys; no secret in any.
+
+    Args:
+        error: what pydantic says.
+        model: what it was read by.
+        prefix: where the keys are: "engine.local".
+        beside: names in the table above, which an unknown key may mean.
+        lists: what lists all keys, where they are too many to be named.
+    """
+    told = [_sentence(item, model, prefix, tuple(beside), lists) for item in error.errors(include_url=False)]
+    return [REDACTOR.redact(each) for each in told]
 
 
-def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str) -> str:
+def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: tuple[str, ...], lists: str) -> str:
     where = ".".join(filter(None, (prefix, *map(str, item["loc"]))))
     match item["type"]:
         case "missing":
@@ -61,10 +84,13 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str) -> str:
             owner, key = _model_at(model, item["loc"][:-1]), str(item["loc"][-1])
             known = list(owner.model_fields) if owner else []
             section = where.removesuffix(f".{key}")
-            return f"unknown setting {where}.{did_you_mean(key, known)} [{section}] has: {', '.join(known) or 'none'}."
+            near = did_you_mean(key, (*known, *beside))
+            has = f" {len(known)} keys, {lists}" if lists else f": {', '.join(known) or 'none'}"
+            return f"unknown setting {where}.{near} [{section}] has{has}."
         case "literal_secret":
             return f"{where}: {item['msg']}"
-    return f"{where} = {REDACTOR.redact_data(item['input'])!r}: {item['msg'][0].lower()}{item['msg'][1:]}"
+    said = item["msg"].removeprefix("Value error, ")  # pydantic's name for what a check of our own says
+    return f"{where} = {REDACTOR.redact_data(item['input'])!r}: {said[0].lower()}{said[1:]}"
 
 
 def _model_at(model: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:

@@ -30,7 +30,9 @@ def wanted_extras(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]", 
     wanted = {SOURCE_OF[field]: field for field in sorted(reads & SOURCE_OF.keys(), key=lambda each: each.value)}
     if config.rollout.rollout_top_p == 1:
         wanted.pop(Extra.TOP_P_TOKENS, None)
-    given = cast(EngineSpec, engine.registered.spec).gives
+    spec = cast(EngineSpec, engine.registered.spec)
+    withheld = spec.gives & spec.withholds(engine.settings)
+    given = spec.gives - withheld
     brought = frozenset[Extra]().union(
         *(cast(GeneratorSpec, each.registered.spec).gives for each in roles["generator"])
     )
@@ -39,10 +41,12 @@ def wanted_extras(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]", 
         _refuse_bias(config, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
         for extra, field in wanted.items():
             if extra not in given | brought:
+                way = "choose others for it" if extra in withheld else _givers(extra, catalog)
+                with_these = " with its settings" if extra in withheld else ""
                 raise ConfigError(
                     f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
-                    f"does not give {extra.value}: {_givers(extra, catalog)}, or have the trainer do without by its "
-                    "own settings"
+                    f"does not give {extra.value}{with_these}: {way}, or have the trainer do without by its own "
+                    "settings"
                 )
     return given & wanted.keys()
 

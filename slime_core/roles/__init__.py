@@ -19,9 +19,15 @@ if TYPE_CHECKING:
         is_async,
     )
     from slime_core.roles._plugin_set import PluginSet
-    from slime_core.roles._spec import Make, Settings, Setup, Spec, Stability
+    from slime_core.roles._spec import InstalledSettings, Make, Settings, Setup, Spec, Stability
     from slime_core.roles._table import SELECTABLE, SPECS
     from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec, ValueAdvantage
+    from slime_core.roles.arguments import (
+        Argument,
+        ArgumentKind,
+        arguments_model,
+        command_line,
+    )
     from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
     from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
         EngineRole,
         EngineSetup,
         EngineSpec,
+        EngineUse,
         NoticesDeath,
         ServesCheckpoint,
         StreamsTokens,
@@ -81,6 +88,7 @@ if TYPE_CHECKING:
     from slime_core.roles.sample_field import Carried, SampleField
     from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
     from slime_core.roles.sampling import SamplingParams
+    from slime_core.roles.served_model import ServedModel
     from slime_core.roles.tokenizer import Tokenizer
     from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
     from slime_core.roles.trainer import (
@@ -123,6 +131,8 @@ __all__ = [
     "Advantage",
     "AdvantageInput",
     "AdvantageSpec",
+    "Argument",
+    "ArgumentKind",
     "BatchTransform",
     "BatchTransformSpec",
     "Buffer",
@@ -155,6 +165,7 @@ __all__ = [
     "EngineRole",
     "EngineSetup",
     "EngineSpec",
+    "EngineUse",
     "Extra",
     "FilterContext",
     "Finding",
@@ -174,6 +185,7 @@ __all__ = [
     "GroupReward",
     "GroupRewardSpec",
     "Health",
+    "InstalledSettings",
     "Isolation",
     "Keep",
     "KeepIfShort",
@@ -220,6 +232,7 @@ __all__ = [
     "SavesLater",
     "SeesRollout",
     "Selection",
+    "ServedModel",
     "ServesCheckpoint",
     "Settings",
     "Setup",
@@ -253,6 +266,8 @@ __all__ = [
     "WorkerGroup",
     "WorkerGroupSpec",
     "agree_transport",
+    "arguments_model",
+    "command_line",
     "declared_isolation",
     "describe_isolation",
     "is_async",

@@ -10,13 +10,17 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Annotated, ClassVar, Generic, Protocol, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from slime_core.errors import PluginError
+from slime_core.sample import Json
 from slime_core.secrets import PREFIX, REDACTOR, read_variable
+
+if TYPE_CHECKING:
+    from slime_core.roles.served_model import ServedModel
 
 
 class Settings(BaseModel):
@@ -113,6 +117,19 @@ class Setup:
     """`setup.make("reward", "math")` builds another choice."""
     seed: int
     """The run's seed; derive from it with `slime_core.seeds.derive_seed`."""
+    models: "Mapping[str, ServedModel]" = field(default_factory=dict, kw_only=True)
+    """Models that the run serves beside the policy, by name; none outside of a run, and none in worker processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledSettings:
+    """That a choice passes settings on to installed software."""
+
+    key: str
+    """The setting that takes them as a table, a `dict[str, JsonValue]`: `server` of `[engine.NAME.server]`."""
+    model: Callable[[Mapping[str, Json]], type[Settings]]
+    """Their model, given the choice's section as it is written, which may say where the software is. What is not given
+    is not passed on: a default is there to be shown."""
 
 
 RoleT = TypeVar("RoleT", covariant=True)
@@ -150,6 +167,8 @@ class Spec(Generic[RoleT]):
     without a heavy library. Other choices may have the same: it is a setting of the one that is selected."""
     flat_prefix: str = field(default="", kw_only=True)
     """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
+    installed: InstalledSettings | None = field(default=None, kw_only=True)
+    """Settings of software that it passes on; with a `flat_prefix` they are keys and flags, too."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("_", "").replace("-", "").isalnum():
@@ -163,6 +182,8 @@ class Spec(Generic[RoleT]):
             raise TypeError(f"{self._told}: factory must be callable as factory(settings, setup)")
         if self.flat_prefix and not (self.flat_prefix.isidentifier() and self.flat_prefix.endswith("_")):
             raise ValueError(f"{self._told}: flat_prefix {self.flat_prefix!r} must be a name that ends in '_'")
+        if self.installed and isinstance(settings, type) and self.installed.key not in self.model.model_fields:
+            raise ValueError(f"{self._told}: installed is for {self.installed.key!r}, which is none of its settings")
         if isinstance(self.flat_keys, str):
             raise TypeError(f"{self._told}: flat_keys must be several names, write ({self.flat_keys!r},)")
         if isinstance(settings, type) and not callable(self.flat_keys):

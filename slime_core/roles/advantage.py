@@ -82,6 +82,8 @@ class AdvantageSpec(Spec[Advantage]):
     reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
     """Which parts of a sample's reward it reads, with these settings: names of rewards, `NAME/COMPONENT`, or keys of a
     reward that is a dict; `columns_S` has each as `reward/KEY`."""
+    token_columns: Sequence[str] = ()
+    """Columns of batch transforms that it reads from `columns_T`: a run in which none makes one of them is refused."""
     compares_samples: Callable[[Settings], bool] = lambda settings: False
     """Whether, with these settings, a sample's advantage is relative to others of its group, so that one alone has 0: a
     run with `n_samples_per_prompt = 1` is refused then."""

@@ -7,7 +7,7 @@ Example:
 
 import enum
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from slime_core.roles.extras import Extra
 from slime_core.roles.generation import GenerateChunk, GenerateOutput, GenerateRequest
 from slime_core.roles.launcher import Launcher, Needs
 from slime_core.roles.memory import MemoryTags
+from slime_core.roles.sampling import SamplingParams
 from slime_core.roles.weights import WeightChannel
 
 
@@ -54,6 +55,9 @@ class EngineSetup(Setup):
     """Requests that the run has under way at once at most, over all engines of this role; None: nobody knows."""
     beside: str | None = None
     """The worker group whose devices its own share, for `WorkerGroupSpec.beside`: the trainer's, with `colocate`."""
+    offloads: bool = False
+    """Whether the run will have it give memory up while ranks train, with `colocate` or `offload_rollout`: for such
+    runs alone is what has to be made ready for that from the start on."""
     float32_matmul_precision: str = "highest"
     """What fp32 matrices may be multiplied in, as the trainer's are."""
     bf16: bool = False
@@ -141,6 +145,20 @@ class StreamsTokens(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """What a run asks of its engines, as far as it is known before anything starts."""
+
+    hf_checkpoint: Path
+    """Model directory in HF format."""
+    model: Mapping[str, object]
+    """The model's config.json."""
+    engines: int = 1
+    """How many engines there are."""
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(1))
+    """How the samples that are trained on are drawn."""
+
+
 @dataclass(frozen=True)
 class EngineSpec(Spec[Engine]):
     """Offers an engine."""
@@ -155,6 +173,8 @@ class EngineSpec(Spec[Engine]):
     """What memory it can give up while ranks train; an engine that can is a `ReleasesMemory`."""
     gives: frozenset[Extra] = frozenset()
     """What it can answer beyond tokens and log-probs, to a request that wants it; other wants it refuses by name."""
+    withholds: Callable[[Settings], frozenset[Extra]] = lambda settings: frozenset()
+    """Of that, what it does not answer with these settings: a router before it leaves it out, say."""
     restart_s: float = 600.0
     """Seconds in which one that failed serves again: a run without any engine that serves waits so long for one."""
     probe_s: float = 120.0
@@ -168,5 +188,7 @@ class EngineSpec(Spec[Engine]):
     """How many worker processes one engine starts with these settings; each may open a receiver of weights."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """What each of them needs of its machine; the engine asks its launcher for the same."""
+    check: Callable[[Settings, EngineUse], None] | None = None
+    """Sees, before anything starts, that it can do what the run asks with these settings; raises ConfigError if not."""
     explain: Callable[[Settings, Mapping[str, object]], str] | None = None
     """What `slime plan` says of the engine, given its settings and the model's config.json: one sentence."""

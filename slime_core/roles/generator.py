@@ -62,6 +62,10 @@ def unmeasured(name: str, value: float) -> None:
     """A `GenerateContext.measure` that nobody listens to."""
 
 
+def uncounted() -> None:
+    """A `GenerateContext.anew` where calls are not counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateContext:
     """What a generator may use for one sample."""
@@ -86,11 +90,17 @@ class GenerateContext:
     measure: Callable[[str, float], None] = unmeasured
     """`ctx.measure("tool_calls", 3)`: mean and p99 over all samples are metrics, `rollout/<generator>/tool_calls/...`.
     A function of what was generated, not of time: that would differ from run to run."""
+    anew: Callable[[], None] = uncounted
+    """`ctx.anew()` begins the sample once more from nothing, where what was done so far is lost: calls that were made
+    no longer count among `max_turns`, and their names, and so their seeds, are free again. No call may be under way."""
 
 
 @runtime_checkable
 class Generator(Protocol):
-    """Runs one rollout; raising costs that one sample."""
+    """Runs one rollout; raising costs that one sample.
+
+    A `slime_core.errors.ConfigError` ends the run: with these settings no sample can be generated.
+    """
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
         """Return the finished samples, at least one, none of them PENDING.

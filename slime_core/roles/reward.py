@@ -9,7 +9,7 @@ Example:
 """
 
 import enum
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import ClassVar, Protocol, runtime_checkable
@@ -68,6 +68,8 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
 
     grain: RewardGrain = RewardGrain.EXECUTION
     """What it is asked about."""
+    models: Callable[[Settings], Collection[str]] = lambda settings: ()
+    """Which models of the run it asks with these settings, by their names in `served_models`: `setup.models`."""
 
     @classmethod
     def from_function(

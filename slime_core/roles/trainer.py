@@ -242,6 +242,10 @@ class TrainerSpec(Spec[TrainerRank]):
     shares: Callable[[Settings], Sequence[int]] | None = None
     """Which share of a step each rank is given, a number a rank, from 0 without gaps: ranks of one replica of the model
     (tensor, pipeline, context parallel) have one share, and report the same of it. None: each rank its own."""
+    check_model: Callable[[Settings, Mapping[str, object]], None] = lambda settings, model_config: None
+    """Looks in the plan at the model's config.json with these settings, and raises a `ConfigError` where they do not go
+    together: heads that cannot be cut over so many ranks, a family that it cannot train. Likewise at a reference's, a
+    teacher's and a critic's that are not the policy's."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """What each rank needs of its machine with these settings."""
     preload: tuple[str, ...] = ()

@@ -218,9 +218,9 @@ def test_a_reward_of_a_first_party_plugin_is_known_by_name(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("role", "name", "dist"),
     [
-        ("trainer", "megatron", "slime-trainer-megatron"),
+        ("trainer", "fsdp", "slime-trainer-fsdp"),
         ("engine", "vllm", "slime-engine-vllm"),
-        ("launcher", "ray", "slime-launcher-ray"),
+        ("launcher", "slurm", "slime-launcher-slurm"),
         ("group_filter", "mine", "slime-group-filter-mine"),
     ],
 )

@@ -63,7 +63,7 @@ def slime_engines():
 
 @hookimpl
 def slime_trainers():
-    yield TrainerSpec("late", build, made_late, "x", flat_keys=lambda: ("tensor_model_parallel_size",))
+    yield TrainerSpec("late", build, made_late, "x", flat_keys=lambda: ("cut_over",))
     yield TrainerSpec("later", build, made_late, "x", flat_prefix="later_", workers_key="world")
 """
 
@@ -71,7 +71,7 @@ HEAVY = """
 from slime_core import Settings
 
 class Model(Settings):
-    tensor_model_parallel_size: int = 1
+    cut_over: int = 1
     world: int = 1
 """
 
@@ -117,8 +117,8 @@ def test_a_key_of_what_is_not_chosen_is_refused_with_how_to_choose_it(stranger: 
         "wide_dtype has no effect here: it is a setting of engine 'wide', and engine.use is 'local'; leave it out, or "
         'choose what has it, [engine] use = "wide" or --engine wide'
     )
-    assert refused(stranger, tensor_model_parallel_size=2).startswith(
-        "tensor_model_parallel_size has no effect here: it is a setting of trainer 'late', and trainer.use is 'local'"
+    assert refused(stranger, cut_over=2).startswith(
+        "cut_over has no effect here: it is a setting of trainer 'late', and trainer.use is 'local'"
     )
     assert "slime_stranger_heavy" not in sys.modules
     said = refused(stranger, window=2)
@@ -158,12 +158,12 @@ def test_a_file_of_the_project_has_flat_keys_too(
 def test_late_settings_are_made_when_they_are_read_and_once(stranger: Catalog) -> None:
     spec = stranger.find("trainer", "late").spec
     flat = FlatKeys(stranger)
-    assert flat.owners["tensor_model_parallel_size"][0].registered.spec is spec
-    config = parsed(stranger, trainer={"use": "late"}, tensor_model_parallel_size=2)
+    assert flat.owners["cut_over"][0].registered.spec is spec
+    config = parsed(stranger, trainer={"use": "late"}, cut_over=2)
     assert spec.is_late
     assert "slime_stranger_heavy" not in sys.modules
     settings = read_settings("trainer", "late", spec, config.roles["trainer"].sections["late"])
-    assert settings.model_dump() == {"tensor_model_parallel_size": 2, "world": 1}
+    assert settings.model_dump() == {"cut_over": 2, "world": 1}
     assert spec.model is type(settings)
     del sys.modules["slime_stranger_heavy"]
     assert spec.model is type(settings)
@@ -189,7 +189,7 @@ def test_settings_that_cannot_be_made_are_blamed_on_their_plugin(
 
 
 def test_keys_that_cannot_be_listed_harm_only_who_chooses_them(install_plugin: Install) -> None:
-    source = STRANGER.replace('lambda: ("tensor_model_parallel_size",)', "lambda: 1 / 0")
+    source = STRANGER.replace('lambda: ("cut_over",)', "lambda: 1 / 0")
     install_plugin("slime-stranger", {"slime_stranger.py": source}, entry_points={"stranger": "slime_stranger"})
     catalog = Catalog.discover()
     with pytest.warns(PluginWarning, match="trainer 'late': listing its keys raised ZeroDivisionError"):
@@ -199,7 +199,7 @@ def test_keys_that_cannot_be_listed_harm_only_who_chooses_them(install_plugin: I
 
 
 def test_a_choice_that_takes_a_key_of_every_run_cannot_be_chosen(install_plugin: Install) -> None:
-    source = STRANGER.replace('lambda: ("tensor_model_parallel_size",)', '("lr",)').replace("made_late,", "Lr,", 1)
+    source = STRANGER.replace('lambda: ("cut_over",)', '("lr",)').replace("made_late,", "Lr,", 1)
     source = source.replace("def made_late", "class Lr(Settings):\n    lr: float = 1.0\n\n\ndef made_late", 1)
     install_plugin("slime-stranger", {"slime_stranger.py": source}, entry_points={"stranger": "slime_stranger"})
     catalog = Catalog.discover()

@@ -4,7 +4,7 @@ from typing import Literal
 
 import jsonschema
 import pytest
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from slime_core import RewardSpec, Settings
 from slime_core.config import read_settings, settings_schema, show_settings
@@ -31,6 +31,13 @@ class Judge(Settings):
     fallback: Retry | None = None
     mode: Literal["strict", "lenient"] = "strict"
     key: SecretStr | None = None
+
+    @field_validator("mode")
+    @classmethod
+    def _is_sober(cls, mode: str) -> str:
+        if mode == "lenient":
+            raise ValueError("No judge is lenient today")
+        return mode
 
 
 SPEC = RewardSpec("judge", lambda settings, setup: None, Judge, summary="Asks a judge.")  # type: ignore[arg-type,return-value]
@@ -71,6 +78,7 @@ def test_a_section_becomes_typed_settings() -> None:
         ({"fallback": {"attempts": 0}}, "reward.judge.fallback.attempts = 0: input should be greater than or equal"),
         ({"endpoint": {}}, "reward.judge.endpoint.url is required: set it in the run file"),
         ({"mode": "strickt"}, "reward.judge.mode = 'strickt': input should be 'strict' or 'lenient'"),
+        ({"mode": "lenient"}, "reward.judge.mode = 'lenient': no judge is lenient today"),
     ],
 )
 def test_what_does_not_fit_is_named_where_it_is(changes: dict[str, Json], said: str) -> None:

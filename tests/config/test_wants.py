@@ -50,14 +50,20 @@ def wants(
     reads: frozenset[SampleField],
     gives: frozenset[Extra] = frozenset(),
     brings: frozenset[Extra] = frozenset(),
+    withholds: frozenset[Extra] = frozenset(),
 ) -> frozenset[Extra]:
-    """Of a trainer, an engine and a generator that read, give and bring this."""
+    """Of a trainer, an engine and a generator that read, give (but for some) and bring this."""
     [trainer], [engine], [generator] = (plan.roles[role] for role in ("trainer", "engine", "generator"))
     roles = {
         "trainer": [
             with_spec(trainer, replace(cast(TrainerSpec, trainer.registered.spec), reads=lambda settings: reads))
         ],
-        "engine": [with_spec(engine, replace(cast(EngineSpec, engine.registered.spec), gives=gives))],
+        "engine": [
+            with_spec(
+                engine,
+                replace(cast(EngineSpec, engine.registered.spec), gives=gives, withholds=lambda settings: withholds),
+            )
+        ],
         "generator": [with_spec(generator, replace(cast(GeneratorSpec, generator.registered.spec), gives=brings))],
     }
     return wanted_extras(plan.config, roles, plan.catalog)
@@ -84,6 +90,13 @@ def test_what_nobody_gives_is_refused_and_the_message_says_who_reads_it(tiny_mod
     said = str(caught.value)
     assert said.startswith("trainer 'local' reads rollout_routed_experts of samples, and engine 'local' does not give")
     assert "no installed engine does" in said
+
+
+def test_what_an_engine_withholds_with_its_settings_is_not_given(tiny_model: Path) -> None:
+    plan = plan_of(tiny_model)
+    assert wants(plan, EXPERTS, frozenset(Extra), withholds=frozenset({Extra.TOP_P_TOKENS})) == {Extra.ROUTED_EXPERTS}
+    with pytest.raises(ConfigError, match=r"engine 'local' does not give routed_experts with its settings: choose oth"):
+        wants(plan, EXPERTS, frozenset(Extra), withholds=frozenset({Extra.ROUTED_EXPERTS}))
 
 
 def test_the_message_names_an_engine_that_gives_it(

@@ -1,0 +1,79 @@
+"""Arguments of installed software: what each takes, and how a command line has it again."""
+
+from typing import cast
+
+import pytest
+from pydantic import ValidationError
+
+from slime_core.roles import Argument, ArgumentKind, arguments_model, command_line
+from slime_core.sample import Json
+
+ARGUMENTS = (
+    Argument("share", ArgumentKind.NUMBER, "How much."),
+    Argument("count", ArgumentKind.INTEGER, default=1),
+    Argument("size", ArgumentKind.TEXT),
+    Argument("level", ArgumentKind.TEXT, choices=("low", "1", "true")),
+    Argument("bits", ArgumentKind.INTEGER, choices=(4, 8)),
+    Argument("names", ArgumentKind.TEXT, many=True),
+    Argument("metrics", ArgumentKind.SWITCH, default=False),
+    Argument("graph", ArgumentKind.SWITCH, default=True, negative="no_graph"),
+    Argument("about", ArgumentKind.JSON),
+    Argument("port", ArgumentKind.INTEGER, why_not="follows from the launcher"),
+)
+
+
+def given(**values: Json) -> dict[str, Json]:
+    model = arguments_model("Arguments", ARGUMENTS)
+    return cast(dict[str, Json], model.model_validate(values).model_dump(exclude_unset=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"share": 0.5, "count": 3}, "--share 0.5 --count 3"),
+        ({"size": 4096}, "--size 4096"),
+        ({"size": "32k"}, "--size 32k"),
+        ({"level": 1}, "--level 1"),
+        ({"level": True}, "--level true"),
+        ({"bits": "8"}, "--bits 8"),
+        ({"names": "one"}, "--names one"),
+        ({"names": ["one", 2]}, "--names one 2"),
+        ({"metrics": True, "graph": True}, "--metrics --graph"),
+        ({"metrics": False, "graph": False}, "--no-graph"),
+        ({"about": {"a": [1]}}, '--about {"a":[1]}'),
+        ({"about": [1, 2]}, "--about [1,2]"),
+        ({}, ""),
+    ],
+)
+def test_what_is_given_comes_back_as_a_command_line(values: dict[str, Json], line: str) -> None:
+    made = [each.replace(" ", "") for each in command_line(ARGUMENTS, given(**values))]
+    assert " ".join(made) == line
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"share": "much"}, "should be a valid number"),
+        ({"count": 1.5}, "should be a valid integer"),
+        ({"count": True}, "should be a number"),
+        ({"size": True}, "should be a valid string"),
+        ({"level": "high"}, "should be 'low', '1' or 'true'"),
+        ({"bits": 5}, "should be 4 or 8"),
+        ({"names": [True]}, "should be a valid string"),
+        ({"metrics": "perhaps"}, "should be a valid boolean"),
+        ({"port": 1}, "it follows from the launcher, and cannot be given"),
+        ({"shares": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_an_argument_does_not_take_is_refused(values: dict[str, Json], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        given(**values)
+    assert said in caught.value.errors()[0]["msg"]
+
+
+def test_a_default_is_shown_and_not_passed_on() -> None:
+    model = arguments_model("Arguments", ARGUMENTS)
+    assert model.model_fields["count"].default == 1
+    assert model.model_fields["share"].description == "How much."
+    assert model.model_fields["port"].description == "It follows from the launcher, and cannot be given."
+    assert given() == {}
