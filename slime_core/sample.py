@@ -166,7 +166,8 @@ class Sample:
     weight_version_ends: list[int] = field(default_factory=list)
     """Where each stretch of `weight_versions` ends, tools' words before it included; of another length if not noted."""
     failure_reason: str | None = None
-    """Why it is FAILED, short and countable; becomes the metric `rollout/errors/<reason>`."""
+    """Why it is FAILED, short and countable; becomes the metric `rollout/errors/<reason>`. What else there is to say,
+    such as the end of a traceback, is `metadata["failure_detail"]`, which a run tells of the first of a reason."""
 
     def append_response_tokens(
         self,

@@ -7,6 +7,7 @@ Example:
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,10 @@ class HfTokenizer:
         self._eos_token_ids = eos_token_ids
         self._template = template
         self._owner = owner
+
+    def __str__(self) -> str:
+        """The model directory, for messages."""
+        return self._owner
 
     @classmethod
     def load(cls, directory: Path) -> "HfTokenizer":
@@ -77,7 +82,8 @@ class HfTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, no special tokens added."""
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        # The fast way notes no offsets, a quarter of the time; it is there for batches alone.
+        return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ids, special tokens left out or not."""
@@ -115,6 +121,8 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
             f"reading the tokenizer of {directory} needs tokenizers and jinja2, which come with slime-local: in a "
             "checkout of slime-core, pip install -e . -e ./plugins/slime-local"
         ) from None
+    # Texts come one by one, so no threads are needed; those of the library would warn whenever a process is forked.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     path = directory / "tokenizer.json"
     if not path.is_file():
         raise ModelError(_no_tokenizer(directory))

@@ -46,7 +46,8 @@ class Failures:
         """The error of `what`, in which more than `limit` of its samples failed, with the commonest reasons."""
         still = f" whatever becomes of the {running} that have not ended" if running else ""
         common = self.counts.most_common(MOST_REASONS)
-        top = "".join(f"\n  {count} x {reason}: {self._first[reason].detail}" for reason, count in common)
+        told = (f"{count} x {reason}: {self._first[reason].detail}" for reason, count in common)
+        top = "".join("\n  " + each.replace("\n", "\n    ") for each in told)
         return RolloutError(
             f"{what}: {self.total} of {samples} samples failed, which is over --max-error-rate {limit:g}{still}:{top}"
         )

@@ -81,6 +81,7 @@ class Calls:
     ) -> GenerateOutput:
         """One engine call; see `slime_core.roles.Generate`."""
         name, asked = self._named(turn), sampling or self._sampling
+        names, answers, known = self._names, self.answers, self.known  # of a call that `anew` forgets, forgotten ones
         token = self._followed.call_begins()
         try:
             seed = derive_seed(*self._identity, name, ATTEMPT)
@@ -88,14 +89,19 @@ class Calls:
             request = GenerateRequest(prompt, asked, seed, self._group, session=session, media=media, want=self._want)
             made = await (self._engine.generate(request) if tell is None else self._told(request, tell))
         except BaseException:
-            self._names.discard(name)
+            names.discard(name)
             raise
         finally:
             self._followed.call_ends(token)
-        self.answers.append(made)
+        answers.append(made)
         if made.extras is not None:
-            self.known.append((tuple(prompt), made))
+            known.append((tuple(prompt), made))
         return made
+
+    def anew(self) -> None:
+        """Forget all calls; see `slime_core.roles.GenerateContext`."""
+        self.answers, self.known, self.measured = [], [], {}
+        self._names, self._unnamed = set(), 0
 
     def measure(self, name: str, value: float) -> None:
         """Note a value; see `slime_core.roles.GenerateContext`."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from slime_core.sample import Sample, scalar_reward
 
+__all__ = ["MAIN", "execution_rewards", "executions", "main_of"]
+
 MAIN = "main"
 """Key of a sample's metadata: true for the one that its execution is judged by."""
 

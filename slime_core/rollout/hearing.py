@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slime_core.errors import shortened
+from slime_core.rollout.environment import ENVIRONMENT, NO_SCORE, NO_SCORE_AT_LIMIT
 from slime_core.rollout.executions import main_of
 from slime_core.rollout.policy import GroupRewardUse, RewardUse
-from slime_core.sample import SCORE, Sample, Status
+from slime_core.sample import SCORE, Json, Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 
 LONGEST_REASON = 200
@@ -65,7 +66,7 @@ class Hearing:
         """The first one that counts."""
         if sample.status is Status.FAILED:
             reason = sample.failure_reason or "generator_failed"
-            self.failure = Failure(countable(reason), f"the generator set Status.FAILED ({shortened(reason)})")
+            self.failure = Failure(countable(reason), _told(reason, sample.metadata.get("failure_detail")))
         self._total, self._applied = 0.0, False
         self._keeps_parts, self._parts, self._asked = keeps_parts, dict[str, float](), list[str]()
 
@@ -96,7 +97,9 @@ class Hearing:
         sample = self.sample
         if self.is_open and self.failure is None and not self._applied:
             asked = ", ".join(self._asked)
-            self.failure = Failure("no_reward_applies", f"none of {asked or 'no rewards'} scored it")
+            why = NO_SCORE_AT_LIMIT if sample.status is Status.TRUNCATED else NO_SCORE
+            own = f"; {why}" if ENVIRONMENT in self._asked else ""
+            self.failure = Failure("no_reward_applies", f"none of {asked or 'no rewards'} scored it{own}")
         sample.reward = None
         if self.failure is not None:
             sample.status, sample.failure_reason = Status.FAILED, self.failure.reason
@@ -132,6 +135,12 @@ class Execution:
     def close(self) -> list[Scored]:
         """Close all."""
         return [each.close() for each in self.hearings]
+
+
+def _told(reason: str, detail: Json) -> str:
+    """What a generator says of a sample that it gave up."""
+    told = f"the generator set Status.FAILED ({shortened(reason)})"
+    return f"{told}: {shortened(str(detail)).strip()}" if detail else told
 
 
 def countable(reason: str) -> str:

@@ -116,7 +116,7 @@ class Tally:
             found[f"rollout/{metric}/not_applicable"] = float(count)
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.counts.items())}
-        return found | measured_metrics("rollout/", self._measured)
+        return found | speculation(samples) | measured_metrics("rollout/", self._measured)
 
 
 def _without(group: Group, positions: Collection[int]) -> Group:
@@ -141,6 +141,20 @@ def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
         f"{prefix}response_len/min": float(lengths[0]),
         f"{prefix}truncated_ratio": mean([sample.status is Status.TRUNCATED for sample in samples]),
     }
+
+
+def speculation(samples: Sequence[Sample]) -> dict[str, float]:
+    """What came of speculative decoding, over all tokens of some samples; nothing where none was done.
+
+    It depends on what else the engine was at, and so not on the run's seed alone.
+    """
+    known = [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]
+    if not known:
+        return {}
+    accepted, drafted = (sum(getattr(each, f"spec_{name}_token_num") for each in known) for name in ("accept", "draft"))
+    made = sum(each.completion_token_num for each in known)
+    found = {"perf/spec_accept_length": made / sum(each.spec_verify_ct for each in known)}
+    return {**found, "perf/spec_accept_rate": accepted / drafted} if drafted else found
 
 
 def measured_metrics(prefix: str, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from slime_core.catalog.checks import check_generated
-from slime_core.errors import ContractError, RolloutError, WorkerError, lines_of, said_by
+from slime_core.errors import ConfigError, ContractError, RolloutError, WorkerError, lines_of, said_by
 from slime_core.isolation import Slots
 from slime_core.roles import (
     Engine,
@@ -145,6 +145,7 @@ class SampleRunner:
             RolloutError: a sample failed and the policy is to raise, or more failed than the purpose allows.
             ContractError: a drawn sample names a generator or a reward that does not exist.
             WorkerError: the engine is gone.
+            ConfigError: a generator says that with its settings no sample can be generated.
         """
         scoring = purpose.scoring or self._choices.scoring
         running = [_Running.of(group, scoring, freed) for group in groups]
@@ -214,6 +215,7 @@ class SampleRunner:
             max_context=self._limits.max_context,
             max_turns=self._limits.max_turns,
             measure=calls.measure,
+            anew=calls.anew,
         )
         try:
             await within(self._slots.acquire(), A_SLOT)
@@ -265,12 +267,13 @@ def _failure(error: Exception) -> Failure:
 
     Raises:
         WorkerError: the engine is gone, and with it every sample.
+        ConfigError: with these settings no sample can be generated.
     """
     if isinstance(error, ExceptionGroup):
-        gone, _ = error.split(WorkerError)
-        return _failure((gone or error).exceptions[0])
+        final, _ = error.split((WorkerError, ConfigError))
+        return _failure((final or error).exceptions[0])
     match error:
-        case WorkerError():
+        case WorkerError() | ConfigError():
             raise error
         case TimeoutError():
             reason = "timeout"

@@ -50,6 +50,7 @@ from slime_core.run.row_choices import RowChoices
 from slime_core.run.run_hooks import RunHooks
 from slime_core.run.setup import Builder, count_rollouts
 from slime_core.run.stop import StopRequest
+from slime_core.run.together import together
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
 from slime_core.telemetry import Display
@@ -75,6 +76,8 @@ class Session:
         with ExitStack() as undo:
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
+            self.launcher = self.build.launcher(folder)
+            self.served = self.build.serve(self.launcher, folder)
             source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
             self._rows.check(source)
             self.eval_sets = read_eval_sets(self.build, self.tokenizer, self._rows)
@@ -83,7 +86,6 @@ class Session:
             )
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
-            self.launcher = self.build.launcher(folder)
             self.engine = self.build.engines(self.launcher, self.tokenizer, folder)
             self.trackers = Trackers()
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
@@ -119,7 +121,7 @@ class Session:
                 )
                 self._memory = Memory(self.engine, self.trainer, Offload.of(self.plan))
             self._phase("engine: loading the model")
-            await self.engine.start()
+            await together(self.engine.start(), *(each.start() for each in self.served.values()))
             for each in self._rows.lifecycles:
                 await each.start()
             self._watching.enter_context(Watchdog(self.stats, self._packages()))
@@ -155,6 +157,8 @@ class Session:
                 last_first.push_async_callback(self._publishing.close)
             last_first.push_async_callback(self.launcher.close)
             last_first.push_async_callback(self.engine.close)
+            for served in self.served.values():
+                last_first.push_async_callback(served.close)
             last_first.callback(self.build.protection.close)
             for each in reversed(self._rows.lifecycles):
                 last_first.push_async_callback(each.close)

@@ -1,7 +1,7 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
@@ -23,6 +23,7 @@ from slime_core.roles import (
     DataSourceSetup,
     DescribesData,
     Engine,
+    EngineRole,
     EngineSetup,
     EngineSpec,
     GenerateContext,
@@ -42,6 +43,7 @@ from slime_core.roles import (
     RowFormat,
     SampleFilter,
     SamplingParams,
+    ServedModel,
     ServesCheckpoint,
     Setup,
     StartsAndStops,
@@ -67,6 +69,7 @@ from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.own_make import SetupT, refuse_of_a_run, with_own_make
 from slime_core.run.row_choices import RowChoices
+from slime_core.run.served import ServedPool
 from slime_core.run.stored import StoredRollouts
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import TRAINER_GROUP
@@ -88,6 +91,8 @@ class Builder:
     """Where the calls of what is built are counted."""
     protection: Protection
     """Isolates rewards."""
+    models: dict[str, ServedModel] = field(default_factory=dict)
+    """What `serve` has made, for factories."""
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
@@ -98,7 +103,7 @@ class Builder:
     @property
     def setup(self) -> Setup:
         """The setup that every factory may expect."""
-        return Setup(self.make, self.plan.config.run.seed)
+        return Setup(self.make, self.plan.config.run.seed, models=self.models)
 
     def make(self, role: str, name: str, **settings: object) -> object:
         """Build another registered choice; plugins get this as `setup.make`. A reward is isolated as in a run.
@@ -265,46 +270,78 @@ class Builder:
         Raises:
             ConfigError: there will be no trainer, and this engine needs one.
         """
-        run, rollout = self.plan.config.run, self.plan.config.rollout
-        count, eos = rollout.rollout_num_engines, tokenizer.eos_token_ids
-        chosen = self.plan.one("engine")
+        config = self.plan.config
+        count, chosen = config.rollout.rollout_num_engines, self.plan.one("engine")
+        setup = EngineSetup(
+            self.make,
+            config.run.seed,
+            hf_checkpoint=config.run.hf_checkpoint,
+            eos_token_ids=tokenizer.eos_token_ids,
+            launcher=launcher,
+            scratch=folder.scratch,
+            count=count,
+            max_concurrency=config.rollout.max_concurrency,
+            beside=TRAINER_GROUP if config.cluster.colocate else None,
+            offloads=config.cluster.offloads_rollout,
+            float32_matmul_precision=config.run.float32_matmul_precision,
+            bf16=config.run.bf16,
+            want=self.plan.want,
+        )
+        why = "debug_rollout_only" if config.debug.debug_rollout_only else ""
+        return self._pool(chosen, setup, serves_checkpoint=why)
 
-        def make_engine(number: int) -> Engine:
-            name = f"engine-{number}" if count > 1 else "engine"
-            scratch = folder.scratch / name
-            scratch.mkdir(parents=True, exist_ok=True)
+    def serve(self, launcher: Launcher, folder: RunFolder) -> Mapping[str, ServedPool]:
+        """The models beside the policy, not started; from now on factories are given them.
+
+        Raises:
+            ConfigError: an engine needs a trainer.
+            ModelError: a tokenizer cannot be read.
+        """
+        run, found = self.plan.config.run, dict[str, ServedPool]()
+        for name, served in self.plan.served.items():
+            tokenizer = HfTokenizer.load(served.model)
             setup = EngineSetup(
                 self.make,
                 run.seed,
-                hf_checkpoint=run.hf_checkpoint,
-                eos_token_ids=eos,
+                hf_checkpoint=served.model,
+                eos_token_ids=tokenizer.eos_token_ids,
                 launcher=launcher,
-                scratch=scratch,
-                name=name,
-                number=number,
-                count=count,
-                max_concurrency=rollout.max_concurrency,
-                beside=TRAINER_GROUP if self.plan.config.cluster.colocate else None,
+                scratch=folder.scratch,
+                name=f"model-{name}",
+                count=served.engines,
+                role=EngineRole.JUDGE,
+                max_concurrency=self.plan.config.rollout.max_concurrency,
                 float32_matmul_precision=run.float32_matmul_precision,
                 bf16=run.bf16,
-                want=self.plan.want,
             )
-            return self._checked(cast(Used[Engine], build_used(chosen, self._own("engine", setup))))
+            pool = self._pool(served.engine, setup, serves_checkpoint=f"served_models.{name}")
+            found[name] = ServedPool(tokenizer, pool)
+        self.models.update(found)
+        return found
 
-        probe = GenerateRequest([min(eos, default=0)], SamplingParams(max_new_tokens=1), run.seed)
+    def _pool(self, chosen: Chosen, setup: EngineSetup, *, serves_checkpoint: str) -> EnginePool:
+        """Engines of one kind as one; `serves_checkpoint` names what keeps trainers from them, if anything does."""
+        run, rollout = self.plan.config.run, self.plan.config.rollout
+
+        def make_engine(number: int) -> Engine:
+            name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
+            scratch = setup.scratch / name
+            scratch.mkdir(parents=True, exist_ok=True)
+            own = self._own("engine", replace(setup, scratch=scratch, name=name, number=number))
+            used = cast(Used[Engine], build_used(chosen, own))
+            if not serves_checkpoint:
+                return CheckedEngine(used)
+            if not isinstance(used.part, ServesCheckpoint):
+                raise ConfigError(
+                    f"{serves_checkpoint}: engine {used.name!r} of plugin {used.plugin} gets its weights from a "
+                    "trainer alone (it has no load_checkpoint): choose another engine"
+                )
+            return CheckpointEngine(used)
+
+        probe = GenerateRequest([min(setup.eos_token_ids, default=0)], SamplingParams(max_new_tokens=1), run.seed)
         silence_s = rollout.rollout_engine_timeout_s or min(rollout.sample_timeout_s / 2, LONGEST_SILENCE_S)
         limits = Limits.of(cast(EngineSpec, chosen.registered.spec), silence_s)
-        return EnginePool(make_engine, count, limits, probe=probe)
-
-    def _checked(self, used: Used[Engine]) -> CheckedEngine:
-        if not self.plan.config.debug.debug_rollout_only:
-            return CheckedEngine(used)
-        if not isinstance(used.part, ServesCheckpoint):
-            raise ConfigError(
-                f"debug_rollout_only: engine {used.name!r} of plugin {used.plugin} gets its weights from a trainer "
-                "alone (it has no load_checkpoint): choose another engine"
-            )
-        return CheckpointEngine(used)
+        return EnginePool(make_engine, setup.count, limits, probe=probe)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""
@@ -314,17 +351,7 @@ class Builder:
 
     def sampling(self) -> SamplingParams:
         """How training rollouts sample."""
-        rollout = self.plan.config.rollout
-        return SamplingParams(
-            max_new_tokens=rollout.rollout_max_response_len,
-            temperature=rollout.rollout_temperature,
-            top_p=rollout.rollout_top_p,
-            top_k=rollout.rollout_top_k,
-            stop_token_ids=frozenset(rollout.rollout_stop_token_ids),
-            min_p=rollout.rollout_min_p,
-            stop=tuple(rollout.rollout_stop),
-            skip_special_tokens=rollout.rollout_skip_special_tokens,
-        )
+        return self.plan.config.rollout.sampling()
 
 
 def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:

@@ -9,7 +9,9 @@ from slime_core.telemetry.display import Display, PlainDisplay, make_display
 from slime_core.telemetry.metrics import MetricsLog, MetricsRow, strip_timing
 from slime_core.telemetry.plots import overlay
 from slime_core.telemetry.report import ReportPaths, write_report
-from slime_core.telemetry.samples import Drawn, Generated, Kind, SampleRow, SampleStore, Shard, is_shard, list_shards
+from slime_core.telemetry.samples import Drawn, Generated, Kind, SampleRow, Shard, list_shards
+from slime_core.telemetry.samples.shard import is_shard
+from slime_core.telemetry.samples.store import SampleStore
 from slime_core.telemetry.tensorboard import TensorBoardTracker, tensorboard_tracker
 from slime_core.telemetry.transcripts import Pair, before_and_after, prompt_text
 

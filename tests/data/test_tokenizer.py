@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import HfTokenizer
+from slime_core.data.chat_template import ChatTemplate
 from slime_core.errors import DataError, ModelError
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2+3? <é> & 'x'"}]
@@ -88,6 +89,10 @@ def test_special_ids_are_those_that_decoding_leaves_out(tokenizer: HfTokenizer) 
     assert tokenizer.special_ids == left_out != set()
 
 
+def test_its_text_is_the_model_directory(copy: Path) -> None:
+    assert str(HfTokenizer.load(copy)) == str(copy)
+
+
 def test_a_jinja_file_precedes_the_config(copy: Path) -> None:
     (copy / "chat_template.jinja").write_text("from the file")
     assert HfTokenizer.load(copy).apply_chat_template(CHAT) == "from the file"  # type: ignore[arg-type]
@@ -108,6 +113,8 @@ def test_a_template_can_refuse_messages(copy: Path) -> None:
 
 
 LOOPS = "{%% for a in range(99999) %%}{%% for b in range(99999) %%}%s{%% endfor %%}{%% endfor %%}"
+TWICE = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
+DOUBLES = "{%% set a = namespace(b='b') %%}{%% for c in range(99) %%}{%% set a.b = %s %%}{%% endfor %%}"
 
 
 @pytest.mark.parametrize(
@@ -118,6 +125,10 @@ LOOPS = "{%% for a in range(99999) %%}{%% for b in range(99999) %%}%s{%% endfor 
         (LOOPS % "{% set c = a %}", "after 0.2 s"),
         ("{% macro m() %}" + LOOPS % "x" + "{% endmacro %}{{ m() }}", "after 0.2 s"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError"),
+        (TWICE + "{{ m(60) }}", "after 0.2 s"),
+        (DOUBLES % "a.b ~ a.b", "a text of more than"),
+        (DOUBLES % "a.b + a.b", "a text of more than"),
+        ("{{ lipsum(n=99999999) }}", "'lipsum' is undefined"),
         ("{% set a = 9 ** 9 ** 9 %}{{ a }}", "a power of more than"),
         ("{{ 'x' * 10 ** 12 }}", "a text of more than"),
         ("{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "characters and goes on"),
@@ -247,3 +258,11 @@ def test_a_tokenizer_needs_no_torch(model_dir: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
+
+
+def test_what_a_dict_has_itself_is_no_member_of_it_in_a_template() -> None:
+    message = {"role": "user", "content": "x", "items": "member", "keys": 1}
+    template = ChatTemplate({"default": "{{ messages[0].role }}{{ messages[0].items() | list | length }}"}, {}, "m")
+    assert template.render([message]) == "user4"
+    missing = ChatTemplate({"default": "{{ messages[0].name is defined }}{{ messages[0]['items'] }}"}, {}, "m")
+    assert missing.render([message]) == "Falsemember"

@@ -107,6 +107,36 @@ def test_two_calls_of_one_name_are_refused_naming_it(at_once: bool) -> None:
         asyncio.run(twice())
 
 
+def test_a_sample_that_is_begun_anew_has_all_its_calls_and_names_once_more() -> None:
+    async def asked() -> list[list[int]]:
+        calls = calls_of(Echo(), max_turns=2)
+        made = []
+        for _ in range(2):
+            made.append([(await calls.generate([1], turn=turn)).tokens[0] for turn in ("plan", None)])
+            with pytest.raises(LimitError, match="has made its 2 calls"):
+                await calls.generate([1], turn="more")
+            assert len(calls.answers) == 2
+            calls.anew()
+            assert (calls.answers, calls.known, calls.measured) == ([], [], {})
+        return made
+
+    first, second = asyncio.run(asked())
+    assert first == second
+
+
+def test_a_call_that_was_forgotten_leaves_nothing_when_it_ends() -> None:
+    async def asked() -> int:
+        calls = calls_of(Echo([3]))
+        late = asyncio.create_task(calls.generate([1], turn="plan"))
+        await asyncio.sleep(0)
+        calls.anew()
+        await calls.generate([1], turn="plan")
+        await late
+        return len(calls.answers)
+
+    assert asyncio.run(asked()) == 1
+
+
 def test_a_call_that_failed_may_be_made_again_as_if_it_had_not() -> None:
     async def retried() -> GenerateOutput:
         calls = calls_of(engine)

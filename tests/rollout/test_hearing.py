@@ -45,6 +45,26 @@ def test_a_reward_that_only_measures_gives_none(use: Use) -> None:
     assert closed.sample.reward is None
 
 
+def test_a_sample_without_a_score_of_its_generators_says_what_to_return(use: Use) -> None:
+    hearing = Hearing(make_sample())
+    hearing.add("reward", use(nobody, "environment"), NotApplicable())
+    failure = hearing.close().failure
+    assert failure is not None
+    assert failure.reason == "no_reward_applies"
+    assert failure.detail.startswith("none of environment scored it; environment is the reward that the generator")
+    assert "the agent returned None, and a number is expected" in failure.detail
+
+
+def test_one_that_was_cut_off_says_so(use: Use) -> None:
+    sample = make_sample()
+    sample.status = Status.TRUNCATED
+    hearing = Hearing(sample)
+    hearing.add("reward", use(nobody, "environment"), NotApplicable())
+    failure = hearing.close().failure
+    assert failure is not None
+    assert "return what the sample is worth" in failure.detail
+
+
 def test_a_sample_that_nobody_was_asked_about_says_so() -> None:
     assert Hearing(make_sample()).close().failure == Failure("no_reward_applies", "none of no rewards scored it")
 
@@ -95,6 +115,14 @@ def test_what_the_generator_gave_up_is_not_heard(reason: str | None, counted: st
     closed = hearing.close()
     assert closed.failure == Failure(counted, f"the generator set Status.FAILED ({reason or 'generator_failed'})")
     assert (sample.reward, sample.failure_reason) == (None, counted)
+
+
+def test_what_else_a_generator_says_of_a_failure_is_told() -> None:
+    sample = make_sample(reward=1.0)
+    sample.status, sample.failure_reason = Status.FAILED, "agent_KeyError"
+    sample.metadata["failure_detail"] = "Traceback ...\nKeyError: 'nope'\n"
+    told = "the generator set Status.FAILED (agent_KeyError): Traceback ...\nKeyError: 'nope'"
+    assert Hearing(sample).close().failure == Failure("agent_KeyError", told)
 
 
 def test_what_was_interrupted_has_no_reward_and_no_failure() -> None:

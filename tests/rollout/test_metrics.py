@@ -3,13 +3,14 @@
 import asyncio
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, RewardContext
+from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
 from slime_core.rollout import NonzeroStd
 from slime_core.rollout.tally import sample_metrics
-from slime_core.sample import Sample
+from slime_core.sample import Sample, SpecInfo
 from slime_core.score import Score, Verdict
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
@@ -43,6 +44,20 @@ def test_lengths_rewards_and_truncation(make_bench: Make, make_engine: Make, use
 def test_the_median_is_the_middle_or_between_the_two(lengths: list[int], median: float) -> None:
     metrics = sample_metrics("eval/", [Sample(response_length=length) for length in lengths])
     assert metrics["eval/response_len/median"] == median == statistics.median(lengths)
+
+
+def test_speculative_decoding_is_told_where_it_was_done(make_bench: Make, make_engine: Make, use: Make) -> None:
+    async def speculating(request: GenerateRequest) -> GenerateOutput:
+        output = await lengthy(request)
+        count = len(output.tokens)
+        return replace(output, extras=EngineExtras(spec_info=SpecInfo(count, 2 * count, 2, count)))
+
+    bench = make_bench(engine=make_engine(speculating), rewards=[use(uneven)], n=2)
+    metrics = asyncio.run(bench.scheduler.collect(0, 6)).metrics
+    assert metrics["perf/spec_accept_rate"] == 0.5
+    assert metrics["perf/spec_accept_length"] == statistics.mean(range(1, 7)) / 2
+    plain = make_bench(engine=make_engine(lengthy), rewards=[use(uneven)], n=2)
+    assert not [name for name in asyncio.run(plain.scheduler.collect(0, 2)).metrics if "spec_" in name]
 
 
 def test_dropped_groups_count_by_reason_and_not_in_the_means(make_bench: Make, make_engine: Make, use: Make) -> None:

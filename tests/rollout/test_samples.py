@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_core.errors import RolloutError, WorkerError
+from slime_core.errors import ConfigError, RolloutError, WorkerError
 from slime_core.events import SamplesDone
 from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GenerateRequest, RewardContext, RewardGrain
 from slime_core.rollout import RewardOnError, RewardUse, SingleTurn
@@ -346,7 +346,9 @@ def test_a_failing_generator_costs_its_sample_alone(
         assert failed.metadata == {"notes": []}
 
 
-@pytest.mark.parametrize("error", [ValueError("the tool broke"), WorkerError("the engines are gone")])
+@pytest.mark.parametrize(
+    "error", [ValueError("the tool broke"), WorkerError("the engines are gone"), ConfigError("parser = 'plain'")]
+)
 def test_what_a_task_group_raises_is_told_by_its_first_error(make_bench: Make, error: Exception) -> None:
     async def grouped(sample: Sample, ctx: GenerateContext) -> list[Sample]:
         async def fails() -> None:
@@ -357,14 +359,23 @@ def test_what_a_task_group_raises_is_told_by_its_first_error(make_bench: Make, e
         raise AssertionError("not reached")
 
     bench = make_bench(generator=grouped, n=2, max_filter_waves=1)
-    if isinstance(error, WorkerError):
-        with pytest.raises(WorkerError, match="the engines are gone"):
+    if not isinstance(error, ValueError) or isinstance(error, ConfigError):
+        with pytest.raises(type(error), match=str(error)):
             asyncio.run(bench.scheduler.collect(0, 1))
         return
     with pytest.raises(RolloutError):
         asyncio.run(bench.scheduler.collect(0, 1))
     [dropped] = [each for each in bench.events if isinstance(each, SamplesDone)]
     assert {sample.failure_reason for sample in dropped.samples} == {"generator_ValueError"}
+
+
+def test_a_generator_that_can_never_work_ends_the_run(make_bench: Make) -> None:
+    async def refuses(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        raise ConfigError("no parser fits the chat template: parser = 'hermes'")
+
+    bench = make_bench(generator=refuses, max_error_rate=1.0)
+    with pytest.raises(ConfigError, match="parser = 'hermes'"):
+        asyncio.run(bench.scheduler.collect(0, 1))
 
 
 def test_the_policy_can_be_to_raise(make_bench: Make, use: Make) -> None:

@@ -1,9 +1,11 @@
-"""Each of several engines is told which it is, how much the run asks at once, and what it will want."""
+"""Each of several engines is told which it is, how much is asked at once, and what the run will want and do with it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+
+import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import parse_config, resolve
@@ -23,25 +25,29 @@ LEAST: Mapping[str, Json] = {
 }
 
 
-def test_engines_know_their_number_their_count_their_load_and_what_is_wanted(tiny_model: Path, tmp_path: Path) -> None:
+def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -> list[EngineSetup]:
+    """What the factory of each engine of a run is given."""
     setups: list[EngineSetup] = []
 
     def factory(settings: Settings, setup: EngineSetup) -> Engine:
         setups.append(setup)
         return made(engine.settings, setup)
 
-    plan = resolve(parse_config({**LEAST, "hf_checkpoint": str(tiny_model)}), Catalog.discover())
+    plan = resolve(parse_config({**LEAST, **keys}), Catalog.discover())
     [engine] = plan.roles["engine"]
     made = engine.registered.spec.factory
     spec = EngineSpec("told", factory)
     told = replace(engine, registered=replace(engine.registered, spec=spec), settings=Settings())
-    want = frozenset({Extra.ROUTED_EXPERTS})
     builder = Builder.of(replace(plan, roles={**plan.roles, "engine": (told,)}, want=want))
-    launcher = cast(
-        Launcher,
-        plan.one("launcher").registered.spec.factory(Settings(), LauncherSetup(builder.make, 0, scratch=tmp_path)),
-    )
-    builder.engines(launcher, builder.tokenizer(), RunFolder(tmp_path))
+    setup = LauncherSetup(builder.make, 0, scratch=scratch)
+    launcher = cast(Launcher, plan.one("launcher").registered.spec.factory(Settings(), setup))
+    builder.engines(launcher, builder.tokenizer(), RunFolder(scratch))
+    return setups
+
+
+def test_engines_know_their_number_their_count_their_load_and_what_is_wanted(tiny_model: Path, tmp_path: Path) -> None:
+    want = frozenset({Extra.ROUTED_EXPERTS})
+    setups = setups_of({"hf_checkpoint": str(tiny_model)}, want, tmp_path)
     assert [(each.number, each.count, each.name) for each in setups] == [
         (0, 3, "engine-0"),
         (1, 3, "engine-1"),
@@ -49,3 +55,19 @@ def test_engines_know_their_number_their_count_their_load_and_what_is_wanted(tin
     ]
     assert {(each.role, each.max_concurrency, each.want) for each in setups} == {(EngineRole.POLICY, 64, want)}
     assert len({each.scratch for each in setups}) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "offloads", "beside"),
+    [
+        ({}, False, None),
+        ({"offload_rollout": True}, True, None),
+        ({"colocate": True}, True, "trainer"),
+        ({"colocate": True, "offload_rollout": False}, False, "trainer"),
+    ],
+)
+def test_an_engine_knows_whether_it_will_give_memory_up(
+    tiny_model: Path, tmp_path: Path, keys: Mapping[str, Json], offloads: bool, beside: str | None
+) -> None:
+    setups = setups_of({"hf_checkpoint": str(tiny_model), **keys}, frozenset(), tmp_path)
+    assert {(each.offloads, each.beside) for each in setups} == {(offloads, beside)}

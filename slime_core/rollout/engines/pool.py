@@ -39,6 +39,8 @@ from slime_core.rollout.waiting import waits_at
 AnswerT = TypeVar("AnswerT")
 GivenT = TypeVar("GivenT", covariant=True)
 
+LATE, LEAST_LATE_S = 3.0, 60.0
+"""How long the others may take to start once one has: so many times as long as that took, or so many seconds."""
 TOGETHER_S = 2.0
 """Seconds within which engines that die are taken to have died together, of one host, say."""
 
@@ -70,14 +72,13 @@ class EnginePool:
         self._trial = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start all; those that cannot be started are tried again later.
+        """Start all; those that cannot be started, or not while others serve already, are tried again later.
 
         Raises:
             WorkerError: none could be started.
         """
         members = [seat.member for seat in self._crew.seats]
-        start_s = self._limits.start_s
-        errors = await _outcomes([within_s(start_s, member.engine.start(), "start()") for member in members])
+        errors = await self._started(members)
         if None not in errors:
             raise next(error for error in errors if error)
         for member in members:
@@ -86,6 +87,25 @@ class EnginePool:
             if error is not None:
                 self._crew.quarantine(member, Cause.DIED, f"it could not be started: {told(error)}")
         self._crew.watch()
+
+    async def _started(self, members: list[Member]) -> list[Exception | None]:
+        """What each start raised, if anything; one that hangs is not waited for long where another can serve."""
+        loop, start_s = asyncio.get_running_loop(), self._limits.start_s
+        began = loop.time()
+        starting = [asyncio.create_task(within_s(start_s, each.engine.start(), "start()")) for each in members]
+        left = set(starting)
+        try:
+            while left and not any(task.done() and task.exception() is None for task in starting):
+                _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            late_s = max(LEAST_LATE_S, LATE * (loop.time() - began))
+            if left:
+                _, left = await asyncio.wait(left, timeout=late_s)
+        finally:
+            for task in starting:
+                task.cancel()
+            outcomes = await asyncio.gather(*starting, return_exceptions=True)
+        late = Silent(f"it had not started {late_s:.0f} s after another that had")
+        return [late if isinstance(each, asyncio.CancelledError) else cast(Exception | None, each) for each in outcomes]
 
     @property
     def serving(self) -> tuple[int, ...]:

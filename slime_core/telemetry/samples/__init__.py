@@ -5,7 +5,6 @@ imported when the first file is written or read.
 """
 
 from slime_core.telemetry.samples.rows import SampleRow
-from slime_core.telemetry.samples.shard import Drawn, Generated, Kind, Shard, is_shard, list_shards
-from slime_core.telemetry.samples.store import SampleStore
+from slime_core.telemetry.samples.shard import Drawn, Generated, Kind, Shard, list_shards
 
-__all__ = ["Drawn", "Generated", "Kind", "SampleRow", "SampleStore", "Shard", "is_shard", "list_shards"]
+__all__ = ["Drawn", "Generated", "Kind", "SampleRow", "Shard", "list_shards"]

@@ -543,6 +543,25 @@ def test_an_engine_that_does_not_start_is_tried_again_and_one_that_never_does_en
         fleet(3, fails_to_start=frozenset(range(3))).play(use)
 
 
+@pytest.mark.parametrize(("first_s", "waited_s"), [(3.0, 60.0), (90.0, 270.0)])
+def test_a_run_does_not_wait_for_long_for_an_engine_that_hangs_as_it_starts(
+    fleet: MakeFleet, first_s: float, waited_s: float
+) -> None:
+    async def starts(engine: Scripted) -> None:
+        await asyncio.sleep(FOR_EVER_S if (engine.number, engine.life) == (1, 0) else first_s)
+
+    made = fleet(2, starts=starts)
+
+    async def use(pool: EnginePool) -> tuple[float, dict[str, float]]:
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(200.0)
+        return began, pool.take()
+
+    began, metrics = made.play(use)
+    assert began == pytest.approx(first_s + waited_s, abs=1.0)
+    assert metrics["perf/engine/quarantined/died"] == metrics["perf/engine/returned"] == 1
+
+
 def test_pauses_between_restarts_double_and_the_others_go_on(
     fleet: MakeFleet, request_of: MakeRequest, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,88 @@
+"""Models beside the policy: they are served by engines of their own, and rewards ask them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slime_core.telemetry import MetricsLog, Shard
+
+Slime = Callable[..., Any]
+Project = Any
+JUDGE = {
+    "model": "examiner",
+    "prompt": "Task {prompt} Response {response} Label {label}",
+    "verdict": "()",  # whatever it says
+    "scores": {"": 0.75},
+    "max_new_tokens": 4,
+}
+
+
+def write(project: Project, **served: object) -> None:
+    models = {"examiner": {"hf_checkpoint": str(project.model), **served}}
+    project.write_run(served_models=models, reward={"use": "served_judge", "served_judge": JUDGE})
+
+
+def refusal(slime: Slime) -> str:
+    ran = slime("plan", "run.toml")
+    assert ran.code == 2, ran.out
+    return " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_a_run_serves_a_judge_and_trains_on_what_it_says(project: Project, slime: Slime, engines: int) -> None:
+    write(project, engines=engines, settings={"workers": 1})
+    ran = slime("train", "run.toml", "--no-progress")
+    assert ran.code == 0, ran.err
+    rows = [row for row in MetricsLog.read(project.run / "metrics.jsonl") if "rollout/raw_reward" in row.metrics]
+    assert {row.metrics["rollout/raw_reward"] for row in rows} == {0.75}
+    assert len(rows) == 2
+    name = "model-examiner" if engines == 1 else "model-examiner-1"
+    assert (project.run / "logs" / f"{name}.log").exists() or list((project.run / "logs").glob(f"{name}*"))
+    samples = [row.to_dict() for row in Shard(next((project.run / "samples").glob("*.parquet"))).rows()]
+    assert {sample["reward"] for sample in samples} == {0.75}
+
+
+def test_a_plan_says_what_each_model_needs(project: Project, slime: Slime) -> None:
+    write(project, engines=2)
+    ran = slime("plan", "run.toml", "--json")
+    assert ran.code == 0, ran.err
+    assert ("model examiner", 2) in [(row["group"], row["workers"]) for row in ran.json()["groups"]]
+    assert "model examiner needs" in slime("plan", "run.toml").out
+
+
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [
+        ({"engine": "locale"}, "served_models.examiner.engine: no engine 'locale'. Did you mean 'local'?"),
+        ({"hf_checkpoint": "/nowhere"}, "served_models.examiner.hf_checkpoint"),
+        (
+            {"settings": {"worker": 1}},
+            "served_models.examiner: unknown setting engine.local.worker. Did you mean 'work",
+        ),
+        ({"engines": 0}, "served_models.examiner.engines = 0"),
+        ({"model": "x"}, "unknown setting served_models.examiner.model."),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_refused_before_anything_starts(
+    project: Project, slime: Slime, served: dict[str, object], said: str
+) -> None:
+    write(project, **served)
+    assert said in refusal(slime)
+
+
+def test_a_reward_that_asks_a_model_that_is_not_there_is_refused(project: Project, slime: Slime) -> None:
+    project.write_run(reward={"use": "served_judge"})
+    said = "reward 'served_judge' asks the model 'judge', which this run does not serve. Models: none; add one by"
+    assert said in refusal(slime)
+    project.write_run(served_models={"judges": {"hf_checkpoint": str(project.model)}}, reward={"use": "served_judge"})
+    assert "Did you mean 'judges'?" in refusal(slime)
+
+
+def test_a_run_file_that_was_resolved_reads_back(project: Project, slime: Slime) -> None:
+    write(project, settings={"workers": 1})
+    flag = json.dumps({"examiner": {"hf_checkpoint": str(project.model)}})
+    ran = slime("plan", "run.toml", "--json", "--served-models", flag)
+    assert ran.code == 0, ran.err
+    assert ran.json()["keys"]["served_models"]["examiner"]["hf_checkpoint"] == str(project.model)
