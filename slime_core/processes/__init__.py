@@ -2,7 +2,8 @@
 
 A server process forks them, sees each of them end, and ends whatever they have started; it ends with the driver.
 The local launcher (`launcher`) and isolation's pool of workers are the two users. What a launcher of a plugin runs in
-its own processes is here for it: a `Host` builds the group's class and answers calls.
+its own processes is here for it: a `Host` builds the group's class and answers calls; and in the driver a
+`GroupOfWorkers` calls them together.
 
 Example:
 
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
+    from slime_core.processes.group import GroupOfWorkers, GroupWorker
     from slime_core.processes.host import Host, Reply, answered
+    from slime_core.processes.launcher import free_port
 
 __getattr__ = exports(__name__, __file__)
 
-__all__ = ["Host", "Reply", "answered"]
+__all__ = ["GroupOfWorkers", "GroupWorker", "Host", "Reply", "answered", "free_port"]

@@ -26,7 +26,7 @@ LONGEST_TITLE = 15
 """Characters of a process's name that Linux keeps."""
 
 
-def main(control_fd: int, preload: Sequence[str]) -> None:
+def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
     """Serve until the driver is gone."""
     os.set_inheritable(control_fd, False)
     keep_descendants()
@@ -36,6 +36,10 @@ def main(control_fd: int, preload: Sequence[str]) -> None:
         except BaseException:  # a worker that needs it says so where its run looks
             traceback.print_exc()
     Nursery(socket.socket(fileno=control_fd)).serve()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(0)  # its driver waits for it, and to take apart what was imported takes seconds
 
 
 class Nursery:

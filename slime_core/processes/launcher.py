@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slime_core.errors import ConfigError
-from slime_core.processes.group import LocalWorkerGroup
+from slime_core.processes.group import GroupOfWorkers
 from slime_core.processes.machine import DEVICES, Lease, Machine
 from slime_core.processes.serve import PRELOAD, Order
 from slime_core.processes.server import ENVIRONMENT, shared_server
@@ -28,7 +28,7 @@ OWN_ENVIRONMENT = {
 
 class _Running(NamedTuple):
     name: str
-    group: LocalWorkerGroup
+    group: GroupOfWorkers
     lease: Lease | None
 
 
@@ -41,12 +41,12 @@ class LocalLauncher:
         self._machine = Machine.here()
         self._running: list[_Running] = []
 
-    async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> LocalWorkerGroup:
+    async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> GroupOfWorkers:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
         places, lease = self._places(spec)
         orders = [Order(spec, place, self._plugins) for place in places]
         workers = [LocalWorker(order, self._logs / f"{spec.name}-{order.place.rank}.log") for order in orders]
-        group = LocalWorkerGroup(workers)
+        group = GroupOfWorkers(workers)
         self._running.append(_Running(spec.name, group, lease))
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
@@ -85,7 +85,7 @@ class LocalLauncher:
             devices = lease.devices
         else:
             lease, devices = None, self._devices_of(spec.name, spec.beside, spec.size)
-        places = [Place(rank, rank, devices=each, port=_free_port()) for rank, each in enumerate(devices)]
+        places = [Place(rank, rank, devices=each, port=free_port(LOOPBACK)) for rank, each in enumerate(devices)]
         meeting = f"{LOOPBACK}:{places[0].port}"
         return [replace(place, address=LOOPBACK, meeting=meeting) for place in places], lease
 
@@ -105,7 +105,7 @@ class LocalLauncher:
         )
 
 
-def _free_port() -> int:
+def free_port(address: str) -> int:
     """A port that the system hands to nobody for the next minute, but to who asks for it by number.
 
     A connection that was closed here first leaves its port in TIME_WAIT, where servers, which set SO_REUSEADDR, may
@@ -113,7 +113,7 @@ def _free_port() -> int:
     """
     with socket.socket() as listening, socket.socket() as client:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((LOOPBACK, 0))
+        listening.bind((address, 0))
         listening.listen(1)
         client.connect(listening.getsockname())
         accepted, _ = listening.accept()

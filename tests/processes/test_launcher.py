@@ -15,8 +15,9 @@ import pytest
 
 from slime_core.errors import ConfigError, ModelError, NonFiniteError, PluginError, SlimeError, WorkerError
 from slime_core.processes import tree
-from slime_core.processes.group import LocalWorkerGroup
+from slime_core.processes.group import GroupOfWorkers
 from slime_core.processes.launcher import LocalLauncher
+from slime_core.processes.server import Server
 from slime_core.roles import Launcher, LauncherSetup, Needs, PerNode, Place, PluginSet, WorkerGroup, WorkerGroupSpec
 
 HERE = Path(__file__).parent
@@ -41,7 +42,7 @@ def spec(size: int = 2, target: str = "Target", **arguments: object) -> WorkerGr
 
 
 def with_group(
-    logs: Path, use: Callable[[LocalWorkerGroup], Awaitable[None]], given: WorkerGroupSpec | None = None
+    logs: Path, use: Callable[[GroupOfWorkers], Awaitable[None]], given: WorkerGroupSpec | None = None
 ) -> None:
     async def go() -> None:
         launcher = new_launcher(logs)
@@ -72,7 +73,7 @@ async def until(happened: Callable[[], bool]) -> None:
 
 
 def test_it_is_a_launcher_of_worker_groups(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         assert isinstance(group, WorkerGroup)
 
     assert isinstance(new_launcher(tmp_path), Launcher)
@@ -80,7 +81,7 @@ def test_it_is_a_launcher_of_worker_groups(tmp_path: Path) -> None:
 
 
 def test_workers_are_built_with_rank_size_and_arguments(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         assert group.size == 3
         assert await group.call("describe") == [(0, 3, "moin"), (1, 3, "moin"), (2, 3, "moin")]
         pids = await group.call("pid")
@@ -91,7 +92,7 @@ def test_workers_are_built_with_rank_size_and_arguments(tmp_path: Path) -> None:
 
 
 def test_answers_come_in_rank_order_each_to_its_own_argument(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         assert await group.call("double", [1, 10]) == [2, 20]
         assert await group.call_one(1, "double", 4) == 8
         assert await group.call("nap", [0.2, 0.0]) == ["slept 0.2", "slept 0"]
@@ -100,7 +101,7 @@ def test_answers_come_in_rank_order_each_to_its_own_argument(tmp_path: Path) -> 
 
 
 def test_calls_to_one_worker_queue_up(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         answers = await asyncio.gather(*(group.call_one(0, "double", number) for number in range(20)))
         assert answers == [2 * number for number in range(20)]
 
@@ -108,7 +109,7 @@ def test_calls_to_one_worker_queue_up(tmp_path: Path) -> None:
 
 
 def test_arguments_far_larger_than_a_pipe_arrive(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         assert await group.call("length", [b"x" * 100_000_000, b""]) == [100_000_000, 0]
         assert await group.call("repeat", [100_000_000, 1]) == [b"x" * 100_000_000, b"x"]
 
@@ -116,7 +117,7 @@ def test_arguments_far_larger_than_a_pipe_arrive(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_raises_arrives_with_its_traceback(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(WorkerError) as raised:
             await group.call("complain", [1, 1])
         message = str(raised.value)
@@ -131,7 +132,7 @@ def test_what_a_worker_raises_arrives_with_its_traceback(tmp_path: Path) -> None
 def test_our_own_errors_arrive_as_they_are_and_the_workers_stay_usable(tmp_path: Path) -> None:
     """Rank 0 raises while rank 1 answers: what it answered must not be taken for the next call's answer."""
 
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(NonFiniteError, match=r"^the loss is nan$"):
             await group.call("explode", [0, 0])
         assert await group.call("double", [1, 2]) == [2, 4]
@@ -140,7 +141,7 @@ def test_our_own_errors_arrive_as_they_are_and_the_workers_stay_usable(tmp_path:
 
 
 def test_a_cancelled_call_leaves_no_answer_behind(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await group.call("nap", [0.5, 0.5])
@@ -150,7 +151,7 @@ def test_a_cancelled_call_leaves_no_answer_behind(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_is_named_with_the_end_of_its_log_and_ends_its_group(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         pids = await group.call("pid")
         with pytest.raises(WorkerError) as raised:
             await group.call("die", [1, 1])
@@ -165,7 +166,7 @@ def test_a_worker_that_dies_is_named_with_the_end_of_its_log_and_ends_its_group(
 
 
 def test_a_worker_that_exits_is_named_with_its_exit_code(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(WorkerError, match=r"worker 0 died \(exit code 7\)"):
             await group.call("leave")
 
@@ -173,7 +174,7 @@ def test_a_worker_that_exits_is_named_with_its_exit_code(tmp_path: Path) -> None
 
 
 def test_one_death_fails_the_calls_of_others_instead_of_leaving_them_waiting(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         waiting = asyncio.create_task(group.call_one(0, "nap", 60.0))
         await asyncio.sleep(0)
         with pytest.raises(WorkerError, match="worker 1 died"):
@@ -203,7 +204,7 @@ def test_after_a_death_another_group_can_be_started_at_once(tmp_path: Path) -> N
 
 
 def test_a_worker_that_does_not_answer_in_time_is_named_and_killed(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         pids = await group.call("pid")
         with pytest.raises(WorkerError, match=r"worker 1 did not answer nap\(\) within 0.3 s"):
             await group.call("nap", [0.0, 60.0], timeout_s=0.3)
@@ -213,7 +214,7 @@ def test_a_worker_that_does_not_answer_in_time_is_named_and_killed(tmp_path: Pat
 
 
 def test_an_answer_that_cannot_be_pickled_is_the_calls_error(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(
             WorkerError, match=r"worker 0 raised in unpicklable\(\)(.|\n)*pickled\(reply\)(.|\n)*local object"
         ):
@@ -233,7 +234,7 @@ def test_an_answer_that_cannot_be_pickled_is_the_calls_error(tmp_path: Path) -> 
 def test_a_target_that_cannot_be_built_fails_the_start(
     tmp_path: Path, target: str, error: type[SlimeError], message: str
 ) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         raise AssertionError("the group must not start")
 
     with pytest.raises(error, match=message):
@@ -241,7 +242,7 @@ def test_a_target_that_cannot_be_built_fails_the_start(
 
 
 def test_closing_ends_idle_and_busy_workers_and_can_be_repeated(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         pids = await group.call("pid")
         busy = tmp_path / "busy"
         call = asyncio.create_task(group.call_one(0, "touch_and_nap", busy))
@@ -258,7 +259,7 @@ def test_closing_ends_idle_and_busy_workers_and_can_be_repeated(tmp_path: Path) 
 def test_signals_to_the_drivers_process_group_do_not_reach_the_workers(tmp_path: Path) -> None:
     """Ctrl-C in a terminal, and `timeout`, signal the whole group; what happens then is the driver's to decide."""
 
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         pids = await group.call("pid")
         assert os.getpgid(0) not in {os.getpgid(pid) for pid in pids if isinstance(pid, int)}
 
@@ -269,6 +270,7 @@ DRIVER = """
 import asyncio, json, sys
 from pathlib import Path
 from slime_core.processes.launcher import LocalLauncher
+from slime_core.processes.server import Server
 from slime_core.roles import LauncherSetup, WorkerGroupSpec
 
 async def go():
@@ -303,7 +305,7 @@ def test_everything_ends_when_the_driver_is_killed_even_deep_in_a_computation(tm
 
 @pytest.mark.parametrize("way", ["close", "kill"])
 def test_what_a_worker_has_started_ends_with_it(tmp_path: Path, way: str) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         started = await spawn(group)
         assert not any(map(gone, started))
         if way == "close":
@@ -316,7 +318,7 @@ def test_what_a_worker_has_started_ends_with_it(tmp_path: Path, way: str) -> Non
 
 
 def test_a_worker_may_have_processes_of_multiprocessing(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         (child,) = await group.call("fork_a_process")
         assert not gone(child)
         await group.close()
@@ -345,7 +347,7 @@ def test_an_orphan_of_a_worker_that_lives_lives_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGSEGV, "SIGSEGV"), (40, "signal 40"), (63, "signal 63")])
 def test_a_signal_is_a_death_whether_it_has_a_name_or_not(tmp_path: Path, number: int, name: str) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         with pytest.raises(WorkerError, match=rf"worker 0 died \(killed by {name}\)"):
             await group.call("die_of", [number])
 
@@ -355,7 +357,7 @@ def test_a_signal_is_a_death_whether_it_has_a_name_or_not(tmp_path: Path, number
 def test_an_idle_worker_is_closed_before_its_process_ends(tmp_path: Path) -> None:
     path = tmp_path / "told"
 
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         (pid,) = await group.call("pid")
         await group.close()
         assert path.read_text() == "closed"
@@ -365,7 +367,7 @@ def test_an_idle_worker_is_closed_before_its_process_ends(tmp_path: Path) -> Non
 
 
 def test_a_worker_that_cannot_close_ends_all_the_same_and_its_log_says_why(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         (pid,) = await group.call("pid")
         await group.close()
         assert gone(pid)
@@ -375,7 +377,7 @@ def test_a_worker_that_cannot_close_ends_all_the_same_and_its_log_says_why(tmp_p
 
 
 def test_a_call_that_comes_while_a_group_is_closed_for_a_death_names_who_died(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         watching = asyncio.create_task(group.watch())
         _, victim = await group.call("pid")
         os.kill(cast(int, victim), signal.SIGKILL)
@@ -390,7 +392,7 @@ def test_a_call_that_comes_while_a_group_is_closed_for_a_death_names_who_died(tm
 
 
 def test_a_death_between_calls_is_told_to_who_watches(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         watching = asyncio.create_task(group.watch())
         pids = await group.call("pid")
         os.kill(cast(int, pids[1]), signal.SIGKILL)
@@ -402,7 +404,7 @@ def test_a_death_between_calls_is_told_to_who_watches(tmp_path: Path) -> None:
 
 
 def test_a_death_in_a_call_is_told_by_the_call_alone(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         watching = asyncio.create_task(group.watch())
         with pytest.raises(WorkerError, match="worker 0 died"):
             await group.call("die", [0, 0])
@@ -412,7 +414,7 @@ def test_a_death_in_a_call_is_told_by_the_call_alone(tmp_path: Path) -> None:
 
 
 def test_who_watches_is_told_of_the_end(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         watching = asyncio.create_task(group.watch())
         await group.call("pid")
         await group.close()
@@ -436,7 +438,7 @@ def test_building_has_a_limit_and_who_is_waited_for_is_named(tmp_path: Path) -> 
 
 
 def test_variables_of_the_group_and_of_the_driver_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         monkeypatch.setenv("OF_THE_DRIVER", "later")
         names = ("OF_THE_GROUP", "OF_THE_DRIVER", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS")
         assert [await group.call_one(0, "variable", name) for name in names] == ["here", "early", "lo", "1"]
@@ -446,7 +448,7 @@ def test_variables_of_the_group_and_of_the_driver_arrive(tmp_path: Path, monkeyp
 
 
 def test_workers_know_their_places(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         places = cast(list[Place], await group.call("where"))
         assert places == list(group.places)
         assert [(each.rank, each.local_rank, each.node, each.nodes) for each in places] == [(0, 0, 0, 1), (1, 1, 0, 1)]
@@ -459,7 +461,7 @@ def test_workers_know_their_places(tmp_path: Path) -> None:
 
 
 def test_what_is_printed_goes_to_the_log_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         await group.call("say", ["good morning", "good night"])
 
     with_group(tmp_path, use)
@@ -516,13 +518,13 @@ def test_a_server_that_is_killed_takes_its_workers_along_and_another_is_started(
 
 
 def test_a_worker_of_no_place_is_built_without(tmp_path: Path) -> None:
-    async def use(group: LocalWorkerGroup) -> None:
+    async def use(group: GroupOfWorkers) -> None:
         assert await group.call("index", [1, 1]) == [1, 0]
 
     with_group(tmp_path, use, WorkerGroupSpec("worker", 2, "builtins:range", {}))
 
 
-async def spawn(group: LocalWorkerGroup) -> list[int]:
+async def spawn(group: GroupOfWorkers) -> list[int]:
     """Processes that the first worker has started."""
     return cast(list[int], (await group.call("spawn"))[0])
 
@@ -548,3 +550,22 @@ def test_a_module_in_the_folder_of_the_run_is_not_taken_for_another(tmp_path: Pa
     )
     ran = subprocess.run([sys.executable, script], cwd=run, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "[None]\n"), ran.stderr
+
+
+def test_a_server_takes_nothing_apart_that_it_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver waits for its end, and heavy libraries take seconds to go."""
+    beside = "pathlib.Path(__file__).with_name"
+    (tmp_path / "heavy.py").write_text(
+        f"import atexit, pathlib\n{beside}('imported').touch()\natexit.register({beside}('taken-apart').touch)\n"
+        "def work(*descriptors): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    server = Server(preload=["heavy"])
+    with (tmp_path / "output").open("wb") as output:
+        worker = server.fork("heavy:work", title="worker", output=output.fileno())
+    worker.close()
+    worker.wait(60.0)
+    worker.forget()
+    server.close()
+    assert (tmp_path / "imported").exists()
+    assert not (tmp_path / "taken-apart").exists()
