@@ -5,7 +5,9 @@ Example:
     option_of("lr", OptimArgs.model_fields["lr"], allowed="over 0")        # --lr FLOAT  Peak learning rate. [over 0; …]
 """
 
+import itertools
 import json
+from collections.abc import Sequence
 from typing import get_args
 
 import click
@@ -27,6 +29,15 @@ def literal(text: str) -> Json:
     except ValueError:
         return text
     return value
+
+
+def typed_value(arguments: Sequence[str], name: str) -> Json:
+    """What follows a flag, or stands behind its '='; None where it is not there."""
+    for argument, following in itertools.pairwise((*arguments, "")):
+        typed, equals, value = argument.partition("=")
+        if typed == name:
+            return literal(value if equals else following)
+    return None
 
 
 def switch(key: str, text: str) -> click.Option:
@@ -79,6 +90,7 @@ def metavar(info: FieldInfo) -> str:
     annotation = str(info.annotation)
     for kind, shown in (
         ("dict", "JSON"),
+        ("JsonValue", "JSON"),
         ("Literal", ""),
         ("Path", "PATH"),
         ("int", "INT"),

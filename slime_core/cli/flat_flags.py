@@ -8,16 +8,17 @@ Example:
 """
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import click
 from pydantic.fields import FieldInfo
 
-from slime_core.cli.flags import flag, metavar, ranges, switch
+from slime_core.cli.flags import flag, metavar, ranges, switch, typed_value
 from slime_core.config import FlatKeys, Owner
-from slime_core.errors import PluginError
-from slime_core.roles import Settings, Spec
+from slime_core.errors import ConfigError, PluginError, did_you_mean
+from slime_core.roles import Settings
+from slime_core.sample import Json
 
 NAMES = "NAME|JSON"
 """What a flag of several names takes."""
@@ -31,14 +32,19 @@ class RoleFlags:
     """Their flags."""
     notes: list[str] = field(default_factory=list)
     """Flags that are known by their beginning alone."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """What to say of typed flags that begin as those do, and which nobody knows; names without their dashes."""
 
 
-def flat_flags(flat_keys: FlatKeys, arguments: Sequence[str]) -> dict[str, RoleFlags]:
+def flat_flags(
+    flat_keys: FlatKeys, arguments: Sequence[str], values: Mapping[str, Json] | None = None
+) -> dict[str, RoleFlags]:
     """The flags of all offered choices, by role.
 
     Args:
         flat_keys: what is offered.
         arguments: what is typed: a flag that only its beginning makes known is added if it is among them.
+        values: keys of the run file, for installed settings.
     """
     typed = {_key(argument) for argument in arguments if argument.startswith("--")}
     typed |= {key.removeprefix("no_") for key in typed if key.startswith("no_")}
@@ -53,24 +59,84 @@ def flat_flags(flat_keys: FlatKeys, arguments: Sequence[str]) -> dict[str, RoleF
                     f"{flag(prefix)}KEY VALUE: every setting of {spec.role} {spec.name}, "
                     f"`slime plugins show {registered.plugin}`"
                 )
+            elif spec.installed is not None:
+                role_flags.notes.append(
+                    f"{flag(prefix)}KEY VALUE: every {spec.installed.key} setting of {spec.role} {spec.name}, "
+                    f"`slime plugins show {registered.plugin}`"
+                )
             keys |= {key: owners for key in (*names, *typed) if (owners := flat_keys.owners_of(key))}
+    models = _Models(arguments, values or {})
     for key, owners in keys.items():
         role_flags = found.setdefault(owners[0].role, RoleFlags())
-        role_flags.options.append(_option(key, owners, is_typed=key in typed))
+        if said := models.unknown(key, owners):
+            role_flags.unknown[key.replace("_", "-")] = said
+        else:
+            role_flags.options.append(_option(key, owners, models, is_typed=key in typed))
     return found
+
+
+class _Models:
+    """Settings models of choices, and of what they pass on, which depends on what else is given."""
+
+    def __init__(self, arguments: Sequence[str], values: Mapping[str, Json]) -> None:
+        self._arguments, self._values = arguments, values
+        self._installed: dict[str, type[Settings] | None] = {}
+
+    def of(self, owner: Owner, *, is_typed: bool) -> type[Settings] | None:
+        """That which has a setting, if it is there or its flag was typed; what fails is refused where it is chosen."""
+        registered = owner.registered
+        if registered.spec.is_late and not is_typed:
+            return None
+        if not owner.table:
+            with contextlib.suppress(PluginError):
+                return registered.spec.model
+            return None
+        if registered.qualified not in self._installed:
+            self._installed[registered.qualified] = self._made(owner)
+        return self._installed[registered.qualified]
+
+    def unknown(self, key: str, owners: Sequence[Owner]) -> str:
+        """What to say of a flag behind a prefix that is none; empty where it is one, or nobody can tell."""
+        names, shown = list[str](), ""
+        for owner in owners:
+            model = self.of(owner, is_typed=True) if owner.table else None
+            if model is None or owner.setting in model.model_fields:
+                return ""
+            spec = owner.registered.spec
+            names += [flag(spec.flat_prefix + name) for name in (*spec.model.model_fields, *model.model_fields)]
+            shown = f"{spec.role}/{spec.name}"
+        return f"{did_you_mean(flag(key), names)} `slime plugins show {shown}` lists all {len(names)}."
+
+    def _made(self, owner: Owner) -> type[Settings] | None:
+        spec = owner.registered.spec
+        assert spec.installed is not None, "the owner of an installed setting"
+        table = self._values.get(spec.role)
+        section = table.get(spec.name) if isinstance(table, dict) else None
+        given = dict(section) if isinstance(section, dict) else {}
+        for name in spec.model.model_fields:
+            for values in (
+                self._values.get(spec.flat_prefix + name),
+                typed_value(self._arguments, flag(spec.flat_prefix + name)),
+            ):
+                if values is not None:
+                    given[name] = values
+        with contextlib.suppress(PluginError, ConfigError):
+            return spec.installed.model(given)
+        return None
 
 
 def _key(argument: str) -> str:
     return argument.removeprefix("--").partition("=")[0].replace("-", "_")
 
 
-def _option(key: str, owners: Sequence[Owner], *, is_typed: bool) -> click.Option:
+def _option(key: str, owners: Sequence[Owner], models: _Models, *, is_typed: bool) -> click.Option:
     """One flag, of all choices that have it."""
     infos = {}
     for owner in owners:
-        model = _model(owner.registered.spec, is_typed=is_typed)
+        model = models.of(owner, is_typed=is_typed)
         if model is not None and owner.setting in model.model_fields:
-            infos[owner] = (model.model_fields[owner.setting], _range(model, owner.setting))
+            allowed = "" if owner.table else _range(model, owner.setting)  # hundreds, of which each costs
+            infos[owner] = (model.model_fields[owner.setting], allowed)
     role = owners[0].role.replace("_", " ")
     of = f"({role} {', '.join(dict.fromkeys(owner.registered.spec.name for owner in owners))})"
     if not infos:  # made late
@@ -85,15 +151,6 @@ def _option(key: str, owners: Sequence[Owner], *, is_typed: bool) -> click.Optio
     if first.annotation is bool:
         return switch(key, text)
     return click.Option([flag(key)], multiple=many, metavar=NAMES if many else metavar(first), help=text)
-
-
-def _model(spec: Spec[object], *, is_typed: bool) -> type[Settings] | None:
-    """The settings model, if it is there or its flag was typed; what cannot be made is refused where it is chosen."""
-    if spec.is_late and not is_typed:
-        return None
-    with contextlib.suppress(PluginError):
-        return spec.model
-    return None
 
 
 def _range(model: type[Settings], setting: str) -> str:

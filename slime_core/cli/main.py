@@ -14,6 +14,7 @@ import click
 
 from slime_core import __version__
 from slime_core.cli.lazy import Commands, LazyGroup
+from slime_core.cli.sources import help_line
 from slime_core.errors import (
     ConfigError,
     DataError,
@@ -69,7 +70,7 @@ class Slime(LazyGroup):
         """Name and one line of help of every command."""
         yield from super().rows()
         for name, entry in sorted(_foreign().items()):
-            yield name, f"from {entry.module}"
+            yield name, help_line(entry) or f"from {entry.module}"
 
 
 def _foreign() -> dict[str, EntryPoint]:

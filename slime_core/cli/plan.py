@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -14,10 +14,12 @@ from rich.text import Text
 
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
-from slime_core.cli.train import plan_run
-from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups
+from slime_core.cli.train import given_values, plan_run
+from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups, write_toml
+from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec
 from slime_core.run import read_all_prompts, read_dialogs
+from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 
 WIDE = 100
@@ -28,10 +30,13 @@ WIDE = 100
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @plugin_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the keys of RUN_FILE and flags as TOML.")
 @click.pass_context
-def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: object) -> None:
+def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, out: Path | None, **flags: object) -> None:
     """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
     resolved = plan_run(ctx, run_file, flags)
+    if out is not None:
+        _write(out, given_values(ctx, run_file, flags))
     if resolved.config.finetunes:
         notes: Sequence[str] = [f"{len(read_dialogs(resolved)[0])} dialogs to train on"]
     else:
@@ -43,6 +48,17 @@ def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, **flags: o
         show_plan(resolved, console)
         for note in notes:
             console.print(Text(note, "yellow"))
+
+
+def _write(path: Path, values: Mapping[str, Json]) -> None:
+    if path.suffix != ".toml":
+        raise ConfigError(f"--out {path}: run files are written as TOML, with a name that ends in .toml")
+    if path.exists():
+        raise ConfigError(f"--out {path}: it is there already; give another name")
+    try:
+        path.write_text(write_toml(values), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 def show_plan(resolved: Plan, console: Console) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from slime_core.catalog import allowed_by_environment
-from slime_core.config import add_plugins, parse_plugins, read_run_file
+from slime_core.config import RUN_FILES, add_plugins, parse_plugins, read_run_file
 from slime_core.errors import ConfigError
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
@@ -63,24 +63,33 @@ def with_plugin_options(ctx: click.Context, values: Mapping[str, Json]) -> dict[
     return add_plugins(values, ctx.meta.get(_ASKED, ()), ctx.meta.get(_LEFT_OUT, ()), allowed_by_environment())
 
 
-def early_plugins(arguments: Sequence[str]) -> PluginSet:
+def early_values(arguments: Sequence[str]) -> dict[str, Json]:
+    """The keys of the run file on a command line, as far as can be told before its flags are known; without one, none.
+
+    What is wrong with it is said when it is read.
+    """
+    files = (Path(each) / "run.toml" if Path(each).is_dir() else Path(each) for each in arguments)
+    run_file = next((each for each in files if each.suffix in RUN_FILES and each.is_file()), None)
+    with contextlib.suppress(ConfigError):
+        return read_run_file(run_file) if run_file else {}
+    return {}
+
+
+def early_plugins(arguments: Sequence[str], values: Mapping[str, Json]) -> PluginSet:
     """Which plugins a command line asks for, as far as can be told before its flags are known.
 
-    What is wrong with its run file is said when that is read.
+    Args:
+        arguments: of the command line.
+        values: `early_values` of them.
     """
     named: dict[str, list[str]] = {"--plugin": [], "--no-plugin": []}
     for argument, following in itertools.pairwise((*arguments, "")):
         flag, equals, value = argument.partition("=")
         if flag in named:
             named[flag].append(value if equals else following)
-    files = (Path(each) / "run.toml" if Path(each).is_dir() else Path(each) for each in arguments)
-    run_file = next((each for each in files if each.suffix == ".toml" and each.is_file()), None)
-    values: dict[str, Json] = {}
     with contextlib.suppress(ConfigError):
-        values = read_run_file(run_file) if run_file else {}
-    with contextlib.suppress(ConfigError):
-        values = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())
-        return parse_plugins(values.get("plugins", {}))
+        given = add_plugins(values, named["--plugin"], named["--no-plugin"], allowed_by_environment())
+        return parse_plugins(given.get("plugins", {}))
     return PluginSet()
 
 

@@ -5,7 +5,6 @@ Example:
     slime train run.toml --lr 1e-5 --reward math=0.8 --reward format=0.2 --lora-rank 8 --engine.local.workers 4
 """
 
-import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import click
 
 from slime_core.catalog import Catalog
-from slime_core.cli.flags import flag, literal, option_of, ranges
+from slime_core.cli.flags import flag, literal, option_of, ranges, typed_value
 from slime_core.cli.flat_flags import RoleFlags, flat_flags
-from slime_core.cli.plugin_options import early_plugins
+from slime_core.cli.plugin_options import early_plugins, early_values
 from slime_core.cli.switches import plain_switches
 from slime_core.config import (
     CHOOSES,
@@ -57,10 +56,12 @@ class RunCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take out settings of plugins, `--role.name.key value`; then parse with the flags of what is installed."""
-        rest, ctx.obj = split_settings(args)
-        plugins = early_plugins(rest)
+        rest, settings = split_settings(args)
+        values = early_values(rest)
+        plugins = early_plugins(rest, values)
         catalog = Catalog.discover(plugins)
-        flags = flat_flags(FlatKeys(catalog), rest)
+        ctx.obj = in_tables(settings, catalog)
+        flags = flat_flags(FlatKeys(catalog), rest, merge(values, ctx.obj))
         taken = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         for of_role in flags.values():
             of_role.options = [option for option in of_role.options if not taken & {*option.opts}]
@@ -69,7 +70,8 @@ class RunCommand(click.Command):
             return super().parse_args(ctx, plain_switches(rest, self._switches(ctx)))
         except click.NoSuchOption as error:
             key = error.option_name.removeprefix("--")
-            hint = hint_for(key, _typed_value(rest, error.option_name), catalog, flag)
+            unknown = {name: said for each in flags.values() for name, said in each.unknown.items()}
+            hint = unknown.get(key) or hint_for(key, typed_value(rest, error.option_name), catalog, flag)
             if not hint:
                 message = f"{error.message}{elsewhere(catalog)}"
                 raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from None
@@ -101,22 +103,16 @@ class RunCommand(click.Command):
                 for note in each.notes:
                     formatter.write_text(note)
         with formatter.section("Settings of plugins"):
-            formatter.write_text("--ROLE.NAME.KEY VALUE, as in --engine.local.workers 4; `slime plan` shows them all.")
+            formatter.write_text(
+                "--ROLE.NAME.KEY VALUE, as in --engine.local.workers 4, or --ROLE.NAME.TABLE.KEY VALUE; "
+                "`slime plan` shows them all."
+            )
 
 
 def catalog_of(ctx: click.Context, plugins: PluginSet) -> Catalog:
     """The catalog of a run: that which its flags were read with, unless the run file names other plugins."""
     read_with, catalog = ctx.meta[_CATALOG]
     return catalog if plugins == read_with else Catalog.discover(plugins)
-
-
-def _typed_value(arguments: Sequence[str], name: str) -> Json:
-    """What follows a flag, or stands behind its '='."""
-    for argument, following in itertools.pairwise((*arguments, "")):
-        typed, equals, value = argument.partition("=")
-        if typed == name:
-            return literal(value if equals else following)
-    return None
 
 
 def _help_record(option: click.Option, ctx: click.Context) -> tuple[str, str]:
@@ -222,6 +218,26 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
     return rest, settings
 
 
+def in_tables(settings: Mapping[str, Json], catalog: Catalog) -> dict[str, Json]:
+    """Settings that lie in a table of a choice, `--engine.sglang.server.log_level`, at their places.
+
+    Only who knows the choices can tell one from `--reward.my_module.score.top`, whose choice is `my_module.score`.
+
+    Args:
+        settings: what `split_settings` found.
+        catalog: what is offered.
+    """
+    placed: dict[str, Json] = {}
+    for role, names in settings.items():
+        known = {name for qualified in catalog.choices(role) for name in (qualified, qualified.rpartition("/")[2])}
+        for written, given in names.items() if isinstance(names, dict) else ():
+            name = next((each for each in known if written.startswith(f"{each}.")), written)
+            for table in reversed(written.removeprefix(name).split(".")[1:]):
+                given = {table.replace("-", "_"): given}
+            placed = merge(placed, {role: {name: given}})
+    return placed
+
+
 def is_setting(key: str) -> bool:
     """Whether a flag of `slime train` sets this: a key, a role, or a setting of a choice."""
     head = key.partition(".")[0]
@@ -258,7 +274,7 @@ def _parse_uses(role: str, value: object) -> Json:
 def _plain(key: str, value: object) -> Json:
     if key == "eval_prompt_data" and isinstance(value, tuple):
         return {str(name): str(path) for name, path in value}
-    if key in ("apply_chat_template_kwargs", "multimodal_keys"):
+    if key in ("apply_chat_template_kwargs", "multimodal_keys", "served_models"):
         return literal(str(value))
     if isinstance(value, tuple):
         return [str(each) for each in value] if key in FAMILY_OF_KEY else _names(value)

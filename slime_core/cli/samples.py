@@ -89,7 +89,8 @@ def _reward(row: SampleRow) -> str:
 
 def _ending(row: SampleRow) -> str:
     """Said only of what did not end as it should, or is not trained on."""
-    said = [] if row.status == "completed" else [row.status]
+    status = f"{row.status} ({row.failure_reason})" if row.failure_reason else row.status
+    said = [] if row.status == "completed" else [status]
     said += ["not trained on"] if row.remove_sample else []
     return click.style(f"{', '.join(said)}  ", fg="yellow") if said else ""
 

@@ -6,7 +6,7 @@ import click
 
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
-from slime_core.cli.train import execute, parse_run, plan_config
+from slime_core.cli.train import execute, lines_of, parse_run, plan_config
 from slime_core.config import unread_in_finetuning
 from slime_core.errors import ConfigError
 
@@ -17,7 +17,7 @@ from slime_core.errors import ConfigError
 @click.option("--no-progress", is_flag=True, help="One plain line a step instead of the live display.")
 @click.pass_context
 def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
-    """Finetune on responses that are given, as RUN_FILE (TOML) and flags say; flags win.
+    """Finetune on responses that are given, as RUN_FILE (TOML or YAML) and flags say; flags win.
 
     A row is a list of chat messages (--input-key messages --apply-chat-template: the assistant's words are trained on),
     or a prompt and a response (--input-key, --label-key). A rollout is a step on --rollout-batch-size rows.
@@ -28,7 +28,8 @@ def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags
     slime sft --hf-checkpoint MODEL --prompt-data chats.jsonl --input-key messages --apply-chat-template --num-epoch 2
     --save runs/sft
     """
-    config = parse_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
+    with lines_of(run_file):
+        config = parse_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
     if not config.finetunes:
         raise ConfigError(
             "slime sft trains on given responses with sft_loss: leave out reward, group_reward, another loss and "
@@ -37,4 +38,6 @@ def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags
     # A flag means something even where it says the default, as a key of a run file need not.
     if unread := [*unread_in_finetuning([key for key, value in flags.items() if value not in (None, ())])]:
         raise ConfigError("\n".join(unread))
-    return execute(plan_config(ctx, config), no_progress)
+    with lines_of(run_file):
+        plan = plan_config(ctx, config)
+    return execute(plan, no_progress)

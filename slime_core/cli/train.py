@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -11,8 +11,17 @@ from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
 from slime_core.cli.plugin_options import plugin_options, plugin_set, with_plugin_options
 from slime_core.cli.run_options import RunCommand, catalog_of, collect_values, refuse_unused
-from slime_core.config import FlatKeys, Plan, RunConfig, missing_plugins, parse_config, read_run_file, resolve
-from slime_core.errors import CheckpointError, UnknownName
+from slime_core.config import (
+    FlatKeys,
+    Plan,
+    RunConfig,
+    missing_plugins,
+    parse_config,
+    read_run_file,
+    resolve,
+    say_lines,
+)
+from slime_core.errors import CheckpointError, ConfigError, UnknownName
 from slime_core.run import Checkpoint, Outcome, RunFolder, list_checkpoints, run
 from slime_core.sample import Json
 from slime_core.telemetry import make_display, write_report
@@ -24,7 +33,7 @@ from slime_core.telemetry import make_display, write_report
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
 @click.pass_context
 def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
-    """Train on your own prompts, as RUN_FILE (TOML) and flags say; flags win.
+    """Train on your own prompts, as RUN_FILE (TOML or YAML) and flags say; flags win.
 
     Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again.
 
@@ -36,20 +45,37 @@ def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **fla
 
 def plan_run(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> Plan:
     """Resolve a run file and flags."""
-    return plan_config(ctx, parse_run(ctx, run_file, flags))
+    with lines_of(run_file):
+        return plan_config(ctx, parse_run(ctx, run_file, flags))
+
+
+@contextlib.contextmanager
+def lines_of(run_file: Path | None) -> Iterator[None]:
+    """Say of keys of the run file that are unknown in which line they are."""
+    try:
+        yield
+    except ConfigError as error:
+        if run_file is None or (said := say_lines(str(error), run_file)) == str(error):
+            raise
+        raise ConfigError(said) from None
 
 
 def parse_run(
     ctx: click.Context, run_file: Path | None, flags: dict[str, object], defaults: Mapping[str, Json] | None = None
 ) -> RunConfig:
     """The configuration that a run file and flags give; a command may have defaults of its own."""
-    settings: dict[str, Json] = ctx.obj
     installed = catalog_of(ctx, plugin_set(ctx, read_run_file(run_file) if run_file else {}))
-    given = collect_values(run_file, flags, settings, FlatKeys(installed))
-    values = {**(defaults or {}), **with_plugin_options(ctx, given)}
+    values = {**(defaults or {}), **given_values(ctx, run_file, flags)}
     if run_file is not None:
         values.setdefault("save", f"runs/{run_file.stem}")
     return parse_config(values, installed)
+
+
+def given_values(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> dict[str, Json]:
+    """The keys that a run file and flags give, without defaults."""
+    settings: dict[str, Json] = ctx.obj
+    installed = catalog_of(ctx, plugin_set(ctx, read_run_file(run_file) if run_file else {}))
+    return with_plugin_options(ctx, collect_values(run_file, flags, settings, FlatKeys(installed)))
 
 
 def plan_config(ctx: click.Context, config: RunConfig) -> Plan:

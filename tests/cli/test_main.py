@@ -13,7 +13,7 @@ import pytest
 from slime_core import __version__
 from slime_core.catalog import Catalog
 from slime_core.cli.main import COMMANDS, cli, run_cli
-from slime_core.cli.run_options import collect_values, split_settings
+from slime_core.cli.run_options import collect_values, in_tables, split_settings
 from slime_core.config import CHOOSES, FAMILIES, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError
 from slime_core.roles import SELECTABLE
@@ -124,6 +124,26 @@ def test_settings_of_plugins_are_told_from_flags(
     arguments: list[str], rest: list[str], settings: dict[str, object]
 ) -> None:
     assert split_settings(arguments) == (rest, settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        (["--engine.sglang.server.log-level", "info"], {"sglang": {"server": {"log_level": "info"}}}),
+        (
+            ["--engine.sglang.router.args.cache-threshold", "0.3", "--engine.sglang.gpus", "2"],
+            {"sglang": {"router": {"args": {"cache_threshold": 0.3}}, "gpus": 2}},
+        ),
+        (["--engine.slime-engine-sglang/sglang.server.k", "1"], {"slime-engine-sglang/sglang": {"server": {"k": 1}}}),
+        (["--engine.my_module.Engine.k", "1"], {"my_module.Engine": {"k": 1}}),
+        (["--engine../my.py:fn.k", "1"], {"./my.py:fn": {"k": 1}}),
+    ],
+)
+def test_settings_in_a_table_of_a_choice_are_told_from_code_of_the_project(
+    arguments: list[str], settings: dict[str, object]
+) -> None:
+    _, given = split_settings(arguments)
+    assert in_tables(given, Catalog.discover()) == {"engine": settings}
 
 
 @pytest.mark.parametrize(

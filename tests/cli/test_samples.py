@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.sample import Sample
+from slime_core.sample import Sample, Status
 from slime_core.testing.samples import make_group, make_sample
 
 Slime = Callable[..., Any]
@@ -61,12 +61,14 @@ def test_what_is_odd_is_said(slime: Slime, tmp_path: Path, write_samples: Callab
         reward={"score": 0.5, "format": 1.0},
         remove_sample=True,
     )
-    write_samples(tmp_path / "samples", evals={0: {"e": [odd, Sample(prompt="p")]}})
+    failed = Sample(prompt="p", status=Status.FAILED, failure_reason="agent_KeyError")
+    write_samples(tmp_path / "samples", evals={0: {"e": [odd, Sample(prompt="p"), failed]}})
     lines = slime("samples", tmp_path, "--eval", 0).out.splitlines()
     assert lines[0].endswith("  What is 1+1?")
     assert lines[1:] == [
         "       0  score=0.5  format=1       0 tokens  pending, not trained on  a �[2J�",
         "       1         -       0 tokens  pending  ",
+        "       2         -       0 tokens  failed (agent_KeyError)  ",
     ]
 
 

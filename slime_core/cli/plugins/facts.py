@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 from slime_core.catalog import Catalog, PluginStatus, Registered, place_of
 from slime_core.errors import PluginError
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, RankHookSpecs, RunHookSpecs
-from slime_core.roles import SPECS, CallSpec, describe_isolation
+from slime_core.roles import SPECS, CallSpec, Settings, describe_isolation
 from slime_core.sample import Json
 
 _MODULE = re.compile(r"(?P<text>'[^']*')|\b(?:[^\W\d]\w*\.)+(?=\w)")
@@ -123,13 +123,20 @@ def describe_choice(registered: Registered) -> ChoiceRow:
 
 
 def _settings(registered: Registered) -> Iterator[SettingRow]:
-    for key, info in registered.spec.model.model_fields.items():
+    installed = registered.spec.installed
+    yield from _rows(registered, registered.spec.model)
+    if installed is not None:
+        yield from _rows(registered, installed.model({}), f"{installed.key}.")
+
+
+def _rows(registered: Registered, model: type[Settings], before: str = "") -> Iterator[SettingRow]:
+    for key, info in model.model_fields.items():
         try:
             default = None if info.is_required() else info.get_default(call_default_factory=True)
         except Exception as error:  # a factory is a plugin's code
             raise PluginError(f"{registered.qualified}: the default of setting {key!r} raised {error!r}") from error
         yield SettingRow(
-            key=key,
+            key=before + key,
             type=type_name(info.annotation),
             required=info.is_required(),
             default=to_jsonable_python(default, fallback=str),

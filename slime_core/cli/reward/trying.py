@@ -12,7 +12,7 @@ from slime_core.cli.plugin_options import discover, plugin_options
 from slime_core.cli.reward.rows import Keys, SampleRow, read_sample_rows
 from slime_core.cli.reward.summary import Summary, summarize
 from slime_core.cli.reward.trial import Answer, Trial
-from slime_core.cli.run_options import split_settings
+from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.cli.shown import last_of
 from slime_core.config import read_settings
 from slime_core.errors import ConfigError, DataError, UnknownName
@@ -73,7 +73,7 @@ def try_command(
     rows = read_sample_rows(data, keys, limit)
     catalog = discover(ctx)
     registered = _find(catalog, name, grouped=group_key is not None)
-    trial = Trial(registered, _settings(registered, name, ctx.obj), catalog, name)
+    trial = Trial(registered, _settings(registered, name, in_tables(ctx.obj, catalog)), catalog, name)
     answers = asyncio.run(_score(trial, rows, quiet=as_json))
     summary = summarize(answers, trial.calls)
     if out is not None:

@@ -1,0 +1,133 @@
+"""Settings that a choice passes on to installed software: keys and flags that depend on where the software is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Slime = Callable[..., Any]
+Project = Any
+MINE = """
+from pydantic import JsonValue
+
+from slime_core import RewardSpec, Score, Settings, hookimpl
+from slime_core.roles import Argument, ArgumentKind, InstalledSettings, arguments_model
+
+SLIME_API = "1"
+OLD = [
+    Argument("depth", ArgumentKind.INTEGER, "How deep."),
+    Argument("fold", ArgumentKind.SWITCH, "Fold cases.", negative="no_fold"),
+    Argument("names", ArgumentKind.TEXT, "Who.", many=True),
+]
+NEW = [*OLD, Argument("deeper", ArgumentKind.INTEGER, "How much deeper.")]
+
+
+class Judge(Settings):
+    place: str = "old"
+    passed_on: dict[str, JsonValue] = {}
+
+
+def model(section):
+    if section.get("place") == "gone":
+        raise OSError("there is no such place")
+    return arguments_model("Library", NEW if section.get("place") == "new" else OLD)
+
+
+def build(settings, setup):
+    async def reward(sample, ctx):
+        return Score(1.0)
+
+    return reward
+
+
+@hookimpl
+def slime_rewards():
+    installed = InstalledSettings("passed_on", model)
+    yield RewardSpec("judge", build, Judge, "Judges", flat_prefix="judge_", installed=installed)
+"""
+
+
+@pytest.fixture
+def mine(project: Project) -> Project:
+    (project.root / "judging.py").write_text(MINE)
+    project.write_run(plugins={"modules": ["./judging.py"]}, reward={"use": "judge"})
+    return project
+
+
+def settings(slime: Slime, *arguments: str) -> object:
+    ran = slime("plan", "run.toml", "--json", *arguments)
+    assert ran.code == 0, ran.err
+    return next(row["settings"] for row in ran.json()["choices"] if row["role"] == "reward")
+
+
+def refusal(slime: Slime, *arguments: str) -> str:
+    ran = slime("plan", "run.toml", *arguments)
+    assert ran.code == 2, ran.out
+    return " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "place", "passed_on"),
+    [
+        ("", "old", {}),
+        ("--judge-depth 2", "old", {"depth": 2}),
+        ("--judge-depth=2 --judge-fold", "old", {"depth": 2, "fold": True}),
+        ("--no-judge-fold --judge-names a --judge-names 7", "old", {"fold": False, "names": ["a", "7"]}),
+        ("--judge-place new --judge-deeper 3", "new", {"deeper": 3}),
+        ("--reward.judge.place new --judge-deeper 3", "new", {"deeper": 3}),
+    ],
+)
+def test_flags_are_those_of_the_software_that_the_run_names(
+    mine: Project, slime: Slime, flags: str, place: str, passed_on: dict[str, object]
+) -> None:
+    assert settings(slime, *flags.split()) == {"place": place, "passed_on": passed_on}
+
+
+def test_a_run_file_has_them_in_a_table_or_flat_and_a_flag_wins(mine: Project, slime: Slime) -> None:
+    modules = {"modules": ["./judging.py"]}
+    mine.write_run(plugins=modules, reward={"use": "judge", "judge": {"place": "new", "passed_on": {"deeper": "4"}}})
+    assert settings(slime) == {"place": "new", "passed_on": {"deeper": 4}}
+    assert settings(slime, "--judge-deeper", "5", "--judge-depth", "1") == {
+        "place": "new",
+        "passed_on": {"deeper": 5, "depth": 1},
+    }
+    mine.write_run(plugins=modules, reward={"use": "judge"}, judge_place="new", judge_deeper=6)
+    assert settings(slime, "--judge-depth", "1") == {"place": "new", "passed_on": {"deeper": 6, "depth": 1}}
+
+
+def test_what_the_software_has_not_is_refused_with_the_nearest_name(mine: Project, slime: Slime) -> None:
+    said = "'--judge-dept'. Did you mean '--judge-depth'? `slime plugins show reward/judge` lists all 5."
+    assert said in refusal(slime, "--judge-dept", "2")
+    assert "Did you mean '--judge-place'?" in refusal(slime, "--judge-plase", "new")
+    assert "No such option '--judge-deeper'" in refusal(slime, "--judge-deeper", "2")
+    assert "reward.judge.passed_on.depth = 'x': input should be a valid integer" in refusal(slime, "--judge-depth", "x")
+    table = {"use": "judge", "judge": {"passed_on": {"dept": 1}}}
+    mine.write_run(plugins={"modules": ["./judging.py"]}, reward=table)
+    assert (
+        "unknown setting reward.judge.passed_on.dept. Did you mean 'depth'? [reward.judge.passed_on] has 3 keys, "
+        "`slime plugins show reward/judge` lists them."
+    ) in refusal(slime)
+
+
+def test_they_are_listed_and_have_no_effect_on_what_is_not_chosen(mine: Project, slime: Slime) -> None:
+    shown = slime("plugins", "show", "reward/judge", "--plugin", "./judging.py").out
+    assert "passed_on.fold: bool = null" in shown
+    assert "Fold cases." in shown
+    help_text = " ".join(slime("train", "run.toml", "--help").out.split())
+    assert "--judge-KEY VALUE: every passed_on setting of reward judge, `slime plugins show ./judging.py`" in help_text
+    mine.write_run(plugins={"modules": ["./judging.py"]})
+    assert "judge_depth has no effect here: it is a setting of reward 'judge'" in refusal(slime, "--judge-depth", "2")
+
+
+def test_software_that_does_not_tell_is_blamed_on_who_asks(mine: Project, slime: Slime) -> None:
+    said = (
+        "plugin ./judging.py: reward 'judge': making the settings of passed_on raised OSError: there is no such place"
+    )
+    assert said in refusal(slime, "--judge-place", "gone", "--judge-depth", "2")
+
+
+def test_a_spec_must_have_the_setting_that_takes_them(mine: Project, slime: Slime) -> None:
+    (mine.root / "judging.py").write_text(
+        MINE.replace('InstalledSettings("passed_on"', 'InstalledSettings("passed_over"')
+    )
+    assert "installed is for 'passed_over', which is none of its settings" in refusal(slime)
