@@ -93,6 +93,10 @@ class Conversation:
     answered: int = 0
     """How many were answered."""
 
+    def forget(self) -> None:
+        """Begin once more."""
+        self.asked = self.answered = 0
+
 
 @dataclass(slots=True)
 class ScriptedEngine:
@@ -216,12 +220,14 @@ class ScriptedEngine:
         """What a generator is given to talk to this engine about one sample; with None the budget is `sampling`'s."""
         if max_new_tokens is not None:
             self.sampling = replace(self.sampling, max_new_tokens=max_new_tokens)
+        talk = Conversation()
         return GenerateContext(
-            partial(self.generate, conversation=Conversation()),
+            partial(self.generate, conversation=talk),
             CharTokenizer(),
             self.sampling,
             rollout_id=0,
             evaluation=False,
             max_turns=self.max_turns,
             measure=lambda name, value: self.measured.append((name, value)),
+            anew=talk.forget,
         )

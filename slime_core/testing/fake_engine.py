@@ -76,6 +76,8 @@ ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
     ("POST", "/continue_generation"): control.continue_generation,
     ("POST", "/update_weights_from_disk"): control.update_weights_from_disk,
     ("POST", "/update_weight_version"): control.update_weight_version,
+    ("POST", "/release_memory_occupation"): control.release_memory_occupation,
+    ("POST", "/resume_memory_occupation"): control.resume_memory_occupation,
 }
 """What is served; everything else is 404, which also says that weights come from disk alone."""
 
@@ -130,6 +132,11 @@ class FakeEngine:
     def paused(self) -> bool:
         """Whether generation is held."""
         return self._state.pause_mode is not None
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Memory that it has been told to give up, by SGLang's tags, and not to take back yet."""
+        return self._state.released
 
     def __enter__(self) -> Self:
         """Start it; it takes requests when this returns."""

@@ -20,6 +20,7 @@ from slime_core.catalog import check_generated
 from slime_core.errors import LimitError
 from slime_core.roles import FinishReason, GeneratorSpec, SamplingParams, StartsAndStops, is_async
 from slime_core.sample import Sample, Status
+from slime_core.testing._connections import listening, unserved
 from slime_core.testing._generating import (
     TIMEOUT_S,
     TURNS,
@@ -125,7 +126,10 @@ class GeneratorContract(PlaysGenerators):
 
     @check("GEN-008", needs=("GEN-002",))
     def test_nothing_is_left_behind_when_the_engine_fails(self) -> None:
-        """Raise, or return FAILED samples; either way end the tasks that were started (`asyncio.TaskGroup`)."""
+        """Raise, or return FAILED samples; either way end the tasks that were started (`asyncio.TaskGroup`).
+
+        Connections that clients keep to a server of the generator's `start` do not count.
+        """
         for turn in self._each_turn():
             engine = self._engine(error=ConnectionError("the engine is gone"), from_turn=turn)
             returned, pending = asyncio.run(self._failed(engine))
@@ -352,20 +356,24 @@ class GeneratorContract(PlaysGenerators):
     async def _failed(self, engine: ScriptedEngine) -> tuple[list[Sample], int]:
         """What is returned for a sample whose engine fails, and how many tasks it leaves."""
         returned: list[Sample] = []
+        before = listening()
         async with started(self._build()) as generator:
-            running = len(asyncio.all_tasks())
+            servers = listening() - before
+            running = len(unserved(servers))
             with contextlib.suppress(*FAILED):
                 returned = await limited(generator, self._pending(), engine.context(None))
-            return returned, len(asyncio.all_tasks()) - running
+            return returned, len(unserved(servers)) - running
 
     async def _aborted(self, engine: ScriptedEngine) -> int:
         """How many tasks a sample leaves that was aborted."""
+        before = listening()
         async with started(self._build()) as generator:
-            running = len(asyncio.all_tasks())
+            servers = listening() - before
+            running = len(unserved(servers))
             async with asyncio.timeout(ABORT_S):
                 await generator(self._pending(), engine.context(None))
             await asyncio.sleep(0)
-            return len(asyncio.all_tasks()) - running
+            return len(unserved(servers)) - running
 
     async def _cancelled(self, engine: ScriptedEngine) -> int:
         """How many requests go on whose sample was cancelled while the engine answered slowly."""

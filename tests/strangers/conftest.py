@@ -19,11 +19,9 @@ collect_ignore = ["halves", "naive", "tcp"]
 """Packages of strangers: their tests run where they are installed."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-NEEDS_TORCH = "slime-local"
-PLUGINS = tuple(
-    path.parent for path in sorted(ROOT.glob("plugins/*/pyproject.toml")) if path.parent.name != NEEDS_TORCH
-)
-"""All but the one that needs torch: the core works without it."""
+HEAVY = ("slime-launcher-ray", "slime-local", "slime-trainer-megatron")
+PLUGINS = tuple(path.parent for path in sorted(ROOT.glob("plugins/*/pyproject.toml")) if path.parent.name not in HEAVY)
+"""All but those that need torch or Ray: the core works without them."""
 TOOLS = ("hatchling>=1.27", "hypothesis>=6.130", "pytest>=8.4")
 """What authors have besides slime-core; hatchling, so that no build needs an environment of its own."""
 

@@ -419,6 +419,29 @@ def test_weights_that_are_not_there_are_refused(fake_engine: Start, connect: Con
     assert "no directory" in answer["message"]
 
 
+def test_memory_is_given_up_when_nothing_runs_and_once(fake_engine: Start, connect: Connect) -> None:
+    engine = fake_engine(Slow(2.0))
+    client = connect(engine)
+
+    def asked(what: str, body: Json) -> tuple[int, bytes]:
+        response = client.send("POST", f"/{what}_memory_occupation", body)
+        return response.status, response.read()
+
+    body: Json = {"input_ids": [5], "sampling_params": dict(LONG), "stream": True}
+    stream = connect(engine).send("POST", "/generate", body)
+    assert stream.readline()  # a token is there
+    assert asked("release", {"tags": ["kv_cache"]})[0] == 500
+    assert client.post("/pause_generation", {"mode": "retract"})[0] == 200
+    assert asked("release", {"tags": ["kv_cache"]}) == (200, b"null")
+    assert engine.released == frozenset({"kv_cache"})
+    assert asked("resume", {"tags": ["kv_cache", "weights"]})[0] == 500
+    assert asked("release", {})[0] == 200
+    assert engine.released == frozenset({"kv_cache", "weights", "cuda_graph"})
+    assert asked("resume", {})[0] == 200
+    assert engine.released == frozenset()
+    assert asked("release", {"tags": ["gradient"]})[0] == 400
+
+
 def test_the_cache_is_not_flushed_under_a_generation(
     fake_engine: Start, connect: Connect, background: ThreadPoolExecutor
 ) -> None:

@@ -1,7 +1,7 @@
 """What clients send, as SGLang reads it: unknown sampling parameters are refused, other unknown keys are ignored."""
 
 from collections.abc import Sequence
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -95,6 +95,17 @@ class DiskBody(Body):
     weight_version: str | None = None
     abort_all_requests: bool = False
     flush_cache: bool = True
+
+
+class MemoryBody(Body):
+    """POST /release_memory_occupation and /resume_memory_occupation; no tags are all of them."""
+
+    tags: list[Literal["weights", "kv_cache", "cuda_graph"]] | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What is meant."""
+        return frozenset(self.tags or ("weights", "kv_cache", "cuda_graph"))
 
 
 class VersionBody(Body):

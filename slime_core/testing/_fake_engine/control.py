@@ -5,7 +5,15 @@ import json
 from pathlib import Path
 
 from slime_core.sample import Json
-from slime_core.testing._fake_engine.bodies import AbortBody, BadRequest, DiskBody, PauseBody, VersionBody, parse
+from slime_core.testing._fake_engine.bodies import (
+    AbortBody,
+    BadRequest,
+    DiskBody,
+    MemoryBody,
+    PauseBody,
+    VersionBody,
+    parse,
+)
 from slime_core.testing._fake_engine.http import TEXT, Reply, Request
 from slime_core.testing._fake_engine.state import State
 
@@ -123,6 +131,24 @@ async def update_weight_version(state: State, request: Request) -> Reply:
     state.weight_version = body.new_version
     told = f"Weight version updated to {body.new_version}"
     return _json({"success": True, "message": told, "new_version": body.new_version})
+
+
+async def release_memory_occupation(state: State, request: Request) -> Reply:
+    """POST /release_memory_occupation: an assertion amid a request."""
+    tags = parse(MemoryBody, request).kinds
+    if state.jobs and state.pause_mode is None:
+        return Reply(500, b"release_memory_occupation should be called only when server is idle.\n", TEXT)
+    state.released |= tags
+    return _json(None)
+
+
+async def resume_memory_occupation(state: State, request: Request) -> Reply:
+    """POST /resume_memory_occupation: of what was released alone."""
+    tags = parse(MemoryBody, request).kinds
+    if missing := sorted(tags - state.released):
+        return Reply(500, f"KeyError: {missing[0]!r}\n".encode(), TEXT)
+    state.released -= tags
+    return _json(None)
 
 
 def _update(success: bool, message: str, paused: int) -> Reply:

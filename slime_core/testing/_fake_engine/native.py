@@ -46,10 +46,14 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     if body.return_logprob:
         texts = [TOKENIZER.decode([token]) if body.return_text_in_logprobs else None for token in progress.tokens]
         entries = zip(progress.log_probs, progress.tokens, texts, strict=False)  # the script may want one too few
-        meta["input_token_logprobs"] = _of_prompt(progress.job.prompt, body.logprob_start_len)
+        meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress.job.prompt, body.logprob_start_len)]
         meta["output_token_logprobs"] = [list(entry) for entry in entries]
         meta["output_token_logprobs_length"] = len(progress.log_probs)
         if body.top_logprobs_num:
+            meta["input_top_logprobs"] = [
+                _likeliest(token, body.top_logprobs_num) if log_prob is not None else None
+                for log_prob, token, _ in _of_prompt(progress.job.prompt, body.logprob_start_len)
+            ]
             meta["output_top_logprobs"] = [_likeliest(token, body.top_logprobs_num) for token in progress.tokens]
     if body.return_sampling_mask:
         meta["output_token_sampling_mask"] = [[token, token + 1] for token in progress.tokens]
@@ -58,10 +62,10 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     return {"text": progress.text, "output_ids": list(progress.tokens), "meta_info": meta}
 
 
-def _of_prompt(prompt: Sequence[int], start: int) -> list[Json]:
-    """Entries of a prompt's tokens from one of them on, the first of all without a log-prob; from -1 on: none."""
-    entries: list[Json] = [[PROMPT_LOG_PROB if place else None, token, None] for place, token in enumerate(prompt)]
-    return entries[start:] if start >= 0 else []
+def _of_prompt(prompt: Sequence[int], start: int) -> list[tuple[float | None, int, None]]:
+    """Entries of a prompt's tokens from one of them on, the first one without a log-prob; from -1 on: none."""
+    told = prompt[start:] if start >= 0 else ()
+    return [(PROMPT_LOG_PROB if place else None, token, None) for place, token in enumerate(told)]
 
 
 def _likeliest(token: int, count: int) -> list[Json]:

@@ -1,7 +1,8 @@
 """What a generation will say: a pure function of prompt, sampling parameters and behaviour.
 
 The policy draws small letters, spaces and, one time in ten, the end; prompt and sampling seed decide, and at
-temperature 0 the prompt alone. Log-probs depend on the weights' version besides, so that stale ones can be told.
+temperature 0 the prompt alone, but what `logit_bias` raises far is drawn for sure. Log-probs depend on the weights'
+version besides, so that stale ones can be told.
 """
 
 import itertools
@@ -18,6 +19,8 @@ from slime_core.testing.engine import EOS, CharTokenizer
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 END_RATE = 0.1
 LEAST_LOG_PROB = -4.0
+SURE_BIAS = 50.0
+"""`logit_bias` from which a token is sure; as SGLang does, the log-prob of the changed distribution is told: 0."""
 
 TOKENIZER = CharTokenizer()
 
@@ -55,6 +58,10 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
         case AbortMidway(after_tokens=after):
             made = _end(_draws(drawn), log_probs, sampling.model_copy(update={"ignore_eos": True}))
             return replace(made, tokens=made.tokens[:after], log_probs=made.log_probs[:after], finish=aborted(), trim=0)
+        case _ if sure := {
+            int(token): bias for token, bias in (sampling.logit_bias or {}).items() if bias >= SURE_BIAS
+        }:
+            planned = _end(_biased(sure, sampling), itertools.repeat(0.0), sampling)
         case _:
             planned = _end(_draws(drawn), log_probs, sampling)
     return planned
@@ -68,6 +75,14 @@ def aborted(message: str = "Aborted") -> dict[str, Json]:
 def _draws(drawn: random.Random) -> Iterator[int]:
     while True:
         yield EOS if drawn.random() < END_RATE else ord(drawn.choice(LETTERS))
+
+
+def _biased(biases: dict[int, float], sampling: Sampling) -> Iterator[int]:
+    """The token of the highest bias, less the penalties for how often each was made."""
+    while True:
+        token = max(biases, key=lambda each: biases[each])
+        yield token
+        biases = {**biases, token: biases[token] - sampling.frequency_penalty}
 
 
 def _log_probs(drawn: random.Random) -> Iterator[float]:

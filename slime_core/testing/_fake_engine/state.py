@@ -121,6 +121,8 @@ class State:
     jobs: list[Job] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
+    released: frozenset[str] = frozenset()
+    """Memory that is given up, by SGLang's tags."""
     asked: int = 0
     """Generations requested so far, a batch counted once: the script's position."""
     _cache: Trie = field(default_factory=dict)

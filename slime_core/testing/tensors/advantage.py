@@ -186,7 +186,15 @@ class AdvantageContract(RoleContract[AdvantageSpec]):
         sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
     ) -> AdvantageInput:
         keys = self.spec.reward_keys(self.validated())
-        return advantage_input(rewards, groups, lengths, masked=masked, sum_over_ranks=sum_over_ranks, reward_keys=keys)
+        return advantage_input(
+            rewards,
+            groups,
+            lengths,
+            masked=masked,
+            sum_over_ranks=sum_over_ranks,
+            reward_keys=keys,
+            token_columns=self.spec.token_columns,
+        )
 
     def _build(self) -> Advantage:
         return self.spec.factory(self.validated(), self.setup())

@@ -43,10 +43,11 @@ def advantage_input(
     rollouts: tuple[int, ...] | None = None,
     sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
     reward_keys: Sequence[str] = (),
+    token_columns: Sequence[str] = (),
 ) -> AdvantageInput:
     """Samples of several lengths in several groups, all values equal, every part of a reward the reward itself.
 
-    `masked` takes out the first token of each.
+    `masked` takes out the first token of each; token columns are 0 everywhere.
     """
     import torch
 
@@ -62,6 +63,7 @@ def advantage_input(
         sample_index_T=sample_T,
         loss_mask_T=mask_T,
         columns_S={f"reward/{key}": torch.tensor(rewards) for key in reward_keys},
+        columns_T={name: torch.zeros_like(mask_T) for name in token_columns},
         values_T=torch.full_like(mask_T, 0.25),
     )
     return batch if sum_over_ranks is None else replace(batch, sum_over_ranks=sum_over_ranks)

@@ -112,6 +112,10 @@ def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = Fal
 class _Module(backend_registration._DummyBackendModule):
     """What is at `torch.elsewhere`."""
 
+    def is_available(self) -> bool:
+        """No: what looks for a device by itself (`torch.distributed.checkpoint` does) is not to take this one."""
+        return False
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Asked for by whatever looks at autocast."""
         return [torch.bfloat16]

@@ -121,3 +121,14 @@ def test_there_is_a_mutant_for_every_check() -> None:
 @pytest.mark.parametrize("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str) -> None:
     assert failing(contract_of(BAD[identity], uses_values=identity == "ADV-011")) == {identity}
+
+
+def test_the_kit_gives_the_token_columns_that_an_estimator_reads() -> None:
+    class Subject(AdvantageContract):
+        choice = AdvantageSpec(
+            "subject",
+            lambda settings, setup: lambda batch: centered(batch) + batch.columns_T["turn"],
+            token_columns=("turn",),
+        )
+
+    assert failing(Subject) == set()

@@ -1,0 +1,106 @@
+"""Which tasks a server has for its connections, told from those that something left behind."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from slime_core.testing._connections import listening, unserved
+
+
+class Served(asyncio.Protocol):
+    """A connection as servers of HTTP have it: a task of its own, with the protocol as `self`."""
+
+    def __init__(self, serve: "Callable[[Served], Coroutine[None, None, None]]") -> None:
+        self.transport: asyncio.BaseTransport | None = None
+        self._serve = serve
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.task = asyncio.get_running_loop().create_task(self.serve())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+
+    async def serve(self) -> None:
+        transport = self.transport
+        try:
+            await self._serve(self)
+        finally:
+            assert transport is not None
+            transport.close()
+
+
+async def waits(one: Served) -> None:
+    BEGUN.append(one)
+    await asyncio.sleep(60)
+
+
+async def begins_and_leaves(one: Served) -> None:
+    LEFT.append(asyncio.create_task(asyncio.sleep(60)))
+    await waits(one)
+
+
+BEGUN: list[Served] = []
+LEFT: list["asyncio.Task[None]"] = []
+
+
+@pytest.mark.parametrize(("serve", "left"), [(waits, 0), (begins_and_leaves, 1)])
+@pytest.mark.parametrize("kind", ["tcp", "unix", "streams"])
+def test_a_connection_is_nothing_left_behind_and_what_it_begins_is(
+    tmp_path: Path, kind: str, serve: Callable[[Served], Coroutine[None, None, None]], left: int
+) -> None:
+    async def streamed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(Served(serve))
+        finally:
+            writer.close()
+
+    async def main() -> int:
+        loop, before = asyncio.get_running_loop(), listening()
+        match kind:
+            case "tcp":
+                server = await loop.create_server(lambda: Served(serve), "127.0.0.1", 0)
+            case "unix":
+                server = await loop.create_unix_server(lambda: Served(serve), tmp_path / "socket")
+            case _:
+                server = await asyncio.start_server(streamed, "127.0.0.1", 0)
+        servers = listening() - before
+        assert len(servers) == 1
+        running = len(unserved(servers))
+        name = server.sockets[0].getsockname()
+        opened = asyncio.open_unix_connection(name) if isinstance(name, str) else asyncio.open_connection(*name[:2])
+        _, writer = await opened
+        while not BEGUN:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) > len(unserved(servers))
+        found = len(unserved(servers)) - running
+        writer.close()
+        server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        return found
+
+    assert asyncio.run(main()) == left
+    LEFT.clear()
+    BEGUN.clear()
+
+
+def test_a_connection_to_another_server_serves_nothing_of_this_one() -> None:
+    async def main() -> int:
+        server = await asyncio.get_running_loop().create_server(lambda: Served(waits), "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+        while not BEGUN:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        found = len(unserved(frozenset()))
+        writer.close()
+        server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        return found
+
+    assert asyncio.run(main()) == 2
+    BEGUN.clear()
