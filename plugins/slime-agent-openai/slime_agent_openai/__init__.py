@@ -5,6 +5,6 @@ async def agent(task: Task) -> float:
     ...
 """
 
-from slime_agent_openai.task import Task
+from slime_agent_openai.task import Result, Task
 
-__all__ = ["Task"]
+__all__ = ["Result", "Task"]

@@ -11,6 +11,7 @@ Example:
     prompt = [*everything_so_far, *without_overlap(answer, tokenizer.encode(text))]
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,9 @@ MARK = "qSENTINELq"
 """Stands where the model's answer is; nothing that a template quotes or trims."""
 OVERLAP = 8
 """Tokens of the turn's end that the model may have made itself."""
+MOST_OTHERS = 64
+"""Sets of arguments of requests for which what was proved is kept."""
+WHY_A_TEMPLATE = "agents are trained on conversations, which a template writes"
 _HEAD = (Message(Role.USER, "x"),)
 
 
@@ -58,6 +62,17 @@ class Bridge:
         self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
         self._proved: dict[Kind, Strategy | None] = {}
         self._call_ends: dict[tuple[int, bool], str | None] = {}
+        self._others: dict[str, Bridge] = {}
+
+    def under(self, template: str) -> "Bridge":
+        """The bridge of the same template given some more arguments, a JSON object; empty: this one."""
+        if not template:
+            return self
+        if template not in self._others:
+            if len(self._others) >= MOST_OTHERS:
+                del self._others[next(iter(self._others))]
+            self._others[template] = Bridge(self._tokenizer, {**self._kwargs, **json.loads(template)})
+        return self._others[template]
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, open_turn: bool = True) -> str:
         """All messages as the template writes them, and the beginning of the model's turn.
@@ -68,7 +83,28 @@ class Bridge:
         """
         offered: Json = [tool.for_template for tool in tools] if tools else None
         rows = [message.for_template for message in messages]
+        if any(message.calls for message in messages) and self._wants_text:
+            rows = [message.with_text_arguments for message in messages]
         return self._tokenizer.apply_chat_template(rows, offered, self._kwargs, add_generation_prompt=open_turn)
+
+    @cached_property
+    def _wants_text(self) -> bool:
+        """Whether the template writes arguments as they are given: an object breaks it, or comes out in Python's way.
+
+        DeepSeek's do so; most others write an object as JSON.
+        """
+        called = Message(Role.ASSISTANT, calls=(ToolCall("call00000", "f", '{"k": true}'),))
+        by_object = self._written(called.for_template)
+        as_python = str({"k": True})
+        return (by_object is None or as_python in by_object) and self._written(called.with_text_arguments) is not None
+
+    def _written(self, answer: dict[str, Json]) -> str | None:
+        """What the template writes of an answer; None: it refuses it."""
+        try:
+            rows = [_HEAD[0].for_template, answer]
+            return self._tokenizer.apply_chat_template(rows, None, self._kwargs, add_generation_prompt=False)
+        except (DataError, ModelError):
+            return None
 
     def suffix(self, anchor: Message, tail: Sequence[Message], tools: Sequence[Tool]) -> str | None:
         """What the template writes after an answer, up to where the next one begins; None where that is not proved."""
@@ -102,6 +138,8 @@ class Bridge:
         whole = self.whole([*head, answer, *tail], tools)
         if not suffix or not whole.startswith(self.whole(head, tools, open_turn=False)) or not whole.endswith(suffix):
             return False
+        if answer.text in suffix and answer.text:  # a template that moves what was said before the calls behind them
+            return False
         return self._ends_with(whole[: -len(suffix)], answer)
 
     def _ends_with(self, text: str, answer: Message) -> bool:
@@ -109,10 +147,8 @@ class Bridge:
         if not answer.calls:
             return text.endswith(answer.text)
         alone = self.whole([*_HEAD, answer], open_turn=False)
-        if not alone.endswith(self.closer):
-            return False
-        last = alone[: len(alone) - len(self.closer)]
-        return text.endswith(last[last.rindex("Rhone") :]) if "Rhone" in last else False
+        last = self._until_closed(alone[alone.rindex("Rhone") :]) if "Rhone" in alone else None
+        return last is not None and text.endswith(last)
 
     @cached_property
     def closer(self) -> str:
@@ -123,9 +159,16 @@ class Bridge:
         """What closes the last argument and its call; the same for all answers of a kind, as proofs show."""
         if kind not in self._call_ends:
             alone = _after_mark(self.whole([*_HEAD, marked], open_turn=False))
-            fits = alone is not None and alone.endswith(self.closer)
-            self._call_ends[kind] = alone[: len(alone) - len(self.closer)] if alone is not None and fits else None
+            self._call_ends[kind] = self._until_closed(alone) if alone is not None else None
         return self._call_ends[kind]
+
+    def _until_closed(self, text: str) -> str | None:
+        """The end of a turn without what ends it, which may be another token after calls than after words."""
+        if text.endswith(self.closer):
+            return text[: len(text) - len(self.closer)]
+        ids = self._tokenizer.encode(text)
+        end = next((place for place, token in enumerate(ids) if token in self._tokenizer.eos_token_ids), None)
+        return None if end is None else self._tokenizer.decode(ids[:end], skip_special_tokens=False)
 
 
 def kind_of(anchor: Message, tail: Sequence[Message], tools: Sequence[Tool]) -> Kind:

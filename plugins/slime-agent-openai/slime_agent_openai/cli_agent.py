@@ -78,6 +78,9 @@ def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
     if not argv:
         raise ValueError('no command: write command = ["codex", "exec", "{prompt}"]')
     if shutil.which(argv[0], path=env.get("PATH")) is None:
+        if os.sep in argv[0] and Path(argv[0]).is_file():
+            interpreted = f'or write what runs it before it, as ["python", "{Path(argv[0]).resolve()}"]'
+            raise ValueError(f"{argv[0]} may not be executed: chmod +x {argv[0]}, {interpreted}")
         where = "" if os.sep in argv[0] else " on PATH"
         raise ValueError(f"there is no command {argv[0]!r}{where}: install it, or write its whole path")
     unknown = [name for argument in argv for name in _NAMED.findall(argument) if name not in PLACEHOLDERS]
@@ -85,6 +88,7 @@ def check_command(argv: Sequence[str], env: Mapping[str, str]) -> None:
         there = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
         raise ValueError(f"{{{unknown[0]}}} names nothing.{did_you_mean(unknown[0], PLACEHOLDERS)} There are {there}")
     near = [each for each in argv[1:] if each.startswith(("./", "../")) and Path(each).exists()]
+    near += [each for each in argv[1:2] if not Path(each).is_absolute() and Path(each).is_file()]  # python agent.py
     if near:
         raise ValueError(f"{near[0]} is not in the folder that an agent runs in: write {Path(near[0]).resolve()}")
 

@@ -40,3 +40,8 @@ def refused(message: str, param: str | None = None, code: str = "invalid_request
 def unsupported(name: str, why: str) -> ApiError:
     """A parameter that is not heeded here: it is refused rather than left aside."""
     return ApiError(400, f"{name} is not supported here: {why}", code="unsupported_parameter", param=name)
+
+
+def session_closed() -> ApiError:
+    """What a session answers whose sample has ended."""
+    return refused("this session is closed: its sample has ended", code="session_closed")

@@ -7,8 +7,8 @@ any more, the answer is given up.
 Example:
 
     exchange = Exchange(wire, lambda listener: session.reply(request, listener), describe=openai_error)
-    async with exchange.followed() as chunks:
-        async for chunk in chunks:
+    async with exchange:                    # follow it
+        async for chunk in exchange.chunks():
             await response.write(chunk)
 """
 
@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from typing import Self
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.reply import Delta, Reply
@@ -57,9 +57,12 @@ class Exchange:
         self._wire, self._describe, self._keep = wire, describe, keep
         self._chunks: list[bytes] = []
         self._waiting: list[asyncio.Future[bool]] = []
+        self._timer: asyncio.TimerHandle | None = None  # one for all waits: a stream has many, and none is long
+        self._said_at = 0.0
         self._followers = 0
+        self._has_failed = False  # of a stream the status was told before
         self._task = asyncio.create_task(self._make(make))
-        self._task.add_done_callback(lambda task: self._wake())
+        self._task.add_done_callback(self._ended)
 
     @property
     def streams(self) -> bool:
@@ -69,23 +72,46 @@ class Exchange:
     @property
     def is_of_use(self) -> bool:
         """Whether who asks the same again may be given this one."""
-        return not self._task.cancelled() and not (self._task.done() and self.status >= 400)
+        return not self._task.cancelled() and not self._has_failed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is made."""
+        return self._task.done()
 
     async def begun(self) -> None:
         """Wait until its status is known."""
         while not self.status and not self._task.done():
-            await self._wait(KEEPALIVE_S)
+            await self._wait()
 
-    @asynccontextmanager
-    async def followed(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """All bytes from the first; a stream that is silent says that it lives."""
+    async def __aenter__(self) -> Self:
+        """Follow it."""
         self._followers += 1
-        try:
-            yield self._all_chunks()
-        finally:
-            self._followers -= 1
-            if not self._followers:
-                await self.close()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        """Follow it no more: the last to leave gives it up, if it is not there yet."""
+        self._followers -= 1
+        if not self._followers:
+            await self.close()
+
+    async def whole(self) -> bytes:
+        """All bytes, once there are all."""
+        while not self._task.done():
+            await self._wait()
+        return b"".join(self._chunks)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """All bytes from the first; a stream that is silent says that it lives."""
+        place = 0
+        while True:
+            if place < len(self._chunks):  # what there is at a time goes out at once
+                ready, place = self._chunks[place:], len(self._chunks)
+                yield b"".join(ready)
+            if self._task.done():
+                return
+            if not await self._wait() and self.streams:
+                yield KEEPALIVE
 
     async def close(self) -> None:
         """Give it up, if it is not there yet."""
@@ -93,36 +119,39 @@ class Exchange:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def _all_chunks(self) -> AsyncIterator[bytes]:
-        place = 0
-        while True:
-            while place < len(self._chunks):
-                place += 1
-                yield self._chunks[place - 1]
-            if self._task.done():
-                return
-            if not await self._wait(KEEPALIVE_S) and self.streams:
-                yield KEEPALIVE
-
-    async def _wait(self, seconds: float) -> bool:
-        """Wait for more, or for the end; whether it came in time."""
+    async def _wait(self) -> bool:
+        """Wait for more, or for the end; false: it has been silent for a while."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(waiter)
-        timer = loop.call_later(seconds, _resolve, waiter, False)
-        try:
-            return await waiter
-        finally:
-            timer.cancel()
+        if self._timer is None:
+            self._said_at = loop.time()
+            self._timer = loop.call_later(KEEPALIVE_S, self._look, loop)
+        return await waiter
 
-    def _wake(self) -> None:
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See whether it has been silent."""
+        left = self._said_at + KEEPALIVE_S - loop.time()
+        if left <= 0:
+            self._said_at, left = loop.time(), KEEPALIVE_S
+            self._wake(in_time=False)
+        self._timer = loop.call_later(left, self._look, loop)
+
+    def _wake(self, *, in_time: bool) -> None:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            _resolve(waiter, True)
+            if not waiter.done():
+                waiter.set_result(in_time)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake(in_time=True)
 
     def _say(self, chunks: Iterable[bytes]) -> None:
         self._chunks += chunks
-        self._wake()
+        self._said_at = asyncio.get_running_loop().time()
+        self._wake(in_time=True)
 
     async def _make(self, make: Callable[[Listener | None], Awaitable[Reply]]) -> None:
         """The answer, as its wire writes it; nothing but a cancellation comes out."""
@@ -144,7 +173,7 @@ class Exchange:
         self._say(self._wire.end(reply) if self._wire.streams else [_json(whole)])
 
     def _fail(self, error: ApiError) -> None:
-        self.may_retry = error.retry
+        self.may_retry, self._has_failed = error.retry, True
         if self.status:
             self._say(self._wire.fail(error))
             return
@@ -166,10 +195,8 @@ class _Told:
         self._exchange._say(self._exchange._wire.add(delta))
 
 
-def _resolve(waiter: asyncio.Future[bool], value: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(value)
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _json(body: Body) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return _as_json(body).encode()

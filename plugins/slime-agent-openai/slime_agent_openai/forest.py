@@ -12,8 +12,12 @@ Example:
     for chain in forest.chains(): ...              # each becomes a sample
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain, count
+from operator import itemgetter
 
 from slime_agent_openai.bridge import Bridge, without_overlap
 from slime_agent_openai.errors import ApiError, refused
@@ -21,6 +25,9 @@ from slime_agent_openai.message import Message, Role, Tool
 from slime_agent_openai.request import Request
 from slime_core.errors import DataError
 from slime_core.roles import GenerateOutput
+
+LOST = {"thread.previous_message_id": "thread_not_found"}
+"""By the field that names a reply that is not there: what tells clients to send the whole history instead."""
 
 
 @dataclass(eq=False, slots=True)
@@ -37,10 +44,18 @@ class Node:
     """What was offered."""
     agent: str
     """Who asked."""
+    template: str = ""
+    """What the chat template was given beside the run's arguments."""
     output: GenerateOutput | None = None
     """What the engine gave, if the model said it."""
+    hashed: blake2b | None = None
+    """State of the hash of all tokens up to its end, if the model said it: a prompt that goes on hashes what is new."""
     children: list["Node"] = field(default_factory=list)
     """What came after."""
+    asked: int = 0
+    """When the model was asked for it, by the forest's clock, which counts requests and replies."""
+    made: int = 0
+    """When that was there."""
 
     @property
     def path(self) -> list["Node"]:
@@ -63,8 +78,12 @@ class Plan:
     """What is offered."""
     agent: str
     """Who asks."""
+    asked: int
+    """When the request came, by the forest's clock."""
     text: str
     """What is to be encoded of it."""
+    template: str = ""
+    """What the chat template is given beside the run's arguments."""
 
 
 @dataclass(slots=True)
@@ -88,11 +107,11 @@ class Forest:
         """Empty; `keeps_template`: a new question is asked as the template would, which may drop earlier reasoning."""
         self.counts = Counts()
         """What it came to."""
-        self.last: Node | None = None
-        """The latest reply to the main agent, else to any."""
         self._bridge, self._keeps_template = bridge, keeps_template
         self._roots: list[Node] = []
+        self._clock = count(1)
         self._known: dict[str, Node] = {}
+        self._answered: set[str] = set()
         self._tools: dict[tuple[Tool, ...], tuple[Tool, ...]] = {(): ()}
 
     def plan(self, request: Request) -> Plan:
@@ -101,17 +120,19 @@ class Forest:
         Raises:
             ApiError: it goes on from a reply that is not there, or the template refuses its messages.
         """
+        asked = next(self._clock)
         if request.raw:
-            return Plan(None, (Message(Role.USER, request.raw),), (), request.agent, request.raw)
+            return Plan(None, (Message(Role.USER, request.raw),), (), request.agent, asked, request.raw)
         anchor, tail, tools = self._found(request)
+        bridge = self._bridge.under(request.template)
         try:
             if anchor is not None and tail and not self._is_asked_anew(anchor, tail):
-                text = self._bridge.suffix(anchor.message, tail, tools)
+                text = bridge.suffix(anchor.message, tail, tools)
                 if text is not None:
-                    return Plan(anchor, tail, tools, request.agent, text)
-            whole = tuple(node.message for node in anchor.path) if anchor is not None else ()
-            messages = (*whole, *tail)
-            return Plan(None, messages, tools, request.agent, self._bridge.whole(messages, tools))
+                    return Plan(anchor, tail, tools, request.agent, asked, text, request.template)
+            messages = (*_before(anchor, request), *tail)
+            text = bridge.whole(messages, tools)
+            return Plan(None, messages, tools, request.agent, asked, text, request.template)
         except DataError as error:
             raise refused(str(error), "messages") from None
 
@@ -120,30 +141,33 @@ class Forest:
         if plan.anchor is None:
             return list(ids), list(ids)
         new = without_overlap(plan.anchor.ids, ids)
-        return [token for node in plan.anchor.path for token in node.ids] + new, new
+        return [*chain.from_iterable(node.ids for node in plan.anchor.path), *new], new
+
+    def hashed(self, plan: Plan, new: Sequence[int]) -> blake2b:
+        """State of the hash of a whole prompt's tokens, given what of it is new."""
+        before = plan.anchor.hashed if plan.anchor is not None else None
+        return _more(before.copy() if before is not None else blake2b(digest_size=8), new)
 
     def commit(self, plan: Plan, new: Sequence[int], message: Message, output: GenerateOutput) -> Node:
         """Note a reply; `new` is what its prompt added."""
         self.counts.turns += 1
         self.counts.bridged += plan.anchor is not None
-        self.counts.forks += _is_fork(plan)
+        self.counts.forks += self._is_fork(plan)
         self.counts.generated += len(output.tokens)
         parent = plan.anchor
         for place, said in enumerate(plan.tail, 1):
             parent = self._asked(plan, parent, said, list(new) if place == len(plan.tail) else [])
-        node = Node(parent, message, list(output.tokens), plan.tools, plan.agent, output)
+        ids = list(output.tokens)
+        hashed = _more(self.hashed(plan, new), ids)
+        node = Node(parent, message, ids, plan.tools, plan.agent, plan.template, output, hashed)
+        node.asked, node.made = plan.asked, next(self._clock)
         self._below(parent).append(node)
-        if self.last is None or self.last.agent or not node.agent:
-            self.last = node
+        self._answered.add(plan.agent)
         return node
 
     def name(self, node: Node, ids: Sequence[str]) -> None:
         """Make a reply known by its ids on the wire, for requests that go on from them."""
         self._known |= dict.fromkeys(ids, node)
-
-    def knows(self, handle: str) -> bool:
-        """Whether a reply has this id."""
-        return handle in self._known
 
     def leaves(self) -> Iterator[Node]:
         """The ends of all conversations, in the order in which their branches began."""
@@ -155,10 +179,13 @@ class Forest:
             stack += node.children[::-1]
 
     def chains(self) -> Iterator[list[tuple[Node, bool]]]:
-        """Each conversation from its beginning to its end; a node with whether this is the chain it is trained in."""
+        """Each conversation from its beginning to its end; a node with whether this is the chain it is trained in.
+
+        They come in the order of their tokens: which of several requests of one time ended first is chance, and a run
+        is to be the same all the same.
+        """
         trained: set[Node] = set()
-        for leaf in self.leaves():
-            path = leaf.path
+        for path in sorted((leaf.path for leaf in self.leaves()), key=_order):
             yield [(node, node.output is not None and node not in trained) for node in path]
             trained.update(path)
 
@@ -167,32 +194,37 @@ class Forest:
         if request.after:
             return self._after(request)
         tools = self._tools.setdefault(request.tools, request.tools)
-        node: Node | None = None
-        depth = 0
-        for message in request.messages:
-            below = [each for each in self._below(node) if each.tools is tools and each.agent == request.agent]
-            same = [each for each in below if each.message.means(message)]
-            if not same:
+        # A message may stand in several branches: what begins with an edited history has all before the edit once more.
+        ways: list[tuple[int, Node | None]] = [(0, None)]
+        anchor, depth = None, 0
+        for place, message in enumerate(request.messages, 1):
+            ways = [
+                (likeness + _likeness(each, message), each)
+                for likeness, node in ways
+                for each in self._below(node)
+                if each.tools is tools and _is_same_way(each, request) and each.message.means(message)
+            ]
+            if not ways:
                 break
-            node = max(enumerate(same), key=lambda each: (*_likeness(each[1], message), each[0]))[1]
-            depth += 1
-        while node is not None and node.output is None:
-            node, depth = node.parent, depth - 1
-        return node, request.messages[depth:], tools
+            said = [way for way in reversed(ways) if way[1] is not None and way[1].output is not None]
+            if said:
+                (_, anchor), depth = max(said, key=itemgetter(0)), place  # the last of those that are most alike
+        return anchor, request.messages[depth:], tools
 
     def _after(self, request: Request) -> tuple[Node | None, tuple[Message, ...], tuple[Tool, ...]]:
         """The same of a request that names the reply; instructions are said again each time, and may be others."""
         anchor = self._known.get(request.after)
         if anchor is None:
             text = f"no reply of this session has the id {request.after!r}"
-            raise ApiError(404, text, code="previous_response_not_found", param="previous_response_id")
+            code = LOST.get(request.after_field, "previous_response_not_found")
+            raise ApiError(404, text, code=code, param=request.after_field)
         tools = self._tools.setdefault(request.tools, request.tools) if request.tools else anchor.tools
         messages, path = request.messages, anchor.path
         begins = path[0].message
         if request.instructions and (begins.role is not Role.SYSTEM or begins.text != request.instructions):
             said = [node.message for node in path[begins.role is Role.SYSTEM :]]
             return None, (Message(Role.SYSTEM, request.instructions), *said, *messages), tools
-        if tools is not anchor.tools:  # the template writes them at the beginning
+        if tools is not anchor.tools or request.template != anchor.template:  # it may be written from the beginning on
             return None, (*(node.message for node in path), *messages), tools
         return anchor, messages, tools
 
@@ -201,13 +233,18 @@ class Forest:
         asks = any(message.role is Role.USER for message in tail)
         return self._keeps_template and asks and any(node.message.reasoning for node in anchor.path)
 
+    def _is_fork(self, plan: Plan) -> bool:
+        """Whether a history has the model's words anew; before it spoke, they are a client's own examples."""
+        return plan.agent in self._answered and any(message.role is Role.ASSISTANT for message in plan.tail)
+
     def _asked(self, plan: Plan, parent: Node | None, said: Message, ids: list[int]) -> Node:
         """The node of a message that somebody else wrote: of two branches from it there is one."""
         below = self._below(parent)
         for node in below:
-            if node.output is None and node.ids == ids and node.tools is plan.tools and node.message == said:
+            is_theirs = node.output is None and node.tools is plan.tools and _is_same_way(node, plan)
+            if is_theirs and node.ids == ids and node.message == said:
                 return node
-        node = Node(parent, said, ids, plan.tools, plan.agent)
+        node = Node(parent, said, ids, plan.tools, plan.agent, plan.template)
         below.append(node)
         return node
 
@@ -215,14 +252,33 @@ class Forest:
         return self._roots if node is None else node.children
 
 
-def _likeness(node: Node, message: Message) -> tuple[bool, bool]:
+def _is_same_way(node: Node, asked: Request | Plan) -> bool:
+    """Whether the same agent asks, and has the prompt written in the same way."""
+    return node.agent == asked.agent and node.template == asked.template
+
+
+def _before(anchor: Node | None, request: Request) -> tuple[Message, ...]:
+    """A history up to its last reply, to be written anew: the model's words, and of an echo what stopped them."""
+    said = [node.message for node in anchor.path] if anchor is not None else []
+    if request.after:
+        return tuple(said)
+    return tuple(ours.as_echoed(echo) for ours, echo in zip(said, request.messages, strict=False))
+
+
+def _order(path: Sequence[Node]) -> tuple[list[list[int]], str]:
+    return [node.ids for node in path], path[-1].agent
+
+
+def _more(state: blake2b, ids: Sequence[int]) -> blake2b:
+    state.update(array("q", ids))
+    return state
+
+
+def _likeness(node: Node, message: Message) -> int:
     """The model's own words before what somebody wrote; of those that say the same, those whose calls have these ids.
 
     Of several that are left the last one counts: clients go on from that.
     """
-    ids = [call.id for call in node.message.calls] == [call.id for call in message.calls]
-    return node.output is not None, ids
-
-
-def _is_fork(plan: Plan) -> bool:
-    return any(message.role is Role.ASSISTANT for message in plan.tail)
+    ours, theirs = node.message.calls, message.calls
+    same = ours == theirs or [call.id for call in ours] == [call.id for call in theirs]
+    return (node.output is not None) + same

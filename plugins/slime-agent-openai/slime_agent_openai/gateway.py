@@ -9,31 +9,44 @@ Example:
     await gateway.close()
 """
 
+import asyncio
 import hashlib
-import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 
-from slime_agent_openai.errors import ApiError, refused
+from slime_agent_openai.bodies import Bodies
+from slime_agent_openai.errors import ApiError, refused, session_closed
 from slime_agent_openai.exchange import Exchange
+from slime_agent_openai.fetching import answered
+from slime_agent_openai.memory import Memory, Turn
 from slime_agent_openai.request import Request
-from slime_agent_openai.routes import Kept, Route, routes
+from slime_agent_openai.routes import Route, routes
 from slime_agent_openai.session import Session
 from slime_agent_openai.wires.failing import anthropic_error, openai_error
-from slime_agent_openai.wires.models import model_body, models_body
+from slime_agent_openai.wires.known import Known
 from slime_agent_openai.wires.offered import Hosted
-from slime_agent_openai.wires.responses import input_items_body
+from slime_agent_openai.wires.reading import Value
 from slime_agent_openai.wires.wire import Body, Wire
+from slime_core.errors import ConfigError
 
 MOST_BODY = 64 << 20
 """Bytes of one request: a history may hold whole files."""
+MOST_CLOSED = 100_000
+"""Keys of sessions that have ended that are told from unknown ones; 12 MB."""
 BACKLOG = 4096
 """Connections that may wait to be accepted: a thousand agents begin at once."""
+CLOSE_S = 0.2
+"""Seconds, twice, that a close gives each connection: one that was just made and asks nothing yet waits that long."""
+TURNS = 5
+"""Turns of the event loop within which a connection that was accepted is made."""
 SUBAGENT_HEADERS = ("x-claude-code-agent-id",)
 """By which clients say which of their agents asks; a setting adds more."""
+COUNTS = {"messages/count_tokens": "messages", "responses/input_tokens": "responses"}
+"""Paths that say how many tokens the prompt of a request would have, and whose request that is."""
 RETRIES = "x-stainless-retry-count"
 """How often a client sent the request before; SDKs of both protocols say it."""
 
@@ -50,22 +63,44 @@ class Address:
     """What agents elsewhere reach it by; empty: host and port."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """What was read of one agent's requests of one kind: it begins its next one with the same."""
+
+    bodies: Bodies = field(default_factory=Bodies)
+    """As JSON."""
+    known: Known = field(default_factory=Known)
+    """As messages and tools."""
+
+
 @dataclass(slots=True)
 class _Opened:
     """A session that may be asked, and what was asked of it."""
 
     session: Session
-    exchanges: dict[bytes, Exchange] = field(default_factory=dict)
-    """The latest of each body, for a client that sends it again."""
-    kept: dict[str, Kept] = field(default_factory=dict)
-    """Replies that can be fetched again, by id."""
+    exchanges: dict[tuple[str, str, bytes], Exchange] = field(default_factory=dict)
+    """The latest of each route, agent and body, for a client that sends it again."""
+    told: dict[bytes, Body] = field(default_factory=dict)
+    """The latest answer to each body that is not for the model, for a client that sends it again."""
+    askers: defaultdict[tuple[str, str], _Asker] = field(default_factory=lambda: defaultdict(_Asker))
+    """By the route, and the name of the agent."""
+    memory: Memory = field(init=False)
+    """What it stores."""
+
+    def __post_init__(self) -> None:
+        self.memory = Memory(self.session.new_id)
 
 
 class Gateway:
     """One server for all samples of a run."""
 
     def __init__(
-        self, address: Address | None = None, *, hosted: Hosted = "refuse", subagent_headers: Sequence[str] = ()
+        self,
+        address: Address | None = None,
+        *,
+        hosted: Hosted = "refuse",
+        subagent_headers: Sequence[str] = (),
+        beside: Sequence[web.RouteDef] = (),
     ) -> None:
         """Nothing is bound yet.
 
@@ -73,32 +108,52 @@ class Gateway:
             address: where it will be.
             hosted: what becomes of tools that a provider would run.
             subagent_headers: more headers that say which of a session's agents asks.
+            beside: what else its server answers, for no session.
         """
         self._address = address or Address()
         self._routes = routes(hosted)
         self._headers = (*SUBAGENT_HEADERS, *subagent_headers)
+        self._beside = tuple(beside)
         self._opened: dict[str, _Opened] = {}
+        self._closed: dict[str, None] = {}
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         """Bind and listen.
 
         Raises:
-            OSError: the address is taken, or none of this machine's.
+            ConfigError: the address is taken, or none of this machine's.
         """
         app = web.Application(client_max_size=MOST_BODY)
+        app.add_routes(self._beside)
         app.router.add_route("*", "/s/{key}/{path:.*}", self._handle)
         app.router.add_route("*", "/{path:.*}", self._handle)
         # Without handler_cancellation nobody hears of a client that went away, and its turn would be trained on.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=CLOSE_S)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=BACKLOG).start()
+        host, port = self._address.host, self._address.port
+        try:
+            await _whole(web.TCPSite(self._runner, host, port, backlog=BACKLOG).start())
+        except OSError as error:
+            await self.close()
+            told = f"agents cannot be answered at {host}, port {port}: {error.strerror}"
+            raise ConfigError(f"{told}. host and port of the generator say where; port = 0 takes a free one") from None
 
     async def close(self) -> None:
         """Stop listening; requests under way are given up."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._runner is None:
+            return
+        runner, self._runner = self._runner, None
+        server = runner.server
+        try:
+            for site in runner.sites:
+                await site.stop()
+            for _ in range(TURNS):  # aiohttp forgets, and does not close, what is made while it closes the others
+                await asyncio.sleep(0)
+            await runner.cleanup()
+        finally:
+            if server is not None:
+                _end_connections(server, TURNS)  # those that a cancelled cleanup has left
 
     @property
     def url(self) -> str:
@@ -118,11 +173,14 @@ class Gateway:
         finally:
             session.close()
             del self._opened[session.key]
+            self._closed[session.key] = None
+            if len(self._closed) > MOST_CLOSED:
+                del self._closed[next(iter(self._closed))]
             for exchange in opened.exchanges.values():
                 await exchange.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        path = request.match_info["path"].strip("/").removeprefix("v1/")
+        path = _path(request)
         if request.method == "HEAD":
             return web.Response()  # some clients look first whether anybody is there
         is_anthropic = path.startswith("messages") or "anthropic-version" in request.headers
@@ -131,30 +189,51 @@ class Gateway:
             opened = self._whose(request)
             if request.method == "POST":
                 return await self._posted(request, opened, path)
-            return web.json_response(_fetched(opened, request.method, path, is_anthropic=is_anthropic))
+            found = answered(opened.memory, request.method, path, Value(dict(request.query)))
+            if found is None:
+                raise ApiError(404, f"nothing answers {request.method} /v1/{path}", code="not_found")
+            return web.json_response(found)
         except ApiError as error:
             headers = {"x-should-retry": "true" if error.retry else "false"}
             return web.json_response(describe(error), status=error.status, headers=headers)
 
     async def _posted(self, request: web.Request, opened: _Opened, path: str) -> web.StreamResponse:
         """A request for a reply, or for the number of its prompt's tokens."""
-        name = path.removesuffix("/count_tokens")
+        name = COUNTS.get(path, path)
         route = self._routes.get(name)
-        if route is None:
-            if path.startswith("responses/") and path.endswith("/cancel"):
-                return web.json_response(_kept(opened, path.split("/")[1]).replied)  # it has ended: nothing runs unseen
-            known = ", ".join(f"/v1/{each}" for each in self._routes)
-            raise ApiError(404, f"nothing answers POST /v1/{path}; there are {known}", code="not_found")
         raw = await request.read()
-        asked, wire = route.read(_object(raw), opened.session.new_id)
-        asked = replace(asked, agent=self._agent(request))
+        agent = self._agent(request)
+        if route is None:
+            return web.json_response(self._told(opened, request, raw))
+        asker = opened.askers[name, agent]
+        body = _object(raw, asker.bodies)
+        turn = opened.memory.turn(body) if route.is_kept else Turn()
+        asked, wire = route.read(body, opened.session.new_id, turn, asker.known)
+        asked = replace(asked, agent=agent) if agent else asked
         if path != name:
-            return web.json_response({"input_tokens": await opened.session.prompt_tokens(asked)})
-        digest = hashlib.blake2b(b"\0".join((path.encode(), asked.agent.encode(), raw)), digest_size=16).digest()
-        exchange = opened.exchanges.get(digest)
+            kind: Body = {"object": "response.input_tokens"} if route.is_kept else {}
+            return web.json_response({**kind, "input_tokens": await opened.session.prompt_tokens(asked)})
+        sent = name, agent, asker.bodies.digest
+        exchange = opened.exchanges.get(sent)
         if exchange is None or not exchange.is_of_use or not _is_again(request, exchange):
-            exchange = opened.exchanges[digest] = _begun(opened, route, _object(raw), asked, wire)
+            exchange = opened.exchanges[sent] = _begun(opened, route, turn, asked, wire)
         return await _sent(exchange, request)
+
+    def _told(self, opened: _Opened, request: web.Request, raw: bytes) -> Body:
+        """What a POST that is not for the model is answered."""
+        path = _path(request)
+        digest = hashlib.blake2b(b"\0".join((path.encode(), raw)), digest_size=16).digest()
+        is_again = request.headers.get(RETRIES, "0") != "0" and digest in opened.told
+        found = (
+            opened.told[digest]
+            if is_again
+            else answered(opened.memory, "POST", path, Value(_object(raw or b"{}", Bodies())))
+        )
+        if found is None:
+            known = ", ".join(f"/v1/{each}" for each in (*self._routes, *COUNTS, "conversations"))
+            raise ApiError(404, f"nothing answers POST /v1/{path}; there are {known}", code="not_found")
+        opened.told[digest] = found
+        return found
 
     def _whose(self, request: web.Request) -> _Opened:
         key = request.match_info.get("key", "")
@@ -163,6 +242,8 @@ class Gateway:
             key = bearer or request.headers.get("x-api-key", "")
         if (opened := self._opened.get(key)) is not None:
             return opened
+        if key in self._closed:
+            raise session_closed()
         told = "this key is of no session that is open" if key else "no key: give the session's as a bearer token"
         raise ApiError(401, told, code="invalid_api_key")
 
@@ -170,9 +251,14 @@ class Gateway:
         return next((value for name in self._headers if (value := request.headers.get(name))), "")
 
 
-def _begun(opened: _Opened, route: Route, body: Body, asked: Request, wire: Wire) -> Exchange:
+def _path(request: web.Request) -> str:
+    """What is asked, without the session's key and the version."""
+    return request.match_info["path"].strip("/").removeprefix("v1/")
+
+
+def _begun(opened: _Opened, route: Route, turn: Turn, asked: Request, wire: Wire) -> Exchange:
     def keep(replied: Body) -> None:
-        opened.kept |= dict.fromkeys(asked.ids, Kept(body, replied))
+        opened.memory.keep(turn, asked.ids, replied)
 
     session = opened.session
     return Exchange(
@@ -188,59 +274,60 @@ def _is_again(request: web.Request, exchange: Exchange) -> bool:
 async def _sent(exchange: Exchange, request: web.Request) -> web.StreamResponse:
     """An exchange's bytes, as they come."""
     exchange.was_lost = False
-    async with exchange.followed() as chunks:
+    async with exchange:
         was_sent = False
         try:
             await exchange.begun()
-            response = _response(exchange)
+            if not exchange.status:  # it was given up with its session, before there was anything to say
+                raise session_closed()
+            response = _response(exchange, b"" if exchange.streams else await exchange.whole())
             await response.prepare(request)
-            async for chunk in chunks:
-                await response.write(chunk)
+            if exchange.streams:
+                async for chunk in exchange.chunks():  # the last one takes the stream's end with it
+                    await (response.write_eof(chunk) if exchange.is_over else response.write(chunk))
             await response.write_eof()
             was_sent = True
+            return response
+        except ConnectionError:  # whoever asked is gone, and that is no fault to be logged
             return response
         finally:
             exchange.was_lost = not was_sent
 
 
-def _response(exchange: Exchange) -> web.StreamResponse:
-    """Status and headers."""
+def _response(exchange: Exchange, body: bytes) -> web.StreamResponse:
+    """Status and headers, and the body of what is no stream: one that is known is one packet, not three."""
     kind = "text/event-stream" if exchange.streams else "application/json"
     headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": "no-cache"}
     if exchange.status != 200:
         headers["x-should-retry"] = "true" if exchange.may_retry else "false"
-    return web.StreamResponse(status=exchange.status, headers=headers)
+    if exchange.streams:
+        return web.StreamResponse(status=exchange.status, headers=headers)
+    return web.Response(status=exchange.status, headers=headers, body=body)
 
 
-def _fetched(opened: _Opened, method: str, path: str, *, is_anthropic: bool) -> Body:
-    """What is there already."""
-    match method, path.split("/"):
-        case "GET", ["models"]:
-            return models_body()
-        case "GET", ["models", name]:
-            return model_body(name)
-        case "GET", ["responses", name]:
-            return _kept(opened, name).replied
-        case "GET", ["responses", name, "input_items"]:
-            return input_items_body(_kept(opened, name).asked)
-        case "DELETE", ["responses", name]:
-            _kept(opened, name)
-            del opened.kept[name]
-            return {"id": name, "object": "response", "deleted": True}
-    raise ApiError(404, f"nothing answers {method} /v1/{path}", code="not_found")
-
-
-def _kept(opened: _Opened, name: str) -> Kept:
-    if (kept := opened.kept.get(name)) is None:
-        raise ApiError(404, f"no reply of this session has the id {name!r}", code="not_found")
-    return kept
-
-
-def _object(raw: bytes) -> Body:
+def _object(raw: bytes, bodies: Bodies) -> Body:
     try:
-        body = json.loads(raw)
+        body = bodies.read(raw)
     except ValueError as error:
         raise refused(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(body, Mapping):
         raise refused(f"the body is a {type(body).__name__}; expected an object", code="invalid_json")
     return dict(body)
+
+
+def _end_connections(server: web.Server, turns: int) -> None:
+    """Close those that there are, now and in so many turns of the event loop."""
+    for one in server.connections:
+        one.force_close()
+    if turns:
+        asyncio.get_running_loop().call_soon(_end_connections, server, turns - 1)
+
+
+async def _whole(start: Coroutine[None, None, None]) -> None:
+    """Await to the end, also where it is cancelled: asyncio forgets a socket that listens when `start` is cut short."""
+    starting = asyncio.ensure_future(start)
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.gather(starting, return_exceptions=True)
+        raise

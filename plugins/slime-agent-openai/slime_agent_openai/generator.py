@@ -5,15 +5,17 @@ It holds one gateway and one set of agents for the whole run; what belongs to a 
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Protocol
 
+from slime_agent_openai.asides import Asides
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.failure import AgentError
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.parsers import plain
 from slime_agent_openai.parsers.family import Family
-from slime_agent_openai.parsers.fitting import fitting
-from slime_agent_openai.parsers.registry import families, family_named
+from slime_agent_openai.parsers.fitting import fitting, misfit
+from slime_agent_openai.parsers.registry import another_fits, families, family_named
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
 from slime_agent_openai.task import Task, Verdict
@@ -60,7 +62,17 @@ class Run(Protocol):
 class AgentGenerator:
     """Implements `slime_core.roles.Generator` and `StartsAndStops`."""
 
-    def __init__(self, agents: Agents, gateway: Gateway, limits: SessionLimits, *, parser: str, seconds: float) -> None:
+    def __init__(
+        self,
+        agents: Agents,
+        gateway: Gateway,
+        limits: SessionLimits,
+        *,
+        parser: str,
+        seconds: float,
+        asides: Asides = "train",
+        announce: Callable[[str], None] | None = None,
+    ) -> None:
         """Nothing is started.
 
         Args:
@@ -69,16 +81,22 @@ class AgentGenerator:
             limits: what each may use.
             parser: name of the family that reads the model's answers; "auto" finds it.
             seconds: that one agent may take.
+            asides: what becomes of questions beside the conversation.
+            announce: told the gateway's URL once agents can be run.
         """
         self._agents, self._gateway, self._limits = agents, gateway, limits
-        self._parser, self._seconds = parser, seconds
+        self._parser, self._seconds, self._asides = parser, seconds, asides
+        self._announce = announce
         self._bridges: dict[str, Bridge] = {}
-        self._family: Family | None = None
+        self._family: tuple[Family, str] | None = None
+        self._finding = asyncio.Lock()
 
     async def start(self) -> None:
         """Listen, and be ready to run agents."""
         await self._gateway.start()
         await self._agents.start()
+        if self._announce is not None:
+            self._announce(self._gateway.url)
 
     async def close(self) -> None:
         """End all agents, then the gateway."""
@@ -88,15 +106,23 @@ class AgentGenerator:
             await self._gateway.close()
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
-        """Run the agent on one sample."""
+        """Run the agent on one sample.
+
+        Raises:
+            ConfigError: agents offer tools, and the parser reads no calls.
+        """
         try:
             session, outcome = await self._session(sample, ctx, self._agents.run)
         except AgentError as error:
             if not error.shared:
                 raise
+            ctx.anew()  # its turns are counted from zero, and the engine says the same as it would have
             session, outcome = await self._session(sample, ctx, self._agents.run_alone)
+        if session.broken is not None:
+            raise session.broken
+        made = samples_of(sample, session, outcome, ctx.tokenizer, self._asides)
         _measure(ctx, session)
-        return samples_of(sample, session, outcome, ctx.tokenizer)
+        return made
 
     async def _session(self, sample: Sample, ctx: GenerateContext, run: Run) -> tuple[Session, Outcome]:
         """One session, from its first request to how its agent ended.
@@ -105,7 +131,8 @@ class AgentGenerator:
             AgentError: its process ended with others in it: nobody knows whose fault that was.
         """
         bridge = self._bridge(ctx.tokenizer, sample)
-        session = Session(ctx, self._limits, bridge, self._family_of(ctx.tokenizer))
+        family, unfit = await self._family_of(ctx.tokenizer)
+        session = Session(ctx, self._limits, bridge, family, misfit=unfit)
         async with self._gateway.opened(session) as url:
             return session, await self._ended(_task(sample, session, url, ctx), session, run)
 
@@ -117,7 +144,7 @@ class AgentGenerator:
             await asyncio.wait({running, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             if session.interrupted.is_set():
                 return Outcome()
-            return Outcome(running.result())
+            return Outcome.of(running.result())
         except AgentError as error:
             if error.shared:
                 raise
@@ -127,13 +154,14 @@ class AgentGenerator:
                 each.cancel()
             await asyncio.wait({running, interrupted})
 
-    def _family_of(self, tokenizer: Tokenizer) -> Family:
-        """What reads the model's answers; what reads no calls, where nothing fits the template."""
-        if self._family is None:
-            if self._parser == "auto":
-                self._family = fitting(tokenizer, families().values()) or plain.FAMILY
-            else:
-                self._family = family_named(self._parser)
+    async def _family_of(self, tokenizer: Tokenizer) -> tuple[Family, str]:
+        """What reads the model's answers, and why it reads no calls of it, if it is another one that does.
+
+        Found once, in a thread: a dozen dialogs are rendered and read by all families, which takes up to a second.
+        """
+        async with self._finding:
+            if self._family is None:
+                self._family = await asyncio.to_thread(_family_of, tokenizer, self._parser)
         return self._family
 
     def _bridge(self, tokenizer: Tokenizer, sample: Sample) -> Bridge:
@@ -145,8 +173,19 @@ class AgentGenerator:
         return self._bridges[key]
 
 
+def _family_of(tokenizer: Tokenizer, parser: str) -> tuple[Family, str]:
+    """The same; what reads no calls at all, where nothing fits the template."""
+    if parser == "auto":
+        return fitting(tokenizer, families().values()) or plain.FAMILY, ""
+    family = family_named(parser)
+    found = misfit(tokenizer, family, families().values()) if family.reads_calls else None
+    return family, another_fits(str(tokenizer), family.name, found.family.name, found.written) if found else ""
+
+
 def _task(sample: Sample, session: Session, url: str, ctx: GenerateContext) -> Task:
-    return Task(sample.prompt, sample.label, url, session.key, dict(sample.metadata), ctx.evaluation)
+    run = ctx.sampling
+    sampling = {"temperature": run.temperature, "top_p": run.top_p, "max_tokens": run.max_new_tokens}
+    return Task(sample.prompt, sample.label, url, session.key, dict(sample.metadata), ctx.evaluation, sampling=sampling)
 
 
 def _measure(ctx: GenerateContext, session: Session) -> None:

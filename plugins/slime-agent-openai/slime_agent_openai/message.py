@@ -8,10 +8,14 @@ Example:
 
 import enum
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from slime_core.sample import Json
+
+SHORT = 1_000
+"""Characters of arguments up to which what they are is kept for another time."""
 
 
 class Role(enum.Enum):
@@ -33,6 +37,8 @@ class Tool:
     """What it does, for the model."""
     parameters: str = '{"type": "object", "properties": {}}'
     """JSON Schema of its arguments, as JSON."""
+    is_strict: bool = field(default=False, compare=False)
+    """Whether the agent wants arguments that fit it: nothing sees to that, and no template is told."""
 
     @property
     def for_template(self) -> dict[str, Json]:
@@ -54,6 +60,8 @@ class ToolCall:
 
     def means(self, other: "ToolCall") -> bool:
         """Whether both ask the same, however their JSON is written."""
+        if self.arguments == other.arguments:  # as most clients send it back: a quarter of a turn's time otherwise
+            return self.name == other.name
         return self.name == other.name and canonical(self.arguments) == canonical(other.arguments)
 
 
@@ -71,12 +79,16 @@ class Message:
     """What the model asks of tools."""
     answers: str = ""
     """Of a TOOL message: id of the call that it answers, if that is known."""
+    stop: str = field(default="", compare=False)
+    """Of a reply: the text of `stop` that ended it. It is in the reply's tokens and not in `text`."""
 
     def means(self, echoed: "Message") -> bool:
         """Whether an echo is of this message, as clients echo: some leave reasoning out, or text beside calls.
 
-        What an agent edited is not: other words, other calls, other arguments.
+        Some put the text back that stopped it. What an agent edited is not: other words, other calls, other arguments.
         """
+        if self is echoed or self == echoed:  # as most are: all else takes a while
+            return True
         if self.role is not echoed.role or len(self.calls) != len(echoed.calls):
             return False
         if self.role is not Role.ASSISTANT:
@@ -85,15 +97,36 @@ class Message:
         if not all(one.means(other) for one, other in zip(self.calls, echoed.calls, strict=True)):
             return False
         by_id = bool(self.calls) and all(a.id == b.id for a, b in zip(self.calls, echoed.calls, strict=True))
+        thought = echoed.reasoning.strip()
+        if thought and thought != self.reasoning.strip():
+            return False
+        return self._says(echoed.text.strip()) or (by_id and not echoed.text.strip()) or self._is_stopped_in(echoed)
+
+    def as_echoed(self, echoed: "Message") -> "Message":
+        """This message, with the text that stopped it where an echo has put that back: as a template is to write it."""
+        return replace(self, text=f"{self.text}{self.stop}") if self._is_stopped_in(echoed) else self
+
+    def _is_stopped_in(self, echoed: "Message") -> bool:
+        """Whether an echo ends with the text that stopped this reply, which is not told."""
+        told, stop = echoed.text.strip(), self.stop.strip()
+        return bool(stop) and told.endswith(stop) and self._says(told.removesuffix(stop).rstrip())
+
+    def _says(self, told: str) -> bool:
+        """Whether a text is this message's, or that behind its reasoning."""
         text, reasoning = self.text.strip(), self.reasoning.strip()
-        told, thought = echoed.text.strip(), echoed.reasoning.strip()
-        if told == f"{reasoning}{text}" or (reasoning and told in {f"{reasoning}\n{text}", f"{reasoning}\n\n{text}"}):
-            return not thought or thought == reasoning
-        return (told == text or (by_id and not told)) and (not thought or thought == reasoning)
+        return told in {text, f"{reasoning}{text}", f"{reasoning}\n{text}", f"{reasoning}\n\n{text}"}
 
     @property
     def for_template(self) -> dict[str, Json]:
         """As chat templates take it, arguments as an object."""
+        return self._for_template(as_object)
+
+    @property
+    def with_text_arguments(self) -> dict[str, Json]:
+        """The same for templates that take arguments as text: that of the model, if it is an object's."""
+        return self._for_template(as_text)
+
+    def _for_template(self, arguments: Callable[[str], Json]) -> dict[str, Json]:
         made: dict[str, Json] = {"role": self.role.value, "content": self.text}
         if self.reasoning:
             made["reasoning_content"] = self.reasoning
@@ -102,7 +135,7 @@ class Message:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.name, "arguments": as_object(call.arguments)},
+                    "function": {"name": call.name, "arguments": arguments(call.arguments)},
                 }
                 for call in self.calls
             ]
@@ -116,11 +149,35 @@ def canonical(arguments: str) -> str:
     return json.dumps(as_object(arguments), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
+def as_text(arguments: str) -> str:
+    """Arguments as text that is a JSON object: what was written, if it is one."""
+    return arguments if _read(arguments) is not None else json.dumps(as_object(arguments), ensure_ascii=False)
+
+
 def as_object(arguments: str) -> dict[str, Json]:
     """Arguments for a template, which wants an object: of others, what was written is its one value."""
+    if not arguments:
+        return {}
+    made = _read(arguments)
+    return {"value": _value(arguments)} if made is None else made
+
+
+def _read(arguments: str) -> dict[str, Json] | None:
+    """The object that a JSON is; None: it is another, or none."""
+    value = _known_value(arguments) if len(arguments) < SHORT else _value(arguments)
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+@lru_cache(maxsize=1024)  # a history that is written anew has the same calls again, and each bridge its marker
+def _known_value(arguments: str) -> Json:
+    return _value(arguments)
+
+
+def _value(arguments: str) -> Json:
+    """What a JSON is; of others, what was written."""
     try:
-        value = json.loads(arguments or "{}")
+        value: Json = json.loads(arguments)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):  # Python reads NaN and halves of surrogate pairs; hardly anything else does
-        value = arguments
-    return dict(value) if isinstance(value, Mapping) else {"value": value}
+        return arguments
+    return value

@@ -1,13 +1,28 @@
-"""What this package offers: the generators `agent` and `agent_cli`. What they build is imported when it is built."""
+"""What this package offers: generators that run agents, and rewards by turn. What they build is imported when built."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from slime_agent_openai.settings import AgentSettings, CliSettings, CommonSettings
-from slime_core import Setup, hookimpl
-from slime_core.roles import Generator, GeneratorSpec
+from slime_agent_openai.environment import VerifiersSettings
+from slime_agent_openai.remote.settings import RemoteSettings
+from slime_agent_openai.settings import AgentSettings, CliSettings, CommonSettings, FleetSettings
+from slime_agent_openai.turns import COLUMNS, TurnColumns, TurnLevelSettings
+from slime_core import Settings, Setup, hookimpl
+from slime_core.roles import (
+    Advantage,
+    AdvantageSpec,
+    BatchTransformSpec,
+    Generator,
+    GeneratorSpec,
+    RewardShaper,
+    RewardShaperSpec,
+    SampleFilter,
+    SampleFilterSpec,
+)
 
 if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
     from slime_agent_openai.generator import Agents
 
 SLIME_API = "1"
@@ -15,11 +30,77 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_generators() -> Iterable[GeneratorSpec]:
-    """Agents in Python, and agents that are commands."""
+    """Agents in Python, agents that are commands, agents elsewhere, and environments of other libraries."""
     yield GeneratorSpec(
         "agent", _agent, AgentSettings, "Agents in Python, unmodified, that speak OpenAI's or Anthropic's protocol"
     )
-    yield GeneratorSpec("agent_cli", _agent_cli, CliSettings, "Agents that are commands, one process for each sample")
+    yield GeneratorSpec(
+        "agent_cli",
+        _agent_cli,
+        CliSettings,
+        "Agents that are commands, one process for each sample",
+        scores=False,
+    )
+    yield GeneratorSpec("agent_fleet", _agent_fleet, FleetSettings, "Agents that run elsewhere and ask for work")
+    yield GeneratorSpec(
+        "agent_remote",
+        _agent_remote,
+        RemoteSettings,
+        "Agents in a runtime of Amazon Bedrock AgentCore, one session for each sample",
+        max_concurrency=_sessions,
+    )
+    yield GeneratorSpec("verifiers", _verifiers, VerifiersSettings, "Environments of the library verifiers")
+
+
+@hookimpl
+def slime_batch_transforms() -> Iterable[BatchTransformSpec]:
+    """Rewards by turn, as columns."""
+    yield BatchTransformSpec(
+        "turn_rewards", TurnColumns, summary="Columns of an agent's rewards by turn, for turn_level", columns=COLUMNS
+    )
+
+
+@hookimpl
+def slime_advantages() -> Iterable[AdvantageSpec]:
+    """An estimator that reads them."""
+    yield AdvantageSpec(
+        "turn_level",
+        _turn_level,
+        TurnLevelSettings,
+        "Returns from each turn on, relative to their group's of that turn",
+        token_columns=tuple(COLUMNS),
+        compares_samples=lambda settings: True,
+    )
+
+
+@hookimpl
+def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
+    """What an execution's samples are worth."""
+    yield RewardShaperSpec("agent_split", _split, summary="Divides a reward among the samples of its execution")
+
+
+@hookimpl
+def slime_sample_filters() -> Iterable[SampleFilterSpec]:
+    """Which of an execution's samples are trained on."""
+    yield SampleFilterSpec("agent_last_branch", _last_branch, summary="Trains on the main conversation alone")
+
+
+def _split(settings: Settings, setup: Setup) -> RewardShaper:
+    from slime_agent_openai.branches import Split
+
+    return Split()
+
+
+def _last_branch(settings: Settings, setup: Setup) -> SampleFilter:
+    from slime_agent_openai.branches import LastBranch
+
+    return LastBranch()
+
+
+def _turn_level(settings: TurnLevelSettings, setup: Setup) -> Advantage:
+    from slime_agent_openai.turn_level import TurnLevel
+
+    return TurnLevel(settings)
 
 
 def _agent(settings: AgentSettings, setup: Setup) -> Generator:
@@ -34,23 +115,97 @@ def _agent(settings: AgentSettings, setup: Setup) -> Generator:
     return _generator(settings, agents)
 
 
+def _verifiers(settings: VerifiersSettings, setup: Setup) -> Generator:
+    from slime_agent_openai.workers import Workers
+
+    agents = Workers(
+        "slime_agent_openai.verifiers_agent:agent",
+        workers=settings.workers,
+        agents_per_worker=settings.agents_per_worker,
+        memory_mb=settings.memory_mb,
+        arguments={"environment": settings.environment, "arguments": settings.arguments},
+    )
+    return _generator(settings, agents)
+
+
 def _agent_cli(settings: CliSettings, setup: Setup) -> Generator:
     from slime_agent_openai.cli_agent import CliAgents
 
     return _generator(settings, CliAgents(settings.command, settings.env, settings.memory_mb))
 
 
-def _generator(settings: CommonSettings, agents: "Agents") -> Generator:
+def _agent_fleet(settings: FleetSettings, setup: Setup) -> Generator:
+    from slime_agent_openai.fleet import Fleet
+
+    fleet = Fleet(settings.token.get_secret_value(), lease_s=settings.lease_s)
+    return _generator(settings, fleet, fleet.routes, fleet.announce)
+
+
+def _agent_remote(settings: RemoteSettings, setup: Setup) -> Generator:
+    from slime_agent_openai.remote.agents import RemoteAgents, RemoteLimits
+    from slime_agent_openai.remote.aws import Aws, Target
+    from slime_agent_openai.remote.wire import Form
+
+    target = Target(
+        settings.agent_runtime_arn,
+        settings.region,
+        settings.s3_bucket,
+        settings.endpoint_url,
+        settings.s3_endpoint_url,
+        settings.max_pool_connections,
+        settings.max_retry_attempts,
+        settings.invoke_seconds,
+    )
+    form = Form(
+        settings.exp_id,
+        settings.s3_bucket,
+        settings.model_id,
+        settings.prompt_key,
+        settings.label_key,
+        settings.rollout,
+    )
+    limits = RemoteLimits(
+        settings.max_concurrent,
+        settings.max_pool_connections,
+        settings.tps_limit,
+        settings.max_retry_attempts,
+        settings.initial_interval,
+        settings.max_interval,
+        settings.backoff_factor,
+    )
+    return _generator(settings, RemoteAgents(Aws(target), form, limits, reward_key=settings.reward_key))
+
+
+def _sessions(settings: RemoteSettings) -> int:
+    """Who waits for one waits before the sample's time begins."""
+    return settings.max_concurrent
+
+
+def _generator(
+    settings: CommonSettings,
+    agents: "Agents",
+    beside: "Sequence[RouteDef]" = (),
+    announce: Callable[[str], None] | None = None,
+) -> Generator:
     from slime_agent_openai.gateway import Address, Gateway
     from slime_agent_openai.generator import AgentGenerator
     from slime_agent_openai.session import SessionLimits
 
     address = Address(settings.host, settings.port, settings.public_url)
-    gateway = Gateway(address, hosted=settings.hosted_tools, subagent_headers=settings.subagent_headers)
+    gateway = Gateway(address, hosted=settings.hosted_tools, subagent_headers=settings.subagent_headers, beside=beside)
     limits = SessionLimits(
         settings.max_turns,
         settings.max_turn_tokens,
         settings.on_sampling,
+        settings.on_constraints,
         keeps_template=settings.context == "template",
     )
-    return AgentGenerator(agents, gateway, limits, parser=settings.parser, seconds=settings.seconds)
+    return AgentGenerator(
+        agents,
+        gateway,
+        limits,
+        parser=settings.parser,
+        seconds=settings.seconds,
+        asides=settings.asides,
+        announce=announce,
+    )

@@ -5,31 +5,36 @@ imports it, in a worker.
 
 Example:
 
-    check("./agents.py:solve")                   # ValueError: what there is instead
+    check("./agents.py:solve")                   # NoAgent, a ValueError: what there is instead
     agent = resolve("./agents.py:solve")
 """
 
 import ast
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
+from slime_agent_openai.binding import Function, bindings, fault, top
 from slime_core.errors import did_you_mean
 
 EXAMPLE = "./agents.py:solve or my_package.agents:solve"
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def check(reference: str) -> None:
-    """See that there is such a function, of one argument.
+class NoAgent(ValueError):
+    """A reference that leads to no function, or to none that can be called so."""
+
+
+def check(reference: str, *, takes_task: bool = True) -> None:
+    """See that there is such a function, of one argument where it `takes_task`.
 
     Raises:
-        ValueError: there is none; says what there is.
+        NoAgent: there is none, or it is something else; says what there is.
     """
     where, name = _parts(reference)
     path = _source(where)
@@ -38,74 +43,60 @@ def check(reference: str) -> None:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{path} is no Python: {error}") from None
-    top = list(_top(tree.body))
-    functions = {node.name: node for node in top if isinstance(node, _Function)}
-    others = set(_others(top))
-    if name not in functions and not others & {name, "*", "__getattr__"}:
+        raise NoAgent(f"{path} is no Python: {error}") from None
+    bound = bindings(tree, name)
+    if not bound:
+        functions = {node.name: node for node in top(tree.body) if isinstance(node, Function)}
         there = f"Its functions are {', '.join(functions)}" if functions else "It has no functions"
-        raise ValueError(f"{path} has no function {name!r}.{did_you_mean(name, functions)} {there}")
-    if name in functions and not functions[name].decorator_list and not _takes_one(functions[name].args):
-        raise ValueError(
-            f"{path}:{functions[name].lineno}: {name}({ast.unparse(functions[name].args)}) does not take one "
-            f"argument: write def {name}(task)"
-        )
+        raise NoAgent(f"{path} has no function {name!r}.{did_you_mean(name, functions)} {there}")
+    faults = [fault(each, takes_task=takes_task) for each in bound]
+    if faults[-1] is not None and None not in faults:  # of several, which one holds only a worker knows
+        raise NoAgent(f"{path}:{bound[-1].lineno}: {name}{faults[-1]}: {_wanted(name, takes_task=takes_task)}")
 
 
-def resolve(reference: str) -> Callable[..., object]:
+def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object]:
     """Import it.
 
     Raises:
-        ValueError: there is none, or it is no function.
+        NoAgent: there is none, or it is no function, or not of one argument where it `takes_task`.
         Exception: whatever its module raises.
     """
     where, name = _parts(reference)
     module = _from_file(where) if where.endswith(".py") else importlib.import_module(where)
     found = getattr(module, name, None)
+    wanted = _wanted(name, takes_task=takes_task)
     if found is None:
-        raise ValueError(f"{where} has no function {name!r}")
+        raise NoAgent(f"{where} has no function {name!r}: {wanted}")
     if not callable(found):
-        raise ValueError(f"{name} of {where} is no function: it is {found!r:.80}")
+        raise NoAgent(f"{name} of {where} is no function but {found!r:.80}: {wanted}")
+    if takes_task and not _takes_a_task(found):
+        raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument: {wanted}")
     return found  # type: ignore[no-any-return]
+
+
+def _takes_a_task(found: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # of what is compiled nobody knows
+        return True
+    return True
+
+
+def _wanted(name: str, *, takes_task: bool) -> str:
+    if takes_task:
+        return f"an agent is a function of one argument, the task: write def {name}(task) or async def {name}(task)"
+    return f"a function that makes an environment is expected: write def {name}()"
 
 
 def _parts(reference: str) -> tuple[str, str]:
     where, _, name = reference.rpartition(":")
     if not where or not name.isidentifier():
-        raise ValueError(f"agent {reference!r} names no function: write {EXAMPLE}")
+        path = Path(reference)
+        write = f"{reference}:FUNCTION, as ./agents.py:solve" if path.suffix == ".py" and path.is_file() else EXAMPLE
+        raise NoAgent(f"agent {reference!r} names no function: write {write}")
     return where, name
-
-
-def _top(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """What runs when a module is imported: what stands in it, also below if, try, with and loops."""
-    for node in body:
-        yield node
-        if not isinstance(node, _Function | ast.ClassDef):
-            inner = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt | ast.ExceptHandler)]
-            for each in inner:
-                yield from _top(each.body if isinstance(each, ast.ExceptHandler) else [each])
-
-
-def _others(top: Sequence[ast.stmt]) -> Iterator[str]:
-    """Names that are imported or assigned, of which only a worker knows whether they can be called."""
-    for node in top:
-        match node:
-            case ast.ImportFrom() | ast.Import():
-                yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-            case ast.ClassDef():
-                yield node.name
-            case ast.FunctionDef(name="__getattr__"):
-                yield node.name
-            case ast.Assign() | ast.AnnAssign():
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
-
-
-def _takes_one(arguments: ast.arguments) -> bool:
-    """Whether a call with one positional argument fits."""
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    needed = positional - len(arguments.defaults)
-    return needed <= 1 and (positional > 0 or arguments.vararg is not None) and None not in arguments.kw_defaults
 
 
 def _source(where: str) -> Path | None:
@@ -115,7 +106,7 @@ def _source(where: str) -> Path | None:
         if not path.is_file():
             beside = sorted(each.name for each in path.parent.glob("*.py")) if path.parent.is_dir() else []
             there = f" There are {', '.join(beside[:8])}" if beside else ""
-            raise ValueError(f"there is no file {path}.{did_you_mean(path.name, beside)}{there}")
+            raise NoAgent(f"there is no file {path}.{did_you_mean(path.name, beside)}{there}")
         return path
     folders: list[str] | None = None
     parts = where.split(".")
@@ -123,7 +114,7 @@ def _source(where: str) -> Path | None:
     for place, part in enumerate(parts):
         spec = _found(".".join(parts[: place + 1]), folders) if part.isidentifier() else None
         if spec is None:
-            raise ValueError(f"there is no module {where!r} here: install its package, or write {EXAMPLE}")
+            raise NoAgent(f"there is no module {where!r} here: install its package, or write {EXAMPLE}")
         if spec.origin is None:  # a folder without __init__.py; what it says of itself would import its parent
             folders = [str(Path(each) / part) for each in (_paths() if folders is None else folders)]
         else:

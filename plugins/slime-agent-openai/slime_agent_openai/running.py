@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slime_agent_openai.failure import AgentError, ended_reason, last_words
+from slime_agent_openai.failure import AgentError, ended_reason, last_words, late
 from slime_agent_openai.task import Task, Verdict
+from slime_agent_openai.verdict import verdict_of
 from slime_agent_openai.worker import LONGEST
 from slime_core.isolation.program import CommandError, command
 from slime_core.sample import Json
@@ -70,7 +71,7 @@ class RunningWorker:
         Raises:
             AgentError: it did not; says why.
         """
-        self._server = await asyncio.start_unix_server(self._serve, self._socket, limit=LONGEST)
+        self._server = await asyncio.start_unix_server(self._connected, self._socket, limit=LONGEST)
         if self.has_ended:
             raise AgentError(*self._end, shared=True)
         self._life = asyncio.create_task(self._live())
@@ -98,7 +99,7 @@ class RunningWorker:
             await asyncio.wait({answer}, timeout=timeout_s)
             if not answer.done():
                 is_blocked = await self._stop(number, answer)
-                raise AgentError("agent_timeout", f"it had not ended after {timeout_s:g} s", shared=is_blocked)
+                raise AgentError("agent_timeout", late(timeout_s), shared=is_blocked)
         except asyncio.CancelledError:
             self._leave(number, answer)
             raise
@@ -118,9 +119,11 @@ class RunningWorker:
     async def close(self) -> None:
         """End it, with all that its agents started."""
         self.has_ended = True
-        await self._kill()
-        if self._server is not None:
-            self._server.close()
+        try:
+            await self._kill()
+        finally:
+            if self._server is not None:
+                self._server.close()
 
     def _leave(self, number: int, answer: "asyncio.Future[_Answer]") -> None:
         """Tell an agent to end; nobody waits, for it may itself wait for what its caller is about to take away."""
@@ -156,17 +159,19 @@ class RunningWorker:
         if self._writer is not None and not self.has_ended:
             self._writer.write(json.dumps(asked).encode() + b"\n")
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hear what the process says."""
-        self._writer, self._serving = writer, asyncio.current_task()
-        try:
-            with suppress(ConnectionError):
-                while line := await reader.readline():
-                    self._hear(json.loads(line))
-        finally:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The process is there."""
+        if self.has_ended:
             writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+            return
+        self._writer, self._serving = writer, asyncio.create_task(self._serve(reader))
+        self._serving.add_done_callback(lambda _: writer.close())  # also of a task that is cancelled before it begins
+
+    async def _serve(self, reader: asyncio.StreamReader) -> None:
+        """Hear what the process says."""
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                self._hear(json.loads(line))
 
     def _hear(self, said: Mapping[str, Json]) -> None:
         number = said.get("number")
@@ -224,4 +229,4 @@ def _verdict(said: _Answer) -> Verdict:
         raise said
     if "failed" in said:
         raise AgentError(f"agent_{said['failed']}", str(said.get("detail", "")))
-    return said["reward"]  # type: ignore[return-value]
+    return verdict_of(said)

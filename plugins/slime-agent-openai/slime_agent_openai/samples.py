@@ -1,52 +1,110 @@
 """Samples: what is trained on of a session, one for each conversation in it.
 
-A reply is trained on once, in the first conversation that holds it; where others share it, it is context.
+A reply is trained on once, in the first conversation that holds it; where others share it, it is context. Rewards by
+turn are the main conversation's: each stands at the end of its reply.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 
+from slime_agent_openai.asides import Asides, sort
 from slime_agent_openai.forest import Node
 from slime_agent_openai.session import Session
+from slime_agent_openai.task import Result, Reward, Verdict
+from slime_agent_openai.turns import TURN_REWARDS
 from slime_core import Sample, Status
 from slime_core.roles import FinishReason, Tokenizer
-from slime_core.sample import PrefixCacheInfo, SpecInfo
+from slime_core.rollout.executions import MAIN
+from slime_core.sample import Json, PrefixCacheInfo, SpecInfo
 
 ASKED_NOTHING = "agent_asked_nothing"
 """Why an agent's sample failed that never asked the model."""
+HOW_TO_ASK = (
+    "it ended without a reply of the model: its client asks there with base_url = task.openai_base_url or "
+    "task.anthropic_base_url and api_key = task.api_key; a command, with what its environment has"
+)
+WRONG_TURNS = "agent_turn_rewards"
+"""Why a sample failed whose agent returned another number of rewards than its main conversation has replies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How an agent ended."""
 
-    reward: float | dict[str, float] | None = None
+    reward: Reward = None
     """What it returned."""
     failure: str | None = None
     """Why it failed, short and countable."""
     detail: str = ""
     """What else there is to say of that."""
+    turn_rewards: Sequence[float] | None = None
+    """One for each reply of the main conversation; None: there are none."""
+    agents: Mapping[str, Reward] = field(default_factory=dict)
+    """Rewards of sub-agents that have their own."""
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+    """What it wants kept."""
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> "Outcome":
+        """The outcome of an agent that returned."""
+        if isinstance(verdict, Result):
+            return cls(verdict.reward, None, "", verdict.turn_rewards, verdict.agents, verdict.metadata)
+        return cls(verdict)
 
 
-def samples_of(drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tokenizer) -> list[Sample]:
-    """Finished samples of one execution; the one that ends with the session's last reply is its main one."""
+def samples_of(
+    drawn: Sample, session: Session, outcome: Outcome, tokenizer: Tokenizer, asides: Asides = "train"
+) -> list[Sample]:
+    """Finished samples of one execution, of which `sort` says which is the main one."""
     chains = list(session.forest.chains())
     if not chains:
         return [_empty(drawn, session, outcome)]
-    made = [_sample(drawn, chain, tokenizer) for chain in chains]
-    for sample, chain in zip(made, chains, strict=True):
+    found = sort(chains, asides)
+    session.counts["asides"] += found.count
+    ends, outcome = _checked(outcome, found.main)
+    made = [_sample(drawn, chain, tokenizer) for chain in found.chains]
+    for sample, chain in zip(made, found.chains, strict=True):
         end = chain[-1][0]
-        _close(sample, session, outcome, is_cut=end.output is not None and end.output.finish is FinishReason.LENGTH)
+        is_cut = end.output is not None and end.output.finish is FinishReason.LENGTH
+        _close(sample, session, outcome, is_cut=is_cut, agent=end.agent)
+        if chain is found.main and outcome.turn_rewards is not None and sample.status is not Status.ABORTED:
+            turns = zip(pairwise([0, *ends]), outcome.turn_rewards, strict=True)
+            sample.metadata[TURN_REWARDS] = [[end, value] for (before, end), value in turns if end > before]
         if end.agent:
             sample.metadata["agent"] = end.agent
+        sample.remove_sample = chain in found.masked
         if len(made) > 1:
-            sample.metadata["main"] = end is session.forest.last
+            sample.metadata[MAIN] = chain is found.main
     return made
 
 
+def _checked(outcome: Outcome, main: Sequence[tuple[Node, bool]]) -> tuple[list[int], Outcome]:
+    """Where the replies of the main conversation end, and the outcome: a failure where its rewards are not as many.
+
+    A reply without tokens has no place for one.
+    """
+    begin = _begin(main)
+    lengths = accumulate(len(node.ids) for node, _ in main[begin:])
+    ends = [end for end, (node, _) in zip(lengths, main[begin:], strict=True) if node.output is not None]
+    given = outcome.turn_rewards
+    if given is None or len(given) == len(ends):
+        return ends, outcome
+    detail = (
+        f"the agent returned {len(given)} turn_rewards, {list(given)!r:.200}; its main conversation has {len(ends)} "
+        "replies of the model: one whose history was edited or written anew begins another"
+    )
+    return ends, Outcome(failure=WRONG_TURNS, detail=detail)
+
+
+def _begin(chain: Sequence[tuple[Node, bool]]) -> int:
+    """Where the model first spoke: what came before is the prompt."""
+    return next(place for place, (node, _) in enumerate(chain) if node.output is not None)
+
+
 def _sample(drawn: Sample, chain: Sequence[tuple[Node, bool]], tokenizer: Tokenizer) -> Sample:
-    """One conversation: what came before the model first spoke is the prompt."""
-    begin = next(place for place, (node, _) in enumerate(chain) if node.output is not None)
+    """One conversation."""
+    begin = _begin(chain)
     made = _copy(drawn)
     made.tokens = [token for node, _ in chain[:begin] for token in node.ids]
     for node, is_trained in chain[begin:]:
@@ -62,23 +120,26 @@ def _empty(drawn: Sample, session: Session, outcome: Outcome) -> Sample:
     made = _copy(drawn)
     made.tokens, made.response_length = [], 0
     if outcome.failure is None and not session.interrupted.is_set() and not session.is_used_up:
-        outcome = replace(outcome, failure=ASKED_NOTHING)
+        outcome = replace(outcome, failure=ASKED_NOTHING, detail=HOW_TO_ASK)
     _close(made, session, outcome, is_cut=False)
     return made
 
 
-def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool) -> None:
+def _close(sample: Sample, session: Session, outcome: Outcome, *, is_cut: bool, agent: str = "") -> None:
     """Say how it ended."""
+    sample.metadata |= outcome.metadata
+    reward = outcome.agents.get(agent, outcome.reward) if agent else outcome.reward
     if session.interrupted.is_set():
         sample.status = Status.ABORTED
-    elif session.is_used_up:  # what its agent made of the refusal is no mistake of the agent's
-        sample.status, sample.reward = Status.TRUNCATED, outcome.reward
+    elif session.is_used_up:  # what its agent made of the refusal is not its mistake, and earned it nothing
+        failed = outcome.failure is not None and reward is None
+        sample.status, sample.reward = Status.TRUNCATED, 0.0 if failed else reward
     elif outcome.failure is not None:
         sample.status, sample.failure_reason = Status.FAILED, outcome.failure
         if outcome.detail:
-            sample.metadata["agent_error"] = outcome.detail
+            sample.metadata["failure_detail"] = outcome.detail
     else:
-        sample.status, sample.reward = Status.TRUNCATED if is_cut else Status.COMPLETED, outcome.reward
+        sample.status, sample.reward = Status.TRUNCATED if is_cut else Status.COMPLETED, reward
 
 
 def _copy(drawn: Sample) -> Sample:

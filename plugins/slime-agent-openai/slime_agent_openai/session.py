@@ -10,18 +10,17 @@ Example:
 """
 
 import asyncio
-import hashlib
 import secrets
-from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from slime_agent_openai.bridge import Bridge
-from slime_agent_openai.errors import ApiError, refused, unsupported
+from slime_agent_openai.bridge import WHY_A_TEMPLATE, Bridge
+from slime_agent_openai.drawing import drawn
+from slime_agent_openai.errors import ApiError, session_closed, unsupported
 from slime_agent_openai.forest import Forest, Plan
-from slime_agent_openai.message import Message
+from slime_agent_openai.message import Message, Role
 from slime_agent_openai.parsers import plain
 from slime_agent_openai.parsers.family import Family
 from slime_agent_openai.parsers.reading import Reading
@@ -29,11 +28,12 @@ from slime_agent_openai.parsers.registry import none_fits
 from slime_agent_openai.reply import Delta, Finish, Reply
 from slime_agent_openai.request import Request
 from slime_agent_openai.stops import Stops
-from slime_core.errors import LimitError
+from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 
 LONG_TEXT = 2_000
 """Characters from which a text is encoded in a thread: 18,700 tokens take 89 ms, which the driver has not."""
+IN_SECTION = "in the generator's section of the run file"
 
 
 class Listener(Protocol):
@@ -57,7 +57,9 @@ class SessionLimits:
     max_turn_tokens: int | None = None
     """Tokens of one reply; None: as many as are left."""
     on_sampling: Literal["refuse", "ignore"] = "refuse"
-    """What becomes of an agent's own temperature or top_p in training: the run's is what is trained with."""
+    """What becomes of an agent's own settings of the draw in training: the run's are what is trained with."""
+    on_constraints: Literal["refuse", "ignore"] = "refuse"
+    """What becomes of what would keep a reply to a form, which nothing does here."""
     keeps_template: bool = False
     """Whether a new question drops earlier reasoning, where the template does."""
 
@@ -65,7 +67,9 @@ class SessionLimits:
 class Session:
     """One sample's conversations."""
 
-    def __init__(self, context: GenerateContext, limits: SessionLimits, bridge: Bridge, family: Family) -> None:
+    def __init__(
+        self, context: GenerateContext, limits: SessionLimits, bridge: Bridge, family: Family, *, misfit: str = ""
+    ) -> None:
         """Nothing was asked yet.
 
         Args:
@@ -73,18 +77,23 @@ class Session:
             limits: what it may use.
             bridge: of the policy's template.
             family: how its answers are read.
+            misfit: why no tools may be offered, if the calls are not what that family reads.
         """
         self.key = secrets.token_urlsafe(24)
         """What its agent shows; nobody can guess it."""
+        self._bridge = bridge
         self.forest = Forest(bridge, keeps_template=limits.keeps_template)
         """What happened."""
         self.counts: Counter[str] = Counter()
         """What else is worth counting, by name."""
         self.interrupted = asyncio.Event()
-        """Set once the run took the engine away from it: the sample is run again."""
+        """Set once nothing more is answered: the run took the engine away, and the sample is run again; or `broken`."""
+        self.broken: ConfigError | None = None
+        """Why no sample of this run can be generated, if that turned out."""
         self.is_used_up = False
         """Whether it asked for more than it may use."""
         self._context, self._limits, self._family = context, limits, family
+        self._misfit = misfit if family.reads_calls else none_fits(str(context.tokenizer), family.name)
         self._is_closed = False
         self._turns = 0
         self._taken: Counter[str] = Counter()
@@ -112,6 +121,7 @@ class Session:
         """
         self._require_open()
         self._require_turn()
+        self._require_free(request)
         sampling = self._sampling(request)
         self._turns += 1
         try:
@@ -128,7 +138,9 @@ class Session:
         heard = _Heard(reading, Stops(request.stop), listener)
         if listener is not None:
             listener.begin(len(prompt))
-        output = await self._asked(prompt, sampling, heard.chunk if listener is not None else None)
+        asked = self.forest.hashed(plan, new)
+        asked.update(repr(sampling).encode())
+        output = await self._asked(prompt, sampling, asked.hexdigest(), heard.chunk if listener is not None else None)
         if listener is None:
             heard.tokens(output.tokens)
         message = heard.end(output)
@@ -156,10 +168,9 @@ class Session:
         return Reading(self._context.tokenizer, self._family, self.new_id, plan.tools, thinks)
 
     async def _asked(
-        self, prompt: Sequence[int], sampling: SamplingParams, tell: Callable[[GenerateChunk], None] | None
+        self, prompt: Sequence[int], sampling: SamplingParams, asked: str, tell: Callable[[GenerateChunk], None] | None
     ) -> GenerateOutput:
         """The engine's answer, under a name that is a function of what was asked, not of when."""
-        asked = hashlib.blake2b(array("q", prompt).tobytes() + repr(sampling).encode(), digest_size=8).hexdigest()
         number = self._taken[asked]
         self._taken[asked] += 1
         try:
@@ -177,46 +188,49 @@ class Session:
         return output
 
     def _planned(self, request: Request) -> Plan:
-        if not self._family.reads_calls and request.tools:
-            raise unsupported("tools", none_fits("the policy", "[generator.agent] parser"))
-        return self.forest.plan(request)
+        try:
+            if self._misfit and request.tools:
+                self._bridge.whole([Message(Role.USER, "Hello.")])  # without a template, that is what is wrong
+                raise self._end("tools", self._misfit)
+            return self.forest.plan(request)
+        except ModelError as error:
+            raise self._end("messages", f"{error}; {WHY_A_TEMPLATE}") from None
+
+    def _end(self, field: str, why: str) -> ApiError:
+        """End the run for what no agent can mend; what its request is told."""
+        self.broken = ConfigError(why)
+        self.interrupted.set()
+        return unsupported(field, why)
 
     def _sampling(self, request: Request) -> SamplingParams:
         """The run's sampling, with what an agent may change of it."""
-        own = self._context.sampling
-        wanted = {"temperature": request.temperature, "top_p": request.top_p, "top_k": request.top_k}
-        changed = [name for name, value in wanted.items() if value is not None and value != getattr(own, name)]
-        if changed and not self._context.evaluation:
-            if self._limits.on_sampling == "refuse":
-                name = changed[0]
-                why = f"the policy is trained with {getattr(own, name):g}, not {wanted[name]:g}; leave it out, or set "
-                raise unsupported(name, f'{why}on_sampling = "ignore"')
-            self.counts["sampling_ignored"] += 1
-            request = replace(request, temperature=None, top_p=None, top_k=None)
-        try:
-            return replace(
-                own,
-                stop=(*own.stop, *request.stop),
-                temperature=own.temperature if request.temperature is None else request.temperature,
-                top_p=own.top_p if request.top_p is None else request.top_p,
-                top_k=own.top_k if request.top_k is None else request.top_k,
-            )
-        except ValueError as error:
-            raise refused(str(error), changed[0] if changed else "stop") from None
+        context, on_sampling = self._context, self._limits.on_sampling
+        sampling, is_aside = drawn(context.sampling, request, is_free=context.evaluation, on_sampling=on_sampling)
+        self.counts["sampling_ignored"] += is_aside
+        return sampling
+
+    def _require_free(self, request: Request) -> None:
+        """Refuse what would keep the reply to a form, or count that it does not."""
+        for constraint in request.constraints:
+            if self._limits.on_constraints == "refuse":
+                raise unsupported(constraint.field, f'{constraint.why}, or set on_constraints = "ignore" {IN_SECTION}')
+            self.counts["constraints_ignored"] += 1
+        self.counts["call_rules_ignored"] += request.has_call_rules
 
     def _room(self, plan: Plan, prompt: Sequence[int], request: Request) -> int:
         """Tokens that the reply may have."""
         used = len(prompt) - _first_prompt(plan, prompt)
         left = self._context.sampling.max_new_tokens - used
         if left <= 0:
-            self._use_up(f"the {self._context.sampling.max_new_tokens} tokens of this session are used up")
-        most = self._context.max_context
-        if most is not None and len(prompt) >= most:
+            most = self._context.sampling.max_new_tokens
+            self._use_up(f"prompt is too long: of the {most} tokens that this session may have, {used} are used")
+        context = self._context.max_context
+        if context is not None and len(prompt) >= context:
             self._use_up(
-                f"prompt is too long: {len(prompt)} tokens; this model's maximum context length is {most} tokens"
+                f"prompt is too long: {len(prompt)} tokens; this model's maximum context length is {context} tokens"
             )
         rooms = [left, request.max_tokens, self._limits.max_turn_tokens]
-        rooms += [most - len(prompt)] if most is not None else []
+        rooms += [context - len(prompt)] if context is not None else []
         return min(room for room in rooms if room is not None)
 
     def _use_up(self, text: str) -> None:
@@ -225,7 +239,7 @@ class Session:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ApiError(400, "this session is closed: its sample has ended", code="session_closed")
+            raise session_closed()
         if self.interrupted.is_set():
             raise ApiError(400, "the run interrupted this session; its sample is run again", code="interrupted")
 
@@ -265,10 +279,11 @@ class _Heard:
         if self._listener is not None:
             for delta in rest:
                 self._listener.add(delta)
-        return replace(self._reading.message, text=self.stops.text)
+        message = self._reading.message
+        return replace(message, text=self.stops.text, stop=self.stops.matched or "") if self.stops.wanted else message
 
     def _tell(self, deltas: Sequence[Delta]) -> None:
-        for delta in self.stops.kept(deltas):
+        for delta in self.stops.kept(deltas) if self.stops.wanted else deltas:
             if self._listener is not None:
                 self._listener.add(delta)
 

@@ -1,38 +1,54 @@
-"""Settings of the generators `agent` and `agent_cli`: what is run, what it may use, and where it reaches the model."""
+"""Settings of the generators: what is run, what it may use, and where it reaches the model."""
 
 from ipaddress import ip_address
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from slime_agent_openai.cli_agent import check_command
 from slime_agent_openai.reference import check
 from slime_core import Settings
 
+EXAMPLE_URL = 'public_url = "http://10.0.0.5:8700"'
+UNREACHABLE = ("0.0.0.0", "::")
+"""Addresses that mean all of a machine's, to who binds them alone."""
+
 
 class CommonSettings(Settings):
-    """What both have."""
+    """What all generators of agents have."""
 
     seconds: float = Field(
         600.0, gt=0, description="Seconds that one agent may take, its wait for a place not counted."
     )
-    memory_mb: int = Field(4096, ge=64, description="Resident MiB of one process of agents, with all that it starts.")
     max_turns: int | None = Field(
         None, ge=1, description="Replies that one sample may ask for; rollout_max_turns holds, too."
     )
     max_turn_tokens: int | None = Field(None, ge=1, description="Tokens of one reply; by default as many as are left.")
     parser: str = Field(
         "auto",
-        description="What reads the model's calls of tools, as hermes; auto: the one that fits its chat template.",
+        description="What reads the model's calls of tools and its reasoning, as hermes; auto: the one that fits its "
+        "chat template, which slime agent prove MODEL names.",
     )
     context: Literal["append", "template"] = Field(
         "append",
         description="At a new question: what the model saw stays (append); or as its template has it, which may drop "
         "earlier reasoning, and begin another sample (template).",
     )
+    asides: Literal["train", "mask", "drop"] = Field(
+        "train",
+        description="What becomes of single questions without tools that a client asks beside a longer conversation, "
+        "such as for a title.",
+    )
     on_sampling: Literal["refuse", "ignore"] = Field(
         "refuse",
-        description="What becomes of an agent's own temperature, top_p or top_k in training; evaluation takes it.",
+        description="What becomes of an agent's own temperature, min_p or other settings of the draw in training; "
+        "evaluation takes them.",
+    )
+    on_constraints: Literal["refuse", "ignore"] = Field(
+        "refuse",
+        description="What becomes of what would keep a reply to a form, as tool_choice = required, a JSON Schema or "
+        "guided_json: the model's answers are its own, and the agent may check them (ignore).",
     )
     hosted_tools: Literal["refuse", "ignore"] = Field(
         "refuse", description="What becomes of tools that a provider would run, as web_search."
@@ -40,28 +56,76 @@ class CommonSettings(Settings):
     subagent_headers: list[str] = Field(
         [], description="More headers by which clients say which of a session's agents asks."
     )
-    host: str = Field("127.0.0.1", description="Address that the gateway binds.")
-    port: int = Field(0, ge=0, le=65535, description="Its port; 0 takes a free one.")
-    public_url: str = Field(
-        "", description="What agents elsewhere reach it by; needed where host is no loopback address."
+    host: str = Field(
+        "127.0.0.1",
+        description="Address of this machine that the gateway binds; for agents on other machines 0.0.0.0, which is "
+        "all of its addresses.",
     )
+    port: int = Field(0, ge=0, le=65535, description="Its port; 0 takes a free one, for agents on this machine.")
+    public_url: str = Field(
+        "",
+        description="What agents on other machines reach the gateway by, as http://10.0.0.5:8700; needed where host is "
+        "no loopback address. Without /v1: base URLs are made of it.",
+    )
+
+    @field_validator("parser")
+    @classmethod
+    def _know_parser(cls, parser: str) -> str:
+        from slime_agent_openai.parsers.registry import names, unknown
+
+        if parser not in ("auto", *names()):
+            raise ValueError(unknown(parser))
+        return parser
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, url: str) -> str:
+        if not url:
+            return url
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"this is no URL: it begins with http:// or https://, and names a host: {EXAMPLE_URL}")
+        if parts.hostname in UNREACHABLE:
+            raise ValueError(
+                f"{parts.hostname} is what is bound, and nobody reaches it: name this machine, {EXAMPLE_URL}"
+            )
+        if parts.path.rstrip("/").endswith("/v1"):
+            raise ValueError("leave /v1 out: each sample's base URL, with its key and /v1, is made of it")
+        return url
 
     @model_validator(mode="after")
     def _say_where(self) -> Self:
-        if not _is_loopback(self.host) and not self.public_url:
+        if not is_loopback(self.host) and not self.public_url:
             raise ValueError(
-                f'host = "{self.host}" can be reached from elsewhere: say by which address, '
-                f'public_url = "http://ADDRESS:{self.port or "PORT"}", or leave host out'
+                f'host = "{self.host}" lets agents on other machines ask, and they must be told by which address: '
+                f'write port = {self.port or 8700} and public_url = "http://ADDRESS:{self.port or 8700}", with a name '
+                "or an address of this machine that they reach; or leave host out, where agents run on this machine"
+            )
+        if self.public_url and not self.port:
+            raise ValueError(
+                f"port = 0 takes a free one, which {self.public_url} does not lead to: write port = "
+                f"{urlsplit(self.public_url).port or 8700}"
             )
         return self
 
 
-class AgentSettings(CommonSettings):
+class ProcessSettings(CommonSettings):
+    """What those have whose agents are processes of this machine."""
+
+    memory_mb: int = Field(4096, ge=64, description="Resident MiB of one process of agents, with all that it starts.")
+
+
+class PooledSettings(ProcessSettings):
+    """What those have whose agents share processes."""
+
+    workers: int = Field(2, ge=1, description="Processes that run agents.")
+    agents_per_worker: int = Field(64, ge=1, description="Agents in each of them at once.")
+
+
+class AgentSettings(PooledSettings):
     """`[generator.agent]`."""
 
     agent: str = Field(description="The agent: ./file.py:function or package.module:function; `def` or `async def`.")
-    workers: int = Field(2, ge=1, description="Processes that run agents.")
-    agents_per_worker: int = Field(64, ge=1, description="Agents in each of them at once.")
 
     @field_validator("agent")
     @classmethod
@@ -70,7 +134,7 @@ class AgentSettings(CommonSettings):
         return agent
 
 
-class CliSettings(CommonSettings):
+class CliSettings(ProcessSettings):
     """`[generator.agent_cli]`."""
 
     command: list[str] = Field(
@@ -85,7 +149,19 @@ class CliSettings(CommonSettings):
         return self
 
 
-def _is_loopback(host: str) -> bool:
+class FleetSettings(CommonSettings):
+    """`[generator.agent_fleet]`."""
+
+    token: SecretStr = Field(
+        description="What workers of the fleet show, from the environment: $env:SLIME_FLEET_TOKEN."
+    )
+    lease_s: float = Field(
+        60.0, ge=1, description="Seconds after which the task of a worker that is not heard of goes to another."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,12 +1,31 @@
-"""Task: what an agent is given: the sample's prompt, and the URL and key by which it asks the model."""
+"""Task and Result: what an agent is given, the sample's prompt and where it asks the model; and what it may return."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeAlias
 
 from slime_core.sample import Json, Message
 
-Verdict: TypeAlias = float | dict[str, float] | None
-"""What an agent returns: its own reward, as a number or with parts by name; None leaves it to the run's rewards."""
+Reward: TypeAlias = float | dict[str, float] | None
+"""A reward of the whole: a number, or parts by name; None leaves it to the run's rewards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an agent returns that has more to say than a reward at the end."""
+
+    reward: Reward = None
+    """Of the whole."""
+    turn_rewards: Sequence[float] | None = None
+    """One for each reply of the model in the main conversation, in their order: [replies]; None: there are none."""
+    agents: Mapping[str, Reward] = field(default_factory=dict)
+    """Rewards of sub-agents, by what the header says that tells them apart; others' samples have the whole's."""
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+    """What else is worth keeping with the sample: added to its metadata."""
+
+
+Verdict: TypeAlias = Reward | Result
+"""What an agent returns: its own reward, or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +46,8 @@ class Task:
     """Whether nobody is trained on what happens."""
     model: str = "policy"
     """A name to call the model by; any will do."""
+    sampling: dict[str, float] = field(default_factory=dict)
+    """The run's temperature, top_p and max_tokens, as requests name them; what a request leaves out is the same."""
 
     @property
     def openai_base_url(self) -> str:

@@ -15,12 +15,12 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
-from math import isfinite
-from numbers import Real
+from typing import cast
 
-from slime_agent_openai.failure import SHOWN
-from slime_agent_openai.reference import resolve
+from slime_agent_openai.failure import SHOWN, raised
+from slime_agent_openai.reference import NoAgent, resolve
 from slime_agent_openai.task import Task
+from slime_agent_openai.verdict import said_of
 from slime_core.sample import Json
 
 LONGEST = 64 << 20
@@ -49,11 +49,11 @@ class Worker:
 
     async def _run(self, task: Task) -> Json:
         try:
-            return {"reward": _reward(await self._ended(task))}
+            return said_of(await self._ended(task))
         except asyncio.CancelledError:
             return {"failed": "cancelled"}
         except BaseException as error:  # an agent's SystemExit is its own, too
-            return {"failed": type(error).__name__, "detail": traceback.format_exc()[-SHOWN:]}
+            return {"failed": type(error).__name__, "detail": raised(error)}
 
     async def _ended(self, task: Task) -> object:
         if inspect.iscoroutinefunction(self._agent):
@@ -96,34 +96,16 @@ async def _in_thread(act: Callable[[], object]) -> object:
     return result
 
 
-def _reward(made: object) -> Json:
-    """What an agent returned, if it is a reward.
-
-    Raises:
-        TypeError: it is not.
-        ValueError: it is not finite.
-    """
-    match made:
-        case None:
-            return None
-        case Real():
-            numbers = {"": float(made)}
-        case dict() if made and all(isinstance(value, Real) for value in made.values()):
-            numbers = {str(name): float(value) for name, value in made.items()}
-        case _:
-            raise TypeError(f"the agent returned {made!r:.200}; expected a number, numbers by name, or None")
-    if not all(map(isfinite, numbers.values())):
-        raise ValueError(f"the agent returned {made!r:.200}; expected a finite number, or None where it has no reward")
-    return dict(numbers) if isinstance(made, dict) else numbers[""]
-
-
-async def main(reference: str, socket: str) -> None:
-    """Connect, import the agent, and serve."""
+async def main(reference: str, socket: str, arguments: str = "null") -> None:
+    """Connect, import the agent, or make it with arguments in JSON, and serve."""
     reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST)
     try:
-        agent = resolve(reference)
-    except BaseException:
-        said = traceback.format_exc(limit=-2)[-2 * SHOWN :]
+        given = json.loads(arguments)
+        agent = resolve(reference, takes_task=given is None)
+        if given is not None:
+            agent = cast(Callable[[Task], object], agent(**given))
+    except BaseException as error:
+        said = str(error) if isinstance(error, NoAgent) else traceback.format_exc(limit=-2)[-2 * SHOWN :]
         sys.stderr.write(said)
         writer.write(json.dumps({"broken": said}).encode() + b"\n")
         await writer.drain()
@@ -134,4 +116,4 @@ async def main(reference: str, socket: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2]))
+    asyncio.run(main(*sys.argv[1:]))

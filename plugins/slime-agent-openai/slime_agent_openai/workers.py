@@ -18,12 +18,14 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from slime_agent_openai.failure import AgentError
 from slime_agent_openai.running import RunningWorker
 from slime_agent_openai.task import Task, Verdict
 from slime_core.errors import ConfigError
+from slime_core.sample import Json
 
 __all__ = ["Workers"]
 
@@ -38,7 +40,15 @@ MAIN = (
 class Workers:
     """Implements `slime_agent_openai.generator.Agents`."""
 
-    def __init__(self, agent: str, *, workers: int, agents_per_worker: int, memory_mb: int) -> None:
+    def __init__(
+        self,
+        agent: str,
+        *,
+        workers: int,
+        agents_per_worker: int,
+        memory_mb: int,
+        arguments: Mapping[str, Json] | None = None,
+    ) -> None:
         """Nothing runs.
 
         Args:
@@ -46,7 +56,9 @@ class Workers:
             workers: processes.
             agents_per_worker: agents in each of them at once.
             memory_mb: resident mebibytes of each, with all that it starts.
+            arguments: keyword arguments with which the function makes the agent, where it is not the agent itself.
         """
+        self._arguments = json.dumps(arguments)
         self._agent, self._memory_mb, self._most = agent, memory_mb, agents_per_worker
         self._slots = asyncio.Semaphore(workers * agents_per_worker)
         self._alone = asyncio.Semaphore(workers)
@@ -142,7 +154,7 @@ class Workers:
             raise AgentError("agent_stopped", "the workers were ended", shared=True)
         socket = Path(tempfile.mkdtemp(dir=self._folder.name)) / "socket"
         paths = json.dumps([*sys.path, str(Path.cwd())])  # what the driver finds, they find, too
-        command = [sys.executable, "-c", MAIN, paths, self._agent, str(socket)]
+        command = [sys.executable, "-c", MAIN, paths, self._agent, str(socket), self._arguments]
         worker = RunningWorker(command, environment(), self._memory_mb, socket, most=self._most)
         self._running.add(worker)
         try:

@@ -76,9 +76,9 @@ MOVES_TOOLS = r"""
 """As Mistral's: the tools stand before the last question, so a new question changes what came before it."""
 
 
-def load_chat(folder: Path, template: str = CHATML) -> HfTokenizer:
+def load_chat(folder: Path, template: str = CHATML, ends: Sequence[str] = ("<|im_end|>",)) -> HfTokenizer:
     """The tokenizer of these tests, with a template."""
-    return load_with(folder, _backend(), template, ["<|im_end|>"])
+    return load_with(folder, _backend(), template, ends)
 
 
 def load_with(folder: Path, backend: Tokenizer, template: str, ends: Sequence[str], bos: str = "") -> HfTokenizer:

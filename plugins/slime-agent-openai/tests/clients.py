@@ -73,8 +73,8 @@ class Played:
         for move, said in moves:
             self.turn(self._asked(move), said)
 
-    def turn(self, messages: tuple[Message, ...], said: Said) -> Turn:
-        plan = self.forest.plan(Request(messages, tools=self.tools))
+    def turn(self, messages: tuple[Message, ...], said: Said, agent: str = "") -> Turn:
+        plan = self.forest.plan(Request(messages, tools=self.tools, agent=agent))
         prompt, new = self.forest.prompt(plan, self.tokenizer.encode(plan.text))
         message, tokens = self._reply(said)
         output = GenerateOutput(tokens, [-0.5] * len(tokens), FinishReason.STOP, len(self.log))

@@ -10,6 +10,8 @@ from functools import partial
 from aiohttp import web
 
 from slime_agent_openai.errors import ApiError
+from slime_agent_openai.fetching import answered
+from slime_agent_openai.memory import Memory, Turn
 from slime_agent_openai.message import Message, Role, ToolCall
 from slime_agent_openai.reply import ArgumentsDelta, Delta, Finish, ReasoningDelta, Reply, TextDelta
 from slime_agent_openai.request import Request
@@ -17,9 +19,9 @@ from slime_agent_openai.wires.chat import read_chat
 from slime_agent_openai.wires.completions import read_completions
 from slime_agent_openai.wires.failing import anthropic_error, openai_error
 from slime_agent_openai.wires.messages import read_messages
-from slime_agent_openai.wires.models import model_body, models_body
 from slime_agent_openai.wires.pieces import deltas_of
-from slime_agent_openai.wires.responses import input_items_body, read_responses
+from slime_agent_openai.wires.reading import Value
+from slime_agent_openai.wires.responses import read_responses
 from slime_agent_openai.wires.wire import Body, NewId, Wire
 
 READERS = {
@@ -78,10 +80,13 @@ class Script:
     bodies: list[Body] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     """Codes of errors."""
-    kept: dict[str, tuple[Body, Body]] = field(default_factory=dict)
     hosted: str = "refuse"
     draw: random.Random = field(default_factory=lambda: random.Random(5))
     new_id: NewId = field(default_factory=counted_ids)
+    memory: Memory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = Memory(self.new_id)
 
     async def post(self, http: web.Request) -> web.StreamResponse:
         """Answer a request."""
@@ -92,7 +97,8 @@ class Script:
             read = partial(read, hosted=self.hosted)
         body = await http.json()
         try:
-            request, wire = read(body, self.new_id)
+            turn = self.memory.turn(body) if path == "responses" else Turn()
+            request, wire = read(body, self.new_id, turn) if path == "responses" else read(body, self.new_id)
             self.asked.append(request)
             self.bodies.append(body)
             said = self.says.pop(0)
@@ -103,15 +109,20 @@ class Script:
             headers = {"x-should-retry": "true" if error.retry else "false"}
             return web.json_response(described(error), status=error.status, headers=headers)
         if not wire.streams:
+            self.keep(path, turn, request, wire.whole(said))
             return web.json_response(wire.whole(said))
-        self.kept[request.ids[0]] = body, {}
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(http)
         for chunk in self.events(wire, said):
             await response.write(chunk)
-        self.kept[request.ids[0]] = body, wire.whole(said)
+        self.keep(path, turn, request, wire.whole(said))
         await response.write_eof()
         return response
+
+    def keep(self, path: str, turn: Turn, request: Request, replied: Body) -> None:
+        """Store a reply, where replies are stored."""
+        if path == "responses":
+            self.memory.keep(turn, request.ids, replied)
 
     def events(self, wire: Wire, said: Reply) -> Iterator[bytes]:
         """A stream."""
@@ -122,22 +133,9 @@ class Script:
 
     async def get(self, http: web.Request) -> web.Response:
         """What is there."""
-        match http.match_info["path"].split("/"):
-            case ["models"]:
-                return web.json_response(models_body())
-            case ["models", name]:
-                return web.json_response(model_body(name))
-            case ["responses", name]:
-                return web.json_response(self.kept[name][1])
-            case ["responses", name, "input_items"]:
-                query = http.query
-                found = input_items_body(
-                    self.kept[name][0],
-                    order=query.get("order", "desc"),
-                    after=query.get("after", ""),
-                    limit=int(query.get("limit", "20")),
-                )
-                return web.json_response(found)
+        found = answered(self.memory, "GET", http.match_info["path"], Value(dict(http.query)))
+        if found is not None:
+            return web.json_response(found)
         raise web.HTTPNotFound
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from slime_agent_openai import Task
+from slime_agent_openai import Result, Task
 
 
 async def gives_a_reward(task: Task) -> float:
@@ -30,6 +30,12 @@ async def gives_nan(task: Task) -> float:
 
 async def gives_text(task: Task) -> str:
     return "1.0"
+
+
+async def gives_as_told(task: Task) -> Result:
+    """A result with one field as the label has it, or as no JSON has it."""
+    name, value = next(iter(dict(task.label).items()))  # type: ignore[arg-type, call-overload]
+    return Result(**{name: {"set": {1}, "nan": [float("nan")]}.get(str(value), value)})
 
 
 async def raises(task: Task) -> float:

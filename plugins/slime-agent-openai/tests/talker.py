@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slime_core.data.tokenizer import HfTokenizer
+from slime_core.errors import SlimeError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 from slime_core.sample import Json
 
@@ -38,6 +39,8 @@ class Talker:
     """How all answers end, if not of themselves."""
     hold: asyncio.Event | None = None
     """What each call waits for, after its first part."""
+    dies: SlimeError | None = None
+    """What each call raises after its first part."""
     cancelled: int = 0
     """Calls that were given up."""
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,6 +72,8 @@ class Talker:
                 if tell is not None:
                     tell(self._part(output, place))
                 await asyncio.sleep(0)
+                if self.dies is not None:
+                    raise self.dies
                 if place == 0 and self.hold is not None:
                     self.waiting.set()
                     await self.hold.wait()

@@ -63,6 +63,68 @@ def test_a_template_that_refuses_a_role_is_not_bridged(tmp_path: Path) -> None:
     assert bridge.suffix(CALLED, [RESULT], TOOLS) is None
 
 
+WRITES_TEXT = CHATML.replace(
+    """{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}""",
+    """{{ call.function.name + ': ' + call.function.arguments }}""",
+)
+WRITES_PYTHON = CHATML.replace("call.function.arguments | tojson", "call.function.arguments")
+
+
+@pytest.mark.parametrize("template", [WRITES_TEXT, WRITES_PYTHON])
+def test_a_template_that_writes_arguments_as_they_come_is_given_text(tmp_path: Path, template: str) -> None:
+    assert template != CHATML
+    bridge = Bridge(load_chat(tmp_path, template))
+    spaced = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", '{"value":17,  "b": true}'),))
+    whole = bridge.whole([*HEAD, spaced, RESULT], TOOLS)
+    assert '{"value":17,  "b": true}' in whole
+    suffix = bridge.suffix(spaced, [RESULT], TOOLS)
+    assert suffix is not None
+    assert whole.endswith(suffix)
+    assert suffix.startswith("<|im_end|>")
+    broken = Message(Role.ASSISTANT, calls=(ToolCall("call_1", "add", "17 and 25"), ToolCall("call_2", "add", "")))
+    written = bridge.whole([*HEAD, broken], TOOLS, open_turn=False)
+    assert '{"value": "17 and 25"}' in written
+    assert "{}" in written
+
+
+CLOSES_CALLS = CHATML.replace("</tool_call>{% endfor %}<|im_end|>", "</tool_call>{% endfor %}{{ CLOSE }}").replace(
+    "{{ CLOSE }}", "{% if m.tool_calls %}<|endoftext|>{% else %}<|im_end|>{% endif %}"
+)
+MOVES_WORDS = CHATML.replace("{{ m.content }}{% for call", "{% for call").replace(
+    "</tool_call>{% endfor %}<|im_end|>\n",
+    "</tool_call>{% endfor %}{% if not m.tool_calls %}{{ m.content }}{% endif %}<|im_end|>\n"
+    "{% if m.tool_calls and not loop.last %}{{ '[' ~ m.content ~ ']' if m.content }}{% endif %}",
+)
+
+
+def test_a_template_that_ends_calls_with_another_token_is_bridged(tmp_path: Path) -> None:
+    tokenizer = load_chat(tmp_path, CLOSES_CALLS, ["<|im_end|>", "<|endoftext|>"])
+    bridge = Bridge(tokenizer)
+    suffix = bridge.suffix(CALLED, [RESULT], TOOLS)
+    assert suffix is not None
+    assert suffix.startswith("<|endoftext|><|im_start|>user\n<tool_response>\n42")
+    assert bridge.whole([*HEAD, CALLED, RESULT], TOOLS).endswith(suffix)
+    told = bridge.suffix(Message(Role.ASSISTANT, "It is 42."), [Message(Role.USER, "Sure?")], TOOLS)
+    assert told is not None
+    assert told.startswith("<|im_end|><|im_start|>user\nSure?")
+
+
+def test_a_template_that_moves_words_behind_the_calls_is_not_bridged_there(tmp_path: Path) -> None:
+    bridge = Bridge(load_chat(tmp_path, MOVES_WORDS))
+    assert bridge.suffix(CALLED, [RESULT], TOOLS) is not None
+    assert bridge.suffix(Message(Role.ASSISTANT, "Adding.", calls=(CALL,)), [RESULT], TOOLS) is None
+
+
+def test_a_template_that_writes_ids_of_calls_is_bridged(tmp_path: Path) -> None:
+    template = CHATML.replace("<tool_response>\n{{ m.content }}", "## Return of {{ m.tool_call_id }}\n{{ m.content }}")
+    assert template != CHATML
+    bridge = Bridge(load_chat(tmp_path, template))
+    called = Message(Role.ASSISTANT, calls=(ToolCall("functions.add:7", "add", '{"a": 1}'),))
+    suffix = bridge.suffix(called, [Message(Role.TOOL, "42", answers="functions.add:7")], TOOLS)
+    assert suffix is not None
+    assert "## Return of functions.add:7\n42" in suffix
+
+
 def test_a_kind_is_of_calls_words_and_who_speaks_next() -> None:
     assert kind_of(CALLED, [RESULT], TOOLS) == Kind(1, False, (Role.TOOL,), True)
     assert kind_of(Message(Role.ASSISTANT, "a"), [Message(Role.USER, "b")], ()) == Kind(0, True, (Role.USER,), False)

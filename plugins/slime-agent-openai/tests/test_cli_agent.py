@@ -103,6 +103,16 @@ def test_a_command_is_named_by_where_the_driver_is(tmp_path: Path, monkeypatch: 
     check_command(["my-agent"], {"PATH": str(tmp_path)})
     with pytest.raises(ValueError, match=f"is not in the folder that an agent runs in: write {program}"):
         check_command(["sh", "./my-agent"], {})
+    with pytest.raises(ValueError, match=f"my-agent is not in the folder that an agent runs in: write {program}"):
+        check_command(["sh", "my-agent"], {})
+    check_command(["sh", str(program)], {})
+
+
+def test_a_file_that_may_not_be_executed_is_told_from_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agent.py").write_text("print('here')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"\./agent\.py may not be executed: chmod \+x \./agent\.py, or write what"):
+        check_command(["./agent.py", "{prompt}"], {})
 
 
 def test_all_that_a_prompt_says_is_told() -> None:

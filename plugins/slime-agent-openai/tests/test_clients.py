@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 
 import agents
 import anthropic
@@ -11,34 +10,15 @@ import pytest
 from chat import load_chat
 from serving import There, served
 from talker import Talker
+from three_turns import CALLS, QUESTION, run
 
 from slime_core.data.tokenizer import HfTokenizer
 
-QUESTION = "What is 17 + 25, and twice that?"
 ADD = {
     "name": "add",
     "description": "Adds.",
     "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
-FIRST = """<think>
-First the sum.
-</think>
-
-Let me add.
-<tool_call>
-{"name": "add", "arguments": {"a": 17,   "b": 25}}
-</tool_call>
-<tool_call>
-{"name":"add","arguments":{"b": 2, "a": 40}}
-</tool_call>"""
-SECOND = """<think>
-Now double it.
-</think>
-
-<tool_call>
-{"name": "add", "arguments": {"a": 42, "b": 42}}
-</tool_call>"""
-CALLS = (FIRST, SECOND, "It is 84.")
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +30,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
 def talker(tokenizer: HfTokenizer) -> Talker:
     """Three turns, with reasoning, two calls at once, and JSON as models write it."""
     return Talker(tokenizer, lambda text, turn: CALLS[turn])
-
-
-def run(talker: Talker, client: Callable[[There], Awaitable[str]]) -> None:
-    """Let a client go through all turns, and look at what is left."""
-
-    async def all_turns() -> None:
-        async with served(talker) as there:
-            assert await asyncio.wait_for(client(there), 60) == "It is 84."
-            (chain,) = there.session.forest.chains()
-            trained = [node for node, is_trained in chain if is_trained]
-            assert [tuple(node.ids) for node in trained] == [asked.output for asked in talker.log]
-            ids = [token for node, _ in chain for token in node.ids]
-            last = talker.log[-1]
-            assert ids == [*last.prompt, *last.output]
-            assert there.session.forest.counts.bridged == len(CALLS) - 1
-
-    asyncio.run(all_turns())
 
 
 def total(arguments: str) -> str:
@@ -151,6 +114,51 @@ def test_anthropic_messages(talker: Talker, stream: bool) -> None:
                 messages.append({"role": "user", "content": results})
 
     run(talker, client)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropic_threads(talker: Talker, stream: bool) -> None:
+    @anthropic.beta_async_tool
+    async def add(a: int, b: int) -> str:
+        """Adds."""
+        return str(a + b)
+
+    async def client(there: There) -> str:
+        async with anthropic.AsyncAnthropic(base_url=there.url, api_key="any") as ask:
+            runner = ask.beta.messages.tool_runner(
+                model="policy",
+                max_tokens=200,
+                system="Be brief.",
+                messages=[{"role": "user", "content": QUESTION}],
+                tools=[add],
+                stream=stream,
+            )
+            return str((await runner.until_done()).content[-1].text)
+
+    run(talker, client)
+
+
+def test_a_thread_that_is_lost_is_begun_anew_by_its_client(talker: Talker) -> None:
+    talker.says = lambda text, turn: f"Answer {turn}"
+
+    async def whole() -> None:
+        async with served(talker) as there, served(talker) as elsewhere:
+            asked = {"model": "policy", "max_tokens": 200, "messages": [{"role": "user", "content": "Sure?"}]}
+            lost = {"type": "continue", "previous_message_id": "msg_unheard_of"}
+            status, body = await there.post("messages", {**asked, "thread": lost})
+            told = body["error"]["details"]  # type: ignore[index]
+            assert (status, told) == (404, {"error_code": "thread_not_found", "param": "thread.previous_message_id"})
+            async with anthropic.AsyncAnthropic(base_url=there.url, api_key="any") as ask:
+                thread = ask.beta.messages.thread(model="policy", max_tokens=200)
+                first = await thread.send({"role": "user", "content": "One?"})
+                ask.base_url = elsewhere.url
+                second = await thread.send({"role": "user", "content": "Two?"})
+                third = await thread.send({"role": "user", "content": "Three?"})
+            assert [each.content[0].text for each in (first, second, third)] == ["Answer 0", "Answer 1", "Answer 2"]
+            counts = elsewhere.session.forest.counts
+            assert (counts.turns, counts.bridged) == (2, 1)
+
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 @pytest.mark.parametrize("kind", ["chat", "responses"])

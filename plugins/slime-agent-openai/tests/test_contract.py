@@ -1,4 +1,8 @@
 import gc
+import os
+import socket
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,16 +11,39 @@ import pytest
 
 from slime_core.testing import GeneratorContract, PluginPackageContract
 
+# A check that cancels ends its loop, with what is being made then: a process, or a connection of the fleet's worker,
+# which asks all the time. What a gateway leaves open is tested where loops go on (test_gateway.py).
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 AGENTS = f"{Path(__file__).parent}/contract_agents.py"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def left_to_the_collector() -> Iterator[None]:
-    """A check that cancels a start ends its loop while a process is being made, whose pipes asyncio does not close."""
+    """Collect what the checks' loops have left while it is known whose it is."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+PORT, TOKEN = _free_port(), "a token for the contract"
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[None]:
+    """A worker, which asks wherever one of the contract's generators has been started."""
+    command = [sys.executable, f"{Path(__file__).parent}/fleet_worker.py", f"http://127.0.0.1:{PORT}", TOKEN]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with pytest.MonkeyPatch.context() as patch, subprocess.Popen(command, env=env) as worker:
+        patch.setenv("SLIME_CONTRACT_TOKEN", TOKEN)
+        yield
+        worker.kill()
 
 
 class TestPackage(PluginPackageContract):
@@ -32,3 +59,10 @@ class TestAgent(GeneratorContract):
 class TestAgentCli(GeneratorContract):
     choice = "slime-agent-openai/agent_cli"
     settings = {"command": ["sh", f"{AGENTS.removesuffix('.py')}.sh"]}  # noqa: RUF012
+
+
+@pytest.mark.usefixtures("fleet")
+class TestAgentFleet(GeneratorContract):
+    choice = "slime-agent-openai/agent_fleet"
+    settings = {"token": "$env:SLIME_CONTRACT_TOKEN", "port": PORT, "lease_s": 5.0}  # noqa: RUF012
+    answers = ("one", "two", "three")

@@ -1,18 +1,23 @@
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
+from aiohttp import web
 from chat import load_chat
 from serving import There, served
 from talker import Talker
+from yarl import URL
 
+from slime_agent_openai import exchange
 from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Address, Gateway
 from slime_agent_openai.parsers import hermes
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data.tokenizer import HfTokenizer
+from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import FinishReason
 
 CHAT = {"model": "policy", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
@@ -72,10 +77,28 @@ class TestKeys:
             async with there.http.post(f"{root}/s/guessed/v1/{path}", json=CHAT) as answer:
                 body = await answer.json()
                 assert (answer.status, answer.headers["x-should-retry"]) == (401, "false")
-                assert body["error"]["type"] == "authentication_error"
+                error = body["error"]
+                code = error["details"]["error_code"] if path == "messages" else error["code"]
+                assert (error["type"], code) == ("authentication_error", "invalid_api_key")
                 assert ("type" in body) == (path == "messages")
 
         play(talker, act)
+
+    def test_one_whose_session_ends_before_it_is_answered_is_told(self, talker: Talker) -> None:
+        async def run() -> None:
+            gateway = Gateway()
+            await gateway.start()
+            talker.hold = asyncio.Event()
+            session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), hermes.FAMILY)
+            async with aiohttp.ClientSession() as http:
+                async with gateway.opened(session) as url:
+                    asking = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=CHAT).__aenter__())
+                    await talker.waiting.wait()
+                answer = await asking
+                assert (answer.status, (await answer.json())["error"]["code"]) == (400, "session_closed")
+            await gateway.close()
+
+        asyncio.run(run())
 
     def test_one_whose_session_has_ended_is_refused(self, talker: Talker) -> None:
         async def run() -> None:
@@ -84,8 +107,13 @@ class TestKeys:
             session = Session(talker.context(), SessionLimits(), Bridge(talker.tokenizer), hermes.FAMILY)
             async with gateway.opened(session) as url:
                 pass
-            async with aiohttp.ClientSession() as http, http.post(f"{url}/v1/chat/completions", json=CHAT) as answer:
-                assert (answer.status, (await answer.json())["error"]["code"]) == (401, "invalid_api_key")
+            async with aiohttp.ClientSession() as http:
+                for path in ("chat/completions", "messages"):
+                    async with http.post(f"{url}/v1/{path}", json=CHAT) as answer:
+                        error = (await answer.json())["error"]
+                        code = error["details"]["error_code"] if path == "messages" else error["code"]
+                        assert (answer.status, code) == (400, "session_closed")
+                        assert answer.headers["x-should-retry"] == "false"
             await gateway.close()
 
         asyncio.run(run())
@@ -200,6 +228,109 @@ class TestAgain:
         play(talker, act)
 
 
+RESPONSES = {"model": "policy", "input": "What is 17 + 25?"}
+EACH = pytest.mark.parametrize(
+    ("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES), ("messages", MESSAGES)]
+)
+
+
+def code_of(error: dict[str, object]) -> object:
+    """Code of an error of either protocol."""
+    return error["details"]["error_code"] if "details" in error else error["code"]  # type: ignore[index]
+
+
+@EACH
+def test_a_stream_whose_engine_is_lost_ends_with_an_error(talker: Talker, path: str, body: dict[str, object]) -> None:
+    async def act(there: There) -> None:
+        talker.dies = WorkerError("engine 0 died")
+        async with there.http.post(f"{there.url}/v1/{path}", json=body | {"stream": True}) as answer:
+            assert answer.status == 200
+            told = [json.loads(each) for each in await events(answer)]
+        failed = [each for each in told if each.get("type") == "error" or "error" in each]
+        error = failed[0].get("error", failed[0])
+        assert code_of(error) == "engine_error"
+        assert "engine 0 died" in error["message"]
+        ends = {"response.completed", "response.incomplete", "message_stop", "message_delta"}
+        assert not [each for each in told if each.get("type") in ends]
+        assert not [choice for each in told for choice in each.get("choices", ()) if choice["finish_reason"]]
+        assert told[-1] == failed[-1] or told[-1]["type"] == "response.failed"
+        assert list(there.session.forest.chains()) == []
+
+    play(talker, act)
+
+
+@EACH
+def test_a_reply_whose_engine_is_lost_is_an_error(talker: Talker, path: str, body: dict[str, object]) -> None:
+    async def act(there: There) -> None:
+        talker.dies = WorkerError("engine 0 died")
+        async with there.http.post(f"{there.url}/v1/{path}", json=body) as answer:
+            assert (answer.status, answer.headers["x-should-retry"]) == (500, "false")
+            assert code_of((await answer.json())["error"]) == "engine_error"
+
+    play(talker, act)
+
+
+@EACH
+def test_a_stream_is_held_while_the_engine_says_nothing(
+    talker: Talker, path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "KEEPALIVE_S", 0.02)
+
+    async def act(there: There) -> None:
+        talker.hold = asyncio.Event()
+        async with there.http.post(f"{there.url}/v1/{path}", json=body | {"stream": True}) as answer:
+            lines = []
+            while lines.count(b": keepalive\n") < 3:
+                lines.append(await answer.content.readline())
+            talker.hold.set()
+            rest = (await answer.read()).decode()
+        assert "keepalive" not in rest.split("\n\n")[-2]
+        assert rest.split("\n\n")[-2].endswith(("[DONE]", "}"))
+        assert len(talker.log) == 1
+
+    play(talker, act)
+
+
+@EACH
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("context", "limits", "code"),
+    [
+        ({"max_context": 8}, SessionLimits(), "context_length_exceeded"),
+        ({"max_new_tokens": 0}, SessionLimits(), "context_length_exceeded"),
+        ({}, SessionLimits(max_turns=0), "turn_limit"),
+        ({"max_turns": 0}, SessionLimits(), "turn_limit"),
+    ],
+)
+def test_more_than_a_session_may_have_is_refused(
+    talker: Talker,
+    path: str,
+    body: dict[str, object],
+    stream: bool,
+    context: dict[str, int],
+    limits: SessionLimits,
+    code: str,
+) -> None:
+    async def act(there: There) -> None:
+        async with there.http.post(f"{there.url}/v1/{path}", json=body | {"stream": stream}) as answer:
+            error = (await answer.json())["error"]
+            assert (answer.status, answer.headers["x-should-retry"]) == (400, "false")
+        assert (error["type"], code_of(error)) == ("invalid_request_error", code)
+        assert error["message"].startswith("prompt is too long") == (code == "context_length_exceeded")
+        assert there.session.is_used_up
+
+    play(talker, act, limits=limits, **context)
+
+
+def test_a_reply_that_nobody_made_is_not_gone_on_from(talker: Talker) -> None:
+    async def act(there: There) -> None:
+        status, body = await there.post("responses", RESPONSES | {"previous_response_id": "resp_unheard_of"})
+        error = body["error"]
+        assert (status, error["code"], error["param"]) == (404, "previous_response_not_found", "previous_response_id")  # type: ignore[index]
+
+    play(talker, act)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker, stream: bool) -> None:
     async def act(there: There) -> None:
@@ -215,12 +346,70 @@ def test_an_interrupted_answer_is_an_error_and_never_an_end(talker: Talker, stre
     play(talker, act)
 
 
+PICTURES = {
+    "chat/completions": {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    "responses": {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+    "messages": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+}
+RECORDINGS = {
+    "chat/completions": {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    "responses": {"type": "input_file", "file_data": "AAAA"},
+    "messages": {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PICTURES)
+@pytest.mark.parametrize(("parts", "code"), [(PICTURES, "unsupported_content"), (RECORDINGS, "unsupported_parameter")])
+def test_what_a_text_model_cannot_read_is_refused_with_its_path(
+    talker: Talker, path: str, stream: bool, parts: dict[str, object], code: str
+) -> None:
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    shown = {"role": "user", "content": [parts[path], {"type": "text", "text": "What is it?"}]}
+    name = "input" if path == "responses" else "messages"
+
+    async def act(there: There) -> None:
+        body = {"model": "policy", "max_tokens": 9, "stream": stream, name: [*said, shown]}
+        async with there.http.post(f"{there.url}/v1/{path}", json=body) as answer:
+            error = (await answer.json())["error"]
+            assert (answer.status, answer.headers["x-should-retry"]) == (400, "false")
+        assert error["type"] == "invalid_request_error"
+        assert f"{name}[2].content[0] is " in error["message"]
+        told = {"error_code": error["code"], **error} if path != "messages" else error["details"]
+        assert (told["error_code"], told["param"]) == (code, f"{name}[2].content[0]")
+        assert talker.log == []
+
+    play(talker, act)
+
+
 def test_a_limit_is_said_before_a_stream_begins(talker: Talker) -> None:
     async def act(there: There) -> None:
         async with there.http.post(f"{there.url}/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (400, "turn_limit")
 
     play(talker, act, limits=SessionLimits(max_turns=0))
+
+
+def test_a_stream_that_broke_off_is_made_anew_when_it_is_sent_again(tokenizer: HfTokenizer) -> None:
+    def says(text: str, turn: int) -> str:
+        if not failed:
+            failed.append(turn)
+            raise RuntimeError("500 from the engine")
+        return "It is 42."
+
+    async def act(there: There) -> None:
+        told = []
+        for count in ("0", "1"):
+            headers = {"x-stainless-retry-count": count}
+            async with there.http.post(
+                f"{there.url}/v1/chat/completions", json={**CHAT, "stream": True}, headers=headers
+            ) as answer:
+                told.append(await answer.text())
+        assert "500 from the engine" in told[0]
+        assert told[1].endswith("data: [DONE]\n\n")
+
+    failed: list[int] = []
+    play(Talker(tokenizer, says), act)
 
 
 def test_tokens_are_counted_without_a_turn(talker: Talker) -> None:
@@ -276,7 +465,55 @@ def test_agents_elsewhere_are_told_the_public_url() -> None:
 def test_an_address_that_is_taken_is_an_error(talker: Talker) -> None:
     async def act(there: There) -> None:
         port = int(there.url.split(":")[2].split("/")[0])
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {port}: .*address already in use.* port = 0 takes"):
             await Gateway(Address(port=port)).start()
 
     play(talker, act)
+
+
+def test_a_close_that_is_cancelled_leaves_no_connection_open() -> None:
+    async def play() -> bytes:
+        asked = asyncio.Event()
+
+        async def never(request: web.Request) -> web.Response:
+            asked.set()
+            await asyncio.sleep(60)
+            return web.Response()
+
+        gateway = Gateway(beside=[web.get("/never", never)])
+        await gateway.start()
+        address = URL(gateway.url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET /never HTTP/1.1\r\nHost: here\r\n\r\n")
+        await asked.wait()
+        closing = asyncio.create_task(gateway.close())
+        for _ in range(5):
+            await asyncio.sleep(0)  # until it waits for the answer
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        try:
+            return await asyncio.wait_for(reader.read(), 10)
+        finally:
+            writer.close()
+
+    assert asyncio.run(play()) == b"", "the connection has ended, without an answer"
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_start_that_is_cancelled_leaves_nobody_listening(turns: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def play() -> None:
+        gateway = Gateway(Address(port=port))
+        starting = asyncio.create_task(gateway.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait({starting})
+        await gateway.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    asyncio.run(play())

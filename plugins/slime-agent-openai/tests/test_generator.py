@@ -1,12 +1,16 @@
 """The generator as a run calls it: real agents in real processes, against an engine that says what it is told."""
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from chat import load_chat
+from cloud import Cloud
 from talker import Talker
 
+from slime_agent_openai.asides import Asides
 from slime_agent_openai.gateway import Gateway
 from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.plugin import slime_generators
@@ -14,7 +18,9 @@ from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.workers import Workers
 from slime_core import Sample, Setup, Status
 from slime_core.data.tokenizer import HfTokenizer
-from slime_core.roles import FinishReason, StartsAndStops
+from slime_core.errors import ConfigError
+from slime_core.roles import FinishReason, GenerateOutput, StartsAndStops
+from slime_core.sample import Json
 from slime_core.testing import make_pending
 
 HERE = Path(__file__).parent
@@ -34,18 +40,23 @@ def play(
     talker: Talker,
     agent: str,
     *prompts: str,
+    parser: str = "auto",
     seconds: float = 20.0,
     limits: SessionLimits | None = None,
+    label: Json = None,
+    asides: Asides = "train",
     **context: object,
 ) -> list[list[Sample]]:
     """The samples of some prompts, all at once."""
 
     async def run() -> list[list[Sample]]:
         agents = Workers(f"{HERE}/talking_agents.py:{agent}", workers=1, agents_per_worker=16, memory_mb=2048)
-        generator = AgentGenerator(agents, Gateway(), limits or SessionLimits(), parser="auto", seconds=seconds)
+        generator = AgentGenerator(
+            agents, Gateway(), limits or SessionLimits(), parser=parser, seconds=seconds, asides=asides
+        )
         await generator.start()
         try:
-            made = [generator(make_pending(prompt=each), talker.context(**context)) for each in prompts]  # type: ignore[arg-type]
+            made = [generator(make_pending(prompt=each, label=label), talker.context(**context)) for each in prompts]  # type: ignore[arg-type]
             return await asyncio.wait_for(asyncio.gather(*made), 60)
         finally:
             await generator.close()
@@ -73,16 +84,93 @@ def test_two_conversations_are_two_samples_and_one_of_them_is_the_main_one(talke
     assert (first.reward, second.reward) == (0.5, 0.5)
 
 
+@pytest.mark.parametrize("first", ["long", "short"])
+def test_which_of_two_last_replies_is_the_main_one_is_not_which_ended_first(tokenizer: HfTokenizer, first: str) -> None:
+    class Ordered(Talker):
+        """Whose last two replies end in the order that the test says."""
+
+        async def generate(self, prompt: Sequence[int], *given: object, **named: object) -> GenerateOutput:
+            mine = "short" if "short" in self.tokenizer.decode(prompt) else "long"
+            if len(self.log):
+                both.append(mine)
+                while len(both) < 2 or (mine != first and len(self.log) < 2):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            return await super().generate(prompt, *given, **named)  # type: ignore[arg-type]
+
+    both: list[str] = []
+    (made,) = play(Ordered(tokenizer, lambda text, turn: "Hm."), "ends_with_two_at_once", "long")
+    (main,) = [sample for sample in made if sample.metadata["main"]]
+    assert tokenizer.decode(main.tokens).count("Hm.") == 2
+
+
+@pytest.mark.parametrize(
+    ("asides", "expected"),
+    [
+        ("train", [("Sure?", False, False), ("title", True, False)]),
+        ("mask", [("Sure?", True, False), ("title", False, True)]),
+        ("drop", [("Sure?", None, False)]),
+    ],
+)
+def test_what_is_asked_beside_the_conversation_becomes_what_the_setting_says(
+    tokenizer: HfTokenizer, talker: Talker, asides: Asides, expected: list[tuple[str, bool | None, bool]]
+) -> None:
+    (made,) = play(talker, "has_a_title", "17 + 25?", asides=asides)
+    found = sorted((tokenizer.decode(sample.tokens), sample) for sample in made)
+    shown = [(sample.metadata.get("main"), sample.remove_sample) for _, sample in found]
+    for (text, _), (part, *_) in zip(found, expected, strict=True):
+        assert part in text
+    assert shown == [(main, removed) for _, main, removed in expected]
+
+
+def test_questions_of_which_none_is_more_are_no_asides(talker: Talker) -> None:
+    (made,) = play(talker, "asks_twice_anew", "17 + 25?", asides="drop")
+    assert [sample.metadata["main"] for sample in made] == [False, True]
+
+
+def test_a_sub_agent_has_the_reward_of_its_name_or_that_of_the_whole(talker: Talker) -> None:
+    (made,) = play(talker, "has_sub_agents", "17 + 25?")
+    rewards = {sample.metadata.get("agent", "main"): sample.reward for sample in made}
+    assert rewards == {"scout": 0.25, "clerk": 1.0, "main": 1.0}
+
+
+def test_rewards_by_turn_stand_where_the_models_replies_end(talker: Talker) -> None:
+    ((sample,),) = play(talker, "rewards_turns", "17 + 25?", label=[0.25, -1])
+    assert (sample.status, sample.reward, sample.metadata["seen"]) == (Status.COMPLETED, 0.5, ["17", 25])
+    first = len(talker.log[0].output)
+    assert sample.metadata["turn_rewards"] == [[first, 0.25], [sample.response_length, -1.0]]
+    response = list(sample.tokens)[sample.prompt_length :]
+    assert response[:first] == list(talker.log[0].output)
+
+
+def test_rewards_by_turn_are_the_main_conversations(talker: Talker) -> None:
+    (made,) = play(talker, "rewards_turns_of_the_last", "17 + 25?")
+    side, main = sorted(made, key=lambda sample: bool(sample.metadata["main"]))
+    assert (side.metadata["main"], main.metadata["main"]) == (False, True)
+    assert "turn_rewards" not in side.metadata
+    first = len(talker.log[1].output)
+    assert main.metadata["turn_rewards"] == [[first, 1.0], [main.response_length, -1.0]]
+
+
+def test_rewards_of_other_turns_than_there_were_fail_the_sample(talker: Talker) -> None:
+    ((sample,),) = play(talker, "rewards_turns", "17 + 25?", label=[0.25])
+    assert (sample.status, sample.failure_reason, sample.reward) == (Status.FAILED, "agent_turn_rewards", None)
+    assert "the agent returned 1 turn_rewards, [0.25]; its main conversation has 2 replies" in str(
+        sample.metadata["failure_detail"]
+    )
+    assert "turn_rewards" not in sample.metadata
+
+
 def test_an_agent_that_raises_fails_its_sample_which_keeps_its_tokens(talker: Talker) -> None:
     ((sample,),) = play(talker, "raises_after_a_turn", "17 + 25?")
     assert (sample.status, sample.failure_reason, sample.reward) == (Status.FAILED, "agent_KeyError", None)
-    assert "no such river" in str(sample.metadata["agent_error"])
+    assert "no such river" in str(sample.metadata["failure_detail"])
     assert sample.effective_response_length == len(talker.log[0].output)
 
 
 def test_an_agent_that_asks_nothing_fails(talker: Talker) -> None:
     ((sample,),) = play(talker, "asks_nothing", "17 + 25?")
     assert (sample.status, sample.failure_reason) == (Status.FAILED, "agent_asked_nothing")
+    assert "base_url = task.openai_base_url" in str(sample.metadata["failure_detail"])
 
 
 def test_an_agent_that_takes_too_long_fails(talker: Talker) -> None:
@@ -98,7 +186,7 @@ def test_an_agent_that_ends_its_process_costs_the_others_nothing(talker: Talker)
 
 def test_more_turns_than_allowed_truncate_the_sample(talker: Talker) -> None:
     ((sample,),) = play(talker, "two_turns", "17 + 25?", limits=SessionLimits(max_turns=1))
-    assert (sample.status, sample.failure_reason) == (Status.TRUNCATED, None)
+    assert (sample.status, sample.failure_reason, sample.reward) == (Status.TRUNCATED, None, 0.0)
     assert len(talker.log) == 1
 
 
@@ -113,13 +201,71 @@ def test_an_interrupted_session_ends_at_once_to_be_run_again(talker: Talker) -> 
     assert (sample.status, sample.reward) == (Status.ABORTED, None)
 
 
+def test_tools_that_no_parser_reads_end_the_run_and_not_only_the_request(tmp_path: Path) -> None:
+    wordless = load_chat(tmp_path / "wordless", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    with pytest.raises(ConfigError, match=r'parser = "hermes"') as caught:
+        play(Talker(wordless, lambda text, turn: "42"), "offers_tools", "17 + 25?", seconds=1000.0)
+    assert f"the chat template of {tmp_path}/wordless" in str(caught.value)
+
+
+def test_a_parser_that_does_not_read_what_the_template_writes_ends_the_run_where_tools_are_offered(
+    talker: Talker,
+) -> None:
+    with pytest.raises(ConfigError, match=r'parser = "glm" does not read the calls') as caught:
+        play(talker, "offers_tools", "17 + 25?", parser="glm", seconds=1000.0)
+    assert "It writes '<tool_call>" in str(caught.value)
+    assert 'which parser = "hermes" reads' in str(caught.value)
+    ((sample,),) = play(talker, "one_turn", "17 + 25?", parser="glm")  # of calls, if none is to be read, nobody cares
+    assert sample.status is Status.COMPLETED
+
+
+def test_who_was_lost_with_another_is_run_again_from_nothing(talker: Talker) -> None:
+    begun: list[int] = []
+    ((exited,), (other,)) = play(
+        talker,
+        "asks_and_may_exit",
+        "exit",
+        "17 + 25?",
+        seconds=30.0,
+        limits=SessionLimits(max_turns=1),
+        max_turns=1,
+        anew=lambda: begun.append(len(talker.log)),
+    )
+    assert (exited.status, exited.failure_reason) == (Status.FAILED, "agent_exit_3")
+    assert (other.status, other.reward) == (Status.COMPLETED, 1.0)  # its second session's turns are counted from zero
+    assert len(begun) == 2
+    assert begun[0] == 2
+    names = [(asked.prompt, asked.turn) for asked in talker.log]
+    assert sorted(names[:2]) == sorted(names[2:])  # so that the engine says what it would have said
+
+
 def test_the_samples_own_prompt_stays_as_it_was(talker: Talker) -> None:
     ((sample,),) = play(talker, "one_turn", "17 + 25?")
     assert sample.prompt == "17 + 25?"
 
 
 def test_what_the_plugin_offers_can_be_built_and_starts_nothing() -> None:
+    given: dict[str, dict[str, object]] = {
+        "agent": {"agent": f"{HERE}/talking_agents.py:one_turn"},
+        "agent_cli": {"command": ["true"]},
+        "agent_fleet": {"token": "$env:PATH"},
+        "agent_remote": Cloud("http://127.0.0.1:9").settings(),
+        "verifiers": {"environment": f"{HERE}/some_environments.py"},
+    }
     for spec in slime_generators():
-        given = {"agent": f"{HERE}/talking_agents.py:one_turn"} if spec.name == "agent" else {"command": ["true"]}
-        made = spec.factory(spec.model.model_validate(given), Setup(None, seed=0))  # type: ignore[arg-type]
+        made = spec.factory(spec.model.model_validate(given[spec.name]), Setup(None, seed=0))  # type: ignore[arg-type]
         assert isinstance(made, StartsAndStops)
+
+
+def test_what_reads_the_calls_is_found_once_and_beside_the_event_loop(
+    talker: Talker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[str]()
+
+    def found(*arguments: object) -> None:
+        threads.append(threading.current_thread().name)
+
+    monkeypatch.setattr("slime_agent_openai.generator.fitting", found)
+    play(talker, "one_turn", "a", "b", "c")
+    assert len(threads) == 1
+    assert threads[0] != threading.current_thread().name

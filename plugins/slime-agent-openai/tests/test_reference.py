@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from slime_agent_openai.reference import check, resolve
 AGENTS = Path(__file__).parent / "some_agents.py"
 
 
-@pytest.mark.parametrize("name", ["raises", "blocks", "NOT_A_FUNCTION", "Task"])
+@pytest.mark.parametrize("name", ["raises", "blocks", "Task"])
 def test_what_a_file_defines_or_imports_is_found(name: str) -> None:
     check(f"{AGENTS}:{name}")
 
@@ -42,9 +43,61 @@ def test_a_function_of_one_argument_will_do(tmp_path: Path, defined: str) -> Non
 def test_a_function_of_none_or_several_is_refused(tmp_path: Path, defined: str) -> None:
     (tmp_path / "mine.py").write_text(f"\n{defined}:\n    return 1.0\n")
     with pytest.raises(
-        ValueError, match=r"mine\.py:2: solve\(.*\) does not take one argument: write def solve\(task\)"
+        ValueError, match=r"mine\.py:2: solve\(.*\) does not take one argument: .* write def solve\(task\)"
     ):
         check(f"{tmp_path}/mine.py:solve")
+
+
+BOUND = [
+    ("solve = [print]", " is a list"),
+    ("solve: dict = {}", " is a dict"),
+    ("solve = 42", " is an int"),
+    ("solve = None", " is None"),
+    ("solve = 'text'", " is a str"),
+    ("solve = (print, print)", " is a tuple"),
+    ("class solve:\n    pass", " is a class"),
+    ("solve = lambda task, client: 1.0", " = lambda task, client: 1.0 does not take one argument"),
+    ("async def solve(task):\n    yield 1.0", " yields, and nothing takes what it yields"),
+]
+
+
+@pytest.mark.parametrize(("source", "what"), BOUND)
+def test_what_is_no_agent_is_refused_without_being_run(tmp_path: Path, source: str, what: str) -> None:
+    (tmp_path / "mine.py").write_text(f"raise RuntimeError\n{source}\n")
+    with pytest.raises(
+        ValueError, match=rf"mine\.py:2: solve{re.escape(what)}.*: an agent is a function of one argument"
+    ):
+        check(f"{tmp_path}/mine.py:solve")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "solve = lambda task: 1.0",
+        "from functools import partial\nsolve = partial(print, 1)",
+        "try:\n    from mine_too import solve\nexcept ImportError:\n    solve = None",
+        "class solve:\n    def __await__(self): ...",
+        "import functools\n@functools.cache\ndef solve(task, more): ...",
+        "def solve(task):\n    def each():\n        yield task\n    return len(list(each()))",
+    ],
+)
+def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> None:
+    (tmp_path / "mine.py").write_text(f"{source}\n")
+    check(f"{tmp_path}/mine.py:solve")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import sys\nsolve = sys.path", r"solve of .* is no function but \["),
+        ("from shutil import move as solve", r"solve\(src, dst.*\) of .* does not take one argument"),
+    ],
+)
+def test_what_only_a_worker_knows_it_refuses_when_it_imports_it(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "mine.py").write_text(f"{source}\n")
+    check(f"{tmp_path}/mine.py:solve")
+    with pytest.raises(ValueError, match=f"{said}.*write def solve"):
+        resolve(f"{tmp_path}/mine.py:solve", takes_task=True)
 
 
 def test_a_file_may_be_named_after_this_package(tmp_path: Path) -> None:
@@ -65,6 +118,7 @@ def test_a_file_is_imported_with_what_lies_beside_it(tmp_path: Path) -> None:
     [
         ("agents.py", r"agent 'agents.py' names no function: write ./agents.py:solve"),
         (f"{AGENTS}:9", "names no function"),
+        (f"{AGENTS}", r"names no function: write .*some_agents\.py:FUNCTION, as ./agents\.py:solve"),
         (f"{AGENTS}:eaten", "has no function 'eaten'"),
         (f"{AGENTS}:raisez", r"has no function 'raisez'\. Did you mean 'raises'\? Its functions are gives_a_reward"),
         (

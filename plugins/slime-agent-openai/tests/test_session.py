@@ -11,12 +11,14 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Role, Tool
 from slime_agent_openai.parsers import hermes, plain
 from slime_agent_openai.reply import Delta, Finish, Reply, TextDelta
-from slime_agent_openai.request import Request
+from slime_agent_openai.request import Constraint, Request, Wanted
 from slime_agent_openai.session import Session, SessionLimits
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import LimitError
 from slime_core.roles import FinishReason
 
+FORCED = Constraint("tool_choice", "it is free")
+COOL = Wanted("temperature", 0.2, "temperature")
 ASKED = (Message(Role.USER, "What is 17 + 25?"),)
 TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)
 
@@ -170,27 +172,44 @@ class TestSampling:
 
     def test_another_temperature_is_refused_in_training(self, tokenizer: HfTokenizer) -> None:
         session = session_of(talks(tokenizer, "42"))
-        error = refusal(lambda: ask(session, Request(ASKED, temperature=0.2)))
+        error = refusal(lambda: ask(session, Request(ASKED, sampling=(COOL,))))
         assert (error.code, error.param) == ("unsupported_parameter", "temperature")
-        assert 'on_sampling = "ignore"' in error.message
+        assert error.message.endswith('set on_sampling = "ignore" in the generator\'s section of the run file')
 
     def test_it_is_counted_where_it_is_to_be_ignored(self, tokenizer: HfTokenizer) -> None:
         talker = talks(tokenizer, "42")
         session = session_of(talker, SessionLimits(on_sampling="ignore"))
-        ask(session, Request(ASKED, temperature=0.2))
+        ask(session, Request(ASKED, sampling=(COOL,)))
         assert (talker.log[0].sampling.temperature, session.counts["sampling_ignored"]) == (1.0, 1)
 
     def test_the_runs_own_is_none_of_the_agents(self, tokenizer: HfTokenizer) -> None:
-        ask(session_of(talks(tokenizer, "42")), Request(ASKED, temperature=1.0, top_p=1.0))
+        ask(
+            session_of(talks(tokenizer, "42")),
+            Request(ASKED, sampling=(Wanted("temperature", 1.0, "temperature"), Wanted("top_p", 1.0, "top_p"))),
+        )
 
     def test_it_is_taken_in_evaluation(self, tokenizer: HfTokenizer) -> None:
         talker = talks(tokenizer, "42")
-        ask(session_of(talker, evaluation=True), Request(ASKED, temperature=0.2))
+        ask(session_of(talker, evaluation=True), Request(ASKED, sampling=(COOL,)))
         assert talker.log[0].sampling.temperature == 0.2
+
+    def test_a_form_is_refused(self, tokenizer: HfTokenizer) -> None:
+        session = session_of(talks(tokenizer, "42"), evaluation=True)
+        error = refusal(lambda: ask(session, Request(ASKED, constraints=(FORCED,))))
+        assert (error.code, error.param) == ("unsupported_parameter", "tool_choice")
+        assert error.message.endswith('on_constraints = "ignore" in the generator\'s section of the run file')
+
+    def test_it_is_counted_where_the_model_is_to_be_free(self, tokenizer: HfTokenizer) -> None:
+        talker = talks(tokenizer, "42", "43")
+        session = session_of(talker, SessionLimits(on_constraints="ignore"))
+        ask(session, Request(ASKED, constraints=(FORCED,)))
+        ask(session, Request(ASKED))
+        assert session.counts["constraints_ignored"] == 1
+        assert talker.log[0].sampling == talker.log[1].sampling
 
     def test_one_that_nobody_can_draw_with_is_refused(self, tokenizer: HfTokenizer) -> None:
         session = session_of(talks(tokenizer, "42"), evaluation=True)
-        assert refusal(lambda: ask(session, Request(ASKED, top_p=1.5))).param == "top_p"
+        assert refusal(lambda: ask(session, Request(ASKED, sampling=(Wanted("top_p", 1.5, "top_p"),)))).param == "top_p"
 
 
 def test_seeds_follow_from_what_is_asked_and_not_from_when(tokenizer: HfTokenizer) -> None:
@@ -242,7 +261,24 @@ def test_a_reply_that_is_given_up_leaves_nothing_and_its_turn_is_free(tokenizer:
 def test_tools_without_a_parser_are_refused(tokenizer: HfTokenizer) -> None:
     session = Session(talks(tokenizer, "42").context(), SessionLimits(), Bridge(tokenizer), plain.FAMILY)
     error = refusal(lambda: ask(session, Request(ASKED, tools=TOOLS)))
-    assert (error.code, error.param) == ("unsupported_parameter", "tools")
+    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "tools")
+    assert str(session.broken) in error.message
+    assert str(tokenizer) in error.message
+    assert 'parser = "hermes"' in error.message
+
+
+@pytest.mark.parametrize("tools", [(), TOOLS])
+def test_a_model_without_a_chat_template_ends_the_run(
+    tools: tuple[Tool, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("bare")
+    load_chat(folder)
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}', "utf-8")
+    bare = HfTokenizer.load(folder)
+    session = Session(talks(bare, "42").context(), SessionLimits(), Bridge(bare), plain.FAMILY)
+    assert refusal(lambda: ask(session, Request(ASKED, tools=tools))).param == "messages"
+    assert "has no chat template" in str(session.broken)
+    assert session.interrupted.is_set()
 
 
 def test_a_closed_session_answers_nothing(tokenizer: HfTokenizer) -> None:

@@ -14,9 +14,23 @@ def test_a_loopback_address_needs_no_url(host: str) -> None:
 
 
 def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
-    with pytest.raises(ValidationError, match='say by which address, public_url = "http://ADDRESS:8000"'):
+    with pytest.raises(ValidationError, match='write port = 8000 and public_url = "http://ADDRESS:8000"'):
         AgentSettings(agent=AGENT, host="0.0.0.0", port=8000)
-    assert AgentSettings(agent=AGENT, host="0.0.0.0", public_url="http://10.0.0.7:8000").host == "0.0.0.0"
+    assert AgentSettings(agent=AGENT, host="0.0.0.0", port=8000, public_url="http://10.0.0.7:8000").host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("url", "port", "said"),
+    [
+        ("10.0.0.7:8000", 8000, 'this is no URL: .* public_url = "http://10.0.0.5:8700"'),
+        ("http://0.0.0.0:8000", 8000, "0.0.0.0 is what is bound, and nobody reaches it"),
+        ("http://10.0.0.7:8000/v1", 8000, "leave /v1 out"),
+        ("http://10.0.0.7:8000", 0, "port = 0 takes a free one, which .* does not lead to: write port = 8000"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_refused_with_the_plan(url: str, port: int, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        AgentSettings(agent=AGENT, host="0.0.0.0", public_url=url, port=port)
 
 
 def test_an_agent_that_is_not_there_is_refused_with_the_plan() -> None:
@@ -27,3 +41,9 @@ def test_an_agent_that_is_not_there_is_refused_with_the_plan() -> None:
 def test_a_command_that_is_not_there_is_refused_with_the_plan() -> None:
     with pytest.raises(ValidationError, match="there is no command 'no-such-agent' on PATH"):
         CliSettings(command=["no-such-agent"])
+
+
+def test_a_parser_that_is_not_there_is_refused_with_the_plan() -> None:
+    with pytest.raises(ValidationError, match=r"no agent parser 'hermess'\. Did you mean 'hermes'\?"):
+        AgentSettings(agent=AGENT, parser="hermess")
+    assert AgentSettings(agent=AGENT, parser="hermes").parser == "hermes"

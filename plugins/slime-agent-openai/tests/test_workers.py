@@ -11,9 +11,10 @@ import pytest
 
 from slime_agent_openai import running
 from slime_agent_openai.failure import AgentError
-from slime_agent_openai.task import Task, Verdict
+from slime_agent_openai.task import Result, Task, Verdict
 from slime_agent_openai.workers import Workers, environment
 from slime_core.errors import ConfigError
+from slime_core.sample import Json
 
 HERE = Path(__file__).parent
 
@@ -72,11 +73,37 @@ def test_what_is_no_reward_is_said(name: str, reason: str, said: str) -> None:
     assert f"the agent returned {said}" in error.detail
 
 
+def test_what_an_agent_returns_may_say_more() -> None:
+    assert one("gives_as_told", task(label={"turn_rewards": [1, 0.5]})) == Result(None, (1.0, 0.5))
+    assert one("gives_as_told", task(label={"turn_rewards": []})) == Result(None, ())
+    assert one("gives_as_told", task(label={"reward": {"score": 1}})) == Result({"score": 1.0})
+    assert one("gives_as_told", task(label={"metadata": {"moves": [1, "b"]}})) == Result(metadata={"moves": [1, "b"]})
+
+
+@pytest.mark.parametrize(
+    ("label", "reason", "said"),
+    [
+        ({"turn_rewards": 0.5}, "TypeError", "turn_rewards 0.5; expected a number for each reply"),
+        ({"turn_rewards": "12"}, "TypeError", "turn_rewards '12'; expected a number for each reply"),
+        ({"turn_rewards": [1, None]}, "TypeError", "turn_rewards [1, None]; expected a number for each reply"),
+        ({"turn_rewards": "nan"}, "ValueError", "turn_rewards [nan]; expected finite numbers"),
+        ({"reward": "much"}, "TypeError", "'much'; expected a number"),
+        ({"metadata": [1]}, "TypeError", "metadata [1]; expected values of JSON by name"),
+        ({"metadata": "set"}, "TypeError", "metadata {1}; expected values of JSON by name"),
+    ],
+)
+def test_more_that_is_none_is_said(label: Json, reason: str, said: str) -> None:
+    error = failure("gives_as_told", task(label=label))
+    assert error.reason == f"agent_{reason}"
+    assert f"the agent returned {said}" in error.detail
+
+
 def test_an_agent_that_raises_says_what_and_where() -> None:
     error = failure("raises")
     assert (error.reason, error.shared) == ("agent_KeyError", False)
     assert "no such river" in error.detail
     assert "some_agents.py" in error.detail
+    assert "worker.py" not in error.detail
 
 
 def test_an_agent_that_ends_its_process_alone_is_guilty() -> None:
@@ -101,7 +128,8 @@ def test_of_several_nobody_knows_who_it_was_until_they_run_alone() -> None:
 
 def test_one_that_takes_too_long_is_ended() -> None:
     error = failure("sleeps", task("600"), timeout_s=0.3)
-    assert (error.reason, error.detail) == ("agent_timeout", "it had not ended after 0.3 s")
+    assert error.reason == "agent_timeout"
+    assert error.detail == "it had not ended after 0.3 s, `seconds` of the generator's section"
 
 
 def test_one_that_catches_its_end_does_not_keep_the_run() -> None:

@@ -29,6 +29,7 @@ class Draft:
         self._held_thought = self._held = ""
         self._skip_newlines = self._skip_space = False
         self._calls = 0
+        self._ids: set[str] = set()
         self._arguments: list[str] = []
 
     @property
@@ -81,12 +82,14 @@ class Draft:
         self.malformed += 1
         self.text(text)
 
-    def begin(self, name: str) -> None:
-        """A call; `arguments` and `end` follow."""
+    def begin(self, name: str, written: str = "") -> None:
+        """A call; `arguments` and `end` follow. `written` is the id that the model gave it, if it gave one."""
         if not self._said:
             self._held = ""
         self._skip_space = True  # what is held comes between the texts if more text follows the call
-        self._deltas.append(CallBegun(self._calls, self._new_id("call"), name))
+        call = written if written and written not in self._ids else self._new_id("call")
+        self._deltas.append(CallBegun(self._calls, call, name))
+        self._ids.add(call)
         self._calls += 1
         self._arguments = []
 

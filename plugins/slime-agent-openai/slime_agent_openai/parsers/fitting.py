@@ -6,6 +6,7 @@ and the family that reads the same calls from the tokens is the one.
 Example:
 
     family = fitting(tokenizer, families().values())        # None: say `none_fits(...)`
+    misfit(tokenizer, OWN["glm"], families().values())      # None: it fits, or nobody knows
 """
 
 import json
@@ -53,6 +54,33 @@ def fitting(tokenizer: Tokenizer, among: Iterable[Family]) -> Family | None:
             if (found := next(fits, None)) is not None:
                 return found
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A call that one family does not read, and another one does."""
+
+    written: str
+    """What the chat template wrote."""
+    family: Family
+    """The one that reads it."""
+
+
+def misfit(tokenizer: Tokenizer, family: Family, among: Iterable[Family]) -> Misfit | None:
+    """What shows that a family does not read what the chat template writes for calls of tools.
+
+    None: it reads some, or none of them all reads any, so that nobody knows what the model writes.
+    """
+    others, found = tuple(among), None
+    for trial in _trials():
+        if (written := _written(tokenizer, trial)) is None:
+            continue
+        if _reads(tokenizer, family, trial, written):
+            return None
+        reader = next((each for each in others if _reads(tokenizer, each, trial, written)), None)
+        if reader is not None and found is None:
+            found = Misfit(tokenizer.decode(written.tokens, skip_special_tokens=False), reader)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,14 @@ class JsonValue:
         self.done = False
         self.in_string = False
         """Whether a string is open: what looks like a marker there is part of it."""
+        self.begun = False
+        """Whether a character has come."""
         self._escaped = self._word = False
         self._depth = 0
 
     def feed(self, text: str, at: int = 0) -> int:
         """Where in the text the value ends, or its length. What can begin no value ends it at once."""
+        self.begun = self.begun or at < len(text)
         while at < len(text) and not self.done:
             if self.in_string:
                 at = self._string(text, at)

@@ -13,8 +13,9 @@ Example:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from slime_core.roles import Tokenizer
 
@@ -42,18 +43,42 @@ class Piece:
     """Whether it is one of the markers asked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    """How the markers of a family are known in a tokenizer's tokens."""
+
+    by_id: Mapping[int, str]
+    """Markers that are a token."""
+    spelled: re.Pattern[str] | None
+    """The others, if there are any."""
+    begun: Set[str]
+    """What those begin with."""
+    longest: int
+    """Characters of the longest of these."""
+    ends: Set[int]
+    """Tokens that end answers and are no markers."""
+    alone: Set[int]
+    """Tokens that are decoded alone."""
+
+
+@lru_cache(maxsize=8)  # a run has one or two, and each answer would call the tokenizer for every marker
+def _signs_of(tokenizer: Tokenizer, markers: frozenset[str]) -> _Signs:
+    encoded = {marker: tokenizer.encode(marker) for marker in markers}
+    by_id = {ids[0]: marker for marker, ids in encoded.items() if len(ids) == 1}
+    spelled = sorted((marker for marker, ids in encoded.items() if len(ids) != 1), key=len, reverse=True)
+    begun = {marker[:size] for marker in spelled for size in range(1, len(marker))}
+    ends = tokenizer.eos_token_ids - by_id.keys()
+    pattern = re.compile("|".join(map(re.escape, spelled))) if spelled else None
+    return _Signs(by_id, pattern, begun, max(map(len, begun), default=0), ends, ends | by_id.keys())
+
+
 class Pieces:
     """The pieces of one answer, which together are its text."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Iterable[str]) -> None:
         """Look up which markers have a token."""
-        encoded = {marker: tokenizer.encode(marker) for marker in markers}
-        self._by_id = {ids[0]: marker for marker, ids in encoded.items() if len(ids) == 1}
-        spelled = sorted((marker for marker, ids in encoded.items() if len(ids) != 1), key=len, reverse=True)
-        self._spelled = re.compile("|".join(map(re.escape, spelled))) if spelled else None
-        self._begun = {marker[:size] for marker in spelled for size in range(1, len(marker))}
-        self._longest = max(map(len, self._begun), default=0)
-        self._ends = tokenizer.eos_token_ids - self._by_id.keys()
+        self._signs = signs = _signs_of(tokenizer, frozenset(markers))  # type: ignore[arg-type]  # which is known by itself
+        self._by_id, self._spelled, self._ends = signs.by_id, signs.spelled, signs.ends
         self._held_ends: list[int] = []
         self._tokenizer = tokenizer
         self._window: list[int] = []
@@ -62,30 +87,30 @@ class Pieces:
     def feed(self, tokens: Iterable[int]) -> Iterator[Piece]:
         """What more tokens make certain."""
         for run in self.runs(tokens):
-            if run[0] in self._ends:
-                self._held_ends += run
-                continue
-            ends, self._held_ends = self._held_ends, []
-            for end in ends:
-                yield from self._add((end,))
-            yield from self._add(run)
+            yield from self.feed_run(run)
+
+    def feed_run(self, run: Sequence[int]) -> Iterator[Piece]:
+        """What one more of `runs` makes certain."""
+        if run[0] in self._ends:
+            self._held_ends += run
+            return
+        ends, self._held_ends = self._held_ends, []
+        for end in ends:
+            yield from self._add((end,))
+        yield from self._add(run)
 
     def runs(self, tokens: Iterable[int]) -> Iterator[Sequence[int]]:
         """Tokens that are decoded together: those between markers and ends, each of which is alone."""
-        run: list[int] = []
-        for token in tokens:
-            if self._spelled is None and token not in self._by_id and token not in self._ends:
-                run.append(token)
-                if len(run) < TOGETHER:
-                    continue
-            else:
-                if run:
-                    yield run
-                run = [token]
-            yield run
-            run = []
-        if run:
-            yield run
+        given, alone = list(tokens), self._signs.alone
+        if self._spelled is not None:
+            yield from ([token] for token in given)
+            return
+        begin = 0
+        for place in [*(place for place, token in enumerate(given) if token in alone), len(given)]:
+            yield from (given[at : min(at + TOGETHER, place)] for at in range(begin, place, TOGETHER))
+            if place < len(given):
+                yield [given[place]]
+            begin = place + 1
 
     def end(self) -> Iterator[Piece]:
         """What was held back."""
@@ -152,7 +177,8 @@ class Pieces:
             yield Piece(found[0], marker=True)
             at = found.end()
         rest = text[at:]
-        size = next((n for n in range(min(self._longest, len(rest)), 0, -1) if rest[-n:] in self._begun), 0)
+        signs = self._signs
+        size = next((n for n in range(min(signs.longest, len(rest)), 0, -1) if rest[-n:] in signs.begun), 0)
         self._held = rest[len(rest) - size :]
         if len(rest) > size:
             yield Piece(rest[: len(rest) - size])

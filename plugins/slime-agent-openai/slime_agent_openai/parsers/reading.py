@@ -50,7 +50,7 @@ class Reading:
         told: list[Delta] = []
         for run in self._pieces.runs(tokens):
             thinks = self._parser.thinking
-            told += self._read(self._pieces.feed(run))
+            told += self._read(self._pieces.feed_run(run))
             self._tokens += len(run)
             if thinks or self._parser.thinking:
                 self.reasoning_tokens = self._tokens

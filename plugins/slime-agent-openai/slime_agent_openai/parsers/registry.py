@@ -9,7 +9,7 @@ Example:
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
-from slime_agent_openai.parsers import deepseek, hermes, kimi, llama3, mistral, plain, tagged
+from slime_agent_openai.parsers import deepseek, gemma, harmony, hermes, kimi, lfm, llama3, mistral, plain, tagged
 from slime_agent_openai.parsers.family import Family
 from slime_core.errors import PluginError, UnknownName, did_you_mean
 
@@ -25,6 +25,9 @@ OWN = {
         kimi.FAMILY,
         mistral.FAMILY,
         llama3.FAMILY,
+        lfm.FAMILY,
+        gemma.FAMILY,
+        harmony.FAMILY,
         plain.FAMILY,
     )
 }
@@ -57,17 +60,37 @@ def family_named(name: str) -> Family:
         return _loaded(entry)
     if name in OWN:
         return OWN[name]
-    raise UnknownName(f"no agent parser {name!r}.{did_you_mean(name, names())} There are: {', '.join(names())}.")
+    raise UnknownName(unknown(name))
 
 
-def none_fits(model: str, option: str) -> str:
-    """What to say where tools are offered and no family fits; `option` is what takes a name, such as a key."""
-    known = "\n".join(f"  {name}: {family.summary}" for name, family in families().items())
+def unknown(name: str) -> str:
+    """What to say of a name that no family has."""
+    return f"no agent parser {name!r}.{did_you_mean(name, names())} There are: {', '.join(names())}."
+
+
+def none_fits(template: str, parser: str) -> str:
+    """What to say where tools are offered and the parser reads no calls; `template` says whose chat template it is."""
     return (
-        f"no agent parser reads the calls that the chat template of {model} writes, so no call of a tool would be "
-        f"seen. Name the one that fits what the model writes, {option}=NAME:\n{known}\n"
-        f"or write one and name it in the entry-point group {GROUP}."
+        f"an agent offers tools, and {parser!r}, the agent parser for the chat template of {template}, reads no calls "
+        'of them: none would ever be seen. Where parser is "auto", no other one reads what the template writes. '
+        "In the generator's section of the run file name the one that reads what the model writes, for example "
+        f'parser = "hermes". {there_are()}'
     )
+
+
+def another_fits(template: str, parser: str, other: str, written: str) -> str:
+    """What to say where tools are offered and the parser does not read the calls that the template writes."""
+    return (
+        f'an agent offers tools, and parser = "{parser}" does not read the calls that the chat template of {template} '
+        f'writes: none would ever be seen. It writes {written.strip()!r:.200}, which parser = "{other}" reads: write '
+        'that in the generator\'s section of the run file, or leave parser at "auto", which finds it.'
+    )
+
+
+def there_are() -> str:
+    """The families that read calls, a line each, and how to add one."""
+    known = "\n".join(f"  {name}: {family.summary}" for name, family in families().items() if family.reads_calls)
+    return f"There are:\n{known}\nOr write one, and name it in the entry-point group {GROUP}."
 
 
 def _loaded(entry: EntryPoint) -> Family:

@@ -33,6 +33,8 @@ class Marks:
     """After the last call."""
     name: Callable[[str, str], str]
     """The tool's name, from the text before `parts` and that between it and the arguments' brace; or ""."""
+    call_id: Callable[[str], str] = lambda head: ""
+    """The id that the model gave a call, from the text before `parts`; or ""."""
 
     @property
     def all(self) -> frozenset[str]:
@@ -133,7 +135,7 @@ class Section:
             return
         self._in, self._called = _In.ARGUMENTS, True
         self._raw, self._value = "", JsonValue()
-        self._draft.begin(name)
+        self._draft.begin(name, self._marks.call_id(self._head))
         self._arguments(text[len(before) :])
 
     def _arguments(self, text: str) -> None:

@@ -10,33 +10,36 @@ from slime_agent_openai.errors import refused, unsupported
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
 from slime_agent_openai.request import Request
 from slime_agent_openai.wires.chat_reply import ChatWire
-from slime_agent_openai.wires.fields import AS_SAMPLED, ONE_REPLY, TEXT_ONLY, Fields, Only
+from slime_agent_openai.wires.constraints import FORMS, choice_of, format_of, forms_of, has_call_rules
+from slime_agent_openai.wires.fields import NO_RECORDING, ONE_REPLY, Fields, Only
+from slime_agent_openai.wires.known import Known
 from slime_agent_openai.wires.models import MODEL
-from slime_agent_openai.wires.offered import function_tool, may_call
+from slime_agent_openai.wires.offered import function_tool
 from slime_agent_openai.wires.reading import Value, text_of
-from slime_agent_openai.wires.sampling import stop_texts, temperature, top_p, wants_usage
+from slime_agent_openai.wires.sampling import SAMPLING, sampling_of, stop_texts, wants_usage
+from slime_agent_openai.wires.templating import KWARGS, TEMPLATED, template_of
 from slime_agent_openai.wires.wire import Body, NewId, Wire
 
 FIELDS = Fields(
     heeded={
-        *("logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "stop", "stream", "stream_options"),
-        *("temperature", "tool_choice", "tools", "top_p"),
+        *("logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "response_format", "stop", "stream"),
+        *("parallel_tool_calls", "stream_options", "tool_choice", "tools"),
+        *SAMPLING,
+        *FORMS,
+        KWARGS,
     },
     harmless={
-        *("metadata", "moderation", "parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options"),
+        *("metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options"),
         *("prompt_cache_retention", "reasoning_effort", "safety_identifier", "seed", "service_tier", "store", "user"),
         "verbosity",
     },
     refused={
-        "audio": Only((), TEXT_ONLY),
-        "frequency_penalty": Only((0,), AS_SAMPLED),
+        **TEMPLATED,
+        "audio": Only((), NO_RECORDING),
         "function_call": Only(("auto", "none"), "use tools and tool_choice"),
         "functions": Only(([],), "use tools"),
-        "logit_bias": Only(({},), AS_SAMPLED),
-        "modalities": Only((["text"],), TEXT_ONLY),
+        "modalities": Only((["text"],), NO_RECORDING),
         "n": Only((1,), ONE_REPLY),
-        "presence_penalty": Only((0,), AS_SAMPLED),
-        "response_format": Only(({"type": "text"},), TEXT_ONLY),
         "top_logprobs": Only((0,), "only the log-probs of what was sampled are known"),
         "web_search_options": Only((), "nothing here searches the web; offer a function that does"),
     },
@@ -45,27 +48,30 @@ FIELDS = Fields(
 TEXTS = {"text": "text", "refusal": "refusal"}
 
 
-def read_chat(body: Body, new_id: NewId) -> tuple[Request, Wire]:
-    """A request, and what writes its reply.
+def read_chat(body: Body, new_id: NewId, known: Known | None = None) -> tuple[Request, Wire]:
+    """A request, and what writes its reply; `known`: what was read of the conversation before.
 
     Raises:
         ApiError: it asks for what is not here, or is none of this protocol.
     """
-    asked = FIELDS.read(body)
-    messages = tuple(_message(each) for each in asked.at("messages").each())
+    asked, known = FIELDS.read(body), known or Known()
+    messages = known.messages.read(asked.at("messages"), lambda said: (_message(said),))
     if not messages:
         raise refused("messages is empty; a conversation has at least one", "messages")
-    tools = tuple(_tool(each) for each in asked.at("tools").each())
+    tools = known.tools.read(asked.at("tools"), lambda offered: (_tool(offered),))
+    may_call, forced = choice_of(asked.at("tool_choice"))
     name, log_probs = new_id("chatcmpl"), asked.at("logprobs").flag()
     most, legacy = asked.at("max_completion_tokens").whole(1), asked.at("max_tokens").whole(1)
     request = Request(
         messages,
         ids=(name,),
-        tools=tools if may_call(asked.at("tool_choice")) else (),
+        tools=tools if may_call else (),
         max_tokens=legacy if most is None else most,
         stop=stop_texts(asked.at("stop")),
-        temperature=temperature(asked),
-        top_p=top_p(asked),
+        template=template_of(asked.at(KWARGS)),
+        sampling=sampling_of(asked),
+        constraints=(*forced, *format_of(asked.at("response_format")), *forms_of(asked)),
+        has_call_rules=may_call and has_call_rules(tools, one_call=asked.at("parallel_tool_calls").denies()),
         log_probs=log_probs,
     )
     wire = ChatWire(

@@ -14,7 +14,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message
 from slime_agent_openai.reply import ArgumentsDelta, CallBegun, Delta, Finish, ReasoningDelta, Reply, TextDelta
 from slime_agent_openai.wires.failing import openai_error
-from slime_agent_openai.wires.wire import Body, event
+from slime_agent_openai.wires.wire import Body, as_json, event
 from slime_core.sample import Json
 
 FINISHES = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CALLS: "tool_calls"}
@@ -38,6 +38,7 @@ class ChatWire:
     """Whether each token is told."""
     created: int = field(default_factory=lambda: int(time.time()))
     """Seconds since 1970."""
+    _heads: list[str] = field(default_factory=list, repr=False)
 
     def whole(self, reply: Reply) -> Body:
         """The body of a reply that is not streamed."""
@@ -51,25 +52,27 @@ class ChatWire:
 
     def begin(self, prompt_tokens: int) -> Iterator[bytes]:
         """Who speaks."""
-        yield self._chunk({"role": "assistant", "content": ""})
+        yield self._chunk('{"role":"assistant","content":""}')
 
     def add(self, delta: Delta) -> Iterator[bytes]:
         """A chunk."""
         match delta:
             case ReasoningDelta(text=text):
-                yield self._chunk({"reasoning_content": text})
+                yield self._chunk(f'{{"reasoning_content":{as_json(text)}}}')
             case TextDelta(text=text):
-                yield self._chunk({"content": text})
+                yield self._chunk(f'{{"content":{as_json(text)}}}')
             case CallBegun(index=index, id=call, name=name):
                 function: Body = {"name": name, "arguments": ""}
                 made: Body = {"index": index, "id": call, "type": "function", "function": function}
-                yield self._chunk({"tool_calls": [made]})
+                yield self._chunk(as_json({"tool_calls": [made]}))
             case ArgumentsDelta(index=index, text=text):
-                yield self._chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+                part = f'{{"index":{index},"function":{{"arguments":{as_json(text)}}}}}'
+                yield self._chunk(f'{{"tool_calls":[{part}]}}')
 
     def end(self, reply: Reply) -> Iterator[bytes]:
         """Why it ended, and what it took."""
-        yield self._chunk({}, FINISHES[reply.finish], self._log_probs(reply))
+        told = as_json({"logprobs": self._log_probs(reply), "finish_reason": FINISHES[reply.finish]})
+        yield self._chunk("{}", told[1:-1])
         if self.tells_usage:
             yield event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply)})
         yield event("[DONE]")
@@ -81,9 +84,11 @@ class ChatWire:
     def _head(self, kind: str) -> Body:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-    def _chunk(self, delta: Body, finish: str | None = None, log_probs: Json = None) -> bytes:
-        choice: Body = {"index": 0, "delta": delta, "logprobs": log_probs, "finish_reason": finish}
-        return event({**self._head("chat.completion.chunk"), "choices": [choice]})
+    def _chunk(self, delta: str, rest: str = '"logprobs":null,"finish_reason":null') -> bytes:
+        """A chunk, of what it says as JSON: its head is the same each time, and written once."""
+        if not self._heads:
+            self._heads.append(as_json(self._head("chat.completion.chunk"))[:-1])
+        return f'data: {self._heads[0]},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
 
     def _log_probs(self, reply: Reply) -> Json:
         if not self.log_probs:

@@ -14,24 +14,24 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.reply import Delta, Finish, Reply, TextDelta
 from slime_agent_openai.request import Request
 from slime_agent_openai.wires.chat_reply import usage
+from slime_agent_openai.wires.constraints import FORMS, format_of, forms_of
 from slime_agent_openai.wires.failing import openai_error
-from slime_agent_openai.wires.fields import AS_SAMPLED, ONE_REPLY, Fields, Only
+from slime_agent_openai.wires.fields import ONE_REPLY, Fields, Only
 from slime_agent_openai.wires.models import MODEL
-from slime_agent_openai.wires.sampling import stop_texts, temperature, top_p, wants_usage
+from slime_agent_openai.wires.sampling import SAMPLING, sampling_of, stop_texts, wants_usage
+from slime_agent_openai.wires.templating import KWARGS, TOLD
 from slime_agent_openai.wires.wire import Body, NewId, Wire, event
 
 FIELDS = Fields(
-    heeded={"max_tokens", "model", "prompt", "stop", "stream", "stream_options", "temperature", "top_p"},
+    heeded={"max_tokens", "model", "prompt", "response_format", "stop", "stream", "stream_options", *SAMPLING, *FORMS},
     harmless={"seed", "user"},
     refused={
-        "best_of": Only((1,), ONE_REPLY),
+        KWARGS: Only(({},), "a prompt goes to the model as it is, without a chat template"),
         "echo": Only((False,), "a reply does not repeat its prompt"),
-        "frequency_penalty": Only((0,), AS_SAMPLED),
-        "logit_bias": Only(({},), AS_SAMPLED),
         "logprobs": Only((), "chat completions tell them"),
         "n": Only((1,), ONE_REPLY),
-        "presence_penalty": Only((0,), AS_SAMPLED),
         "suffix": Only(("",), "the model goes on from a prompt and fills no gap"),
+        **TOLD,
     },
 )
 """What a legacy completion may ask."""
@@ -53,8 +53,8 @@ def read_completions(body: Body, new_id: NewId) -> tuple[Request, Wire]:
         raw=prompt,
         max_tokens=asked.at("max_tokens").whole(1),
         stop=stop_texts(asked.at("stop")),
-        temperature=temperature(asked),
-        top_p=top_p(asked),
+        sampling=sampling_of(asked),
+        constraints=(*format_of(asked.at("response_format")), *forms_of(asked)),
     )
     wire = CompletionsWire(
         name, asked.at("model").text(MODEL), streams=asked.at("stream").flag(), tells_usage=wants_usage(asked)

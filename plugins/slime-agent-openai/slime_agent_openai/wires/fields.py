@@ -48,11 +48,7 @@ class Fields:
         return Value(body)
 
 
-TEXT_ONLY = "the model's answers are text that is not constrained; check them in the agent"
-"""Why another format of a reply is refused."""
-AS_SAMPLED = "the run's log-probs are those of the model's own distribution; leave it out"
-"""Why what bends the distribution is refused."""
+NO_RECORDING = "the model's answers are text"
+"""Why others than text are refused."""
 ONE_REPLY = "a request has one reply; send it again for another"
 """Why more replies are refused."""
-CONVERSATION_HERE = "conversations are not kept by name; use previous_response_id, or send the whole history"
-"""Why a conversation that is kept elsewhere is refused."""

@@ -8,14 +8,17 @@ Example:
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slime_agent_openai.errors import ApiError, refused
+from slime_agent_openai.errors import ApiError, refused, unsupported
 from slime_core.sample import Json
 
+NO_MODEL_READS = frozenset({"audio", "document", "file", "input_audio", "input_file", "video", "video_url"})
+"""Types of parts that hold recordings or files, in all protocols."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)  # not frozen: a body has dozens, and those take twice as long to make
 class Value:
     """A value of JSON. What is missing is null, as SDKs write what was not given either way."""
 
@@ -35,13 +38,20 @@ class Value:
             raise self.wrong("an object")
         return Value(self.json.get(name), f"{self.path}.{name}" if self.path else name)
 
-    def each(self) -> Iterator["Value"]:
-        """The members of this list; none if there is no list."""
+    def given(self, names: Iterable[str]) -> Iterator["Value"]:
+        """Those members of this object that there are, of many that there might be."""
+        if not isinstance(self.json, dict):
+            raise self.wrong("an object")
+        get = self.json.get
+        yield from (self.at(name) for name in names if get(name) is not None)
+
+    def each(self, since: int = 0) -> Iterator["Value"]:
+        """The members of this list, from that one on; none if there is no list."""
         if self.json is None:
             return
         if not isinstance(self.json, list):
             raise self.wrong("a list")
-        for index, member in enumerate(self.json):
+        for index, member in enumerate(self.json[since:], since):
             yield Value(member, f"{self.path}[{index}]")
 
     def text(self, default: str | None = None) -> str:
@@ -56,6 +66,10 @@ class Value:
         if self.json is not None and not isinstance(self.json, bool):
             raise self.wrong("true or false")
         return bool(self.json)
+
+    def denies(self) -> bool:
+        """Whether it is false; what is missing is not."""
+        return self.is_given and not self.flag()
 
     def whole(self, least: int) -> int | None:
         """An integer, if there is one."""
@@ -124,7 +138,9 @@ def part_text(part: Value, kinds: Mapping[str, str]) -> str:
 
 
 def unreadable(part: Value, kind: str, known: str) -> ApiError:
-    """What to raise for a part of a type that is not read here."""
+    """What to raise for a part of a type that is not read here: a picture, mostly, or a recording or a file."""
+    if kind in NO_MODEL_READS:
+        return unsupported(part.path, f"no model is given what is of type {kind!r}; send what it says as text")
     return refused(
         f"{part.path} is of type {kind!r}, which is not supported here: {known}", part.path, "unsupported_content"
     )

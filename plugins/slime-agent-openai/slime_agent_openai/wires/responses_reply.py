@@ -107,8 +107,8 @@ class ResponsesWire:
             case Moment.BEGUN:
                 begun = {**self._item(piece, "in_progress"), **({} if piece.kind is Kind.CALL else {"content": []})}
                 yield self._event("response.output_item.added", {"output_index": piece.index, "item": begun})
-                if piece.kind is Kind.TEXT:
-                    yield self._event("response.content_part.added", {**within, "part": _part("")})
+                if piece.kind is not Kind.CALL:
+                    yield self._event("response.content_part.added", {**within, "part": _part(piece.kind, "")})
             case Moment.MORE:
                 more: Body = {"delta": step.text, **({"logprobs": []} if piece.kind is Kind.TEXT else {})}
                 yield self._event(f"response.{_TOLD_AS[piece.kind]}.delta", {**within, **more})
@@ -123,9 +123,10 @@ class ResponsesWire:
                 yield self._event(kind, {**within, "text": piece.text})
             case Kind.TEXT:
                 yield self._event(kind, {**within, "text": piece.text, "logprobs": []})
-                yield self._event("response.content_part.done", {**within, "part": _part(piece.text)})
             case Kind.CALL:
                 yield self._event(kind, {**within, "arguments": piece.text, "name": item["name"]})
+        if piece.kind is not Kind.CALL:
+            yield self._event("response.content_part.done", {**within, "part": _part(piece.kind, piece.text)})
         yield self._event("response.output_item.done", {"output_index": piece.index, "item": item})
 
     def _item(self, piece: Piece, status: str) -> Body:
@@ -135,8 +136,8 @@ class ResponsesWire:
             return {**made, **({"namespace": space} if space else {}), "arguments": piece.text, "status": status}
         if piece.kind is Kind.TEXT:
             head: Body = {"type": "message", "id": piece.id, "status": status, "role": "assistant"}
-            return {**head, "content": [_part(piece.text)]}
-        thoughts: Body = {"type": "reasoning_text", "text": piece.text}
+            return {**head, "content": [_part(piece.kind, piece.text)]}
+        thoughts = _part(piece.kind, piece.text)
         return {"type": "reasoning", "id": piece.id, "status": status, "summary": [], "content": [thoughts]}
 
     def _event(self, kind: str, told: Body) -> bytes:
@@ -147,7 +148,9 @@ class ResponsesWire:
 _TOLD_AS = {Kind.REASONING: "reasoning_text", Kind.TEXT: "output_text", Kind.CALL: "function_call_arguments"}
 
 
-def _part(text: str) -> Body:
+def _part(kind: Kind, text: str) -> Body:
+    if kind is Kind.REASONING:
+        return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 

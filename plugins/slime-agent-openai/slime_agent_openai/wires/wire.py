@@ -52,7 +52,11 @@ class Wire(Protocol):
         ...
 
 
+as_json = json.JSONEncoder(separators=(",", ":")).encode
+"""JSON in ASCII, without spaces."""
+
+
 def event(data: Json, name: str | None = None) -> bytes:
     """One server-sent event (HTML standard, section 9.2), in ASCII: some clients end lines at U+2028 and its like."""
-    text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
+    text = data if isinstance(data, str) else as_json(data)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()

@@ -75,6 +75,30 @@ BODIES = {
     "{% if not m.tool_calls %}{{ m.content }}{% endif %}"
     + CALLS
     + """{{ '{"name": "' ~ f.name ~ '", "parameters": ' ~ f.arguments | tojson ~ '}' }}{% endfor %}""",
+    "lfm2": r"""{%- macro quoted(v) %}{{ "'" ~ v | replace("\\", "\\\\") | replace("'", "\\'") """
+    r"""| replace("\n", "\\n") | replace("\r", "\\r") ~ "'" }}{% endmacro %}"""
+    + THINK
+    + "{{ m.content }}{% if m.tool_calls %}{{ '<|tool_call_start|>[' }}"
+    + CALLS
+    + "{{ f.name ~ '(' }}{% for k, v in f.arguments.items() %}{{ k ~ '=' }}{% if v is string %}{{ quoted(v) }}"
+    "{% elif v is mapping or v is iterable %}{{ v | tojson }}{% else %}{{ v | string }}{% endif %}"
+    "{{ '' if loop.last else ', ' }}{% endfor %}{{ ')' if loop.last else '), ' }}{% endfor %}"
+    "{{ ']<|tool_call_end|>' }}{% endif %}",
+    "gemma4": """{%- macro value(v) %}{% if v is string %}{{ '<|"|>' ~ v ~ '<|"|>' }}{% elif v is mapping %}{{ '{' }}"""
+    "{% for k, w in v.items() %}{{ k ~ ':' }}{{ value(w) }}{{ '' if loop.last else ',' }}{% endfor %}{{ '}' }}"
+    "{% elif v is iterable %}{{ '[' }}{% for w in v %}{{ value(w) }}{{ '' if loop.last else ',' }}{% endfor %}"
+    "{{ ']' }}{% else %}{{ v | tojson }}{% endif %}{% endmacro %}"
+    "{% if m.reasoning_content %}{{ '<|channel>thought\n' ~ m.reasoning_content ~ '\n<channel|>' }}{% endif %}"
+    "{{ m.content }}" + CALLS + "{{ '<|tool_call>call:' ~ f.name }}{{ value(f.arguments) }}{{ '<tool_call|>' }}"
+    "{% endfor %}",
+    "gpt-oss": "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one call at most') }}{% endif %}"
+    "{% if m.reasoning_content %}{{ '<|channel|>analysis<|message|>' ~ m.reasoning_content }}"
+    "{{ '<|end|><|start|>assistant' }}{% endif %}"
+    "{% if not m.tool_calls %}{{ '<|channel|>final<|message|>' ~ m.content ~ '<|return|>' }}"
+    "{% elif m.content %}{{ '<|channel|>commentary<|message|>' ~ m.content ~ '<|end|><|start|>assistant' }}{% endif %}"
+    + CALLS
+    + "{{ ' to=functions.' ~ f.name ~ '<|channel|>commentary json<|message|>' ~ f.arguments | tojson ~ '<|call|>' }}"
+    "{% endfor %}",
     "plain": THINK + "{{ m.content }}",
 }
 TEMPLATE = (

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slime_agent_openai.parsers.registry import OWN
+
 if TYPE_CHECKING:
     from conftest import Written
 
@@ -12,6 +14,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 DEEP = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>"
 KIMI_ENDS = "<|tool_call_end|><|tool_calls_section_end|>"
+LFM, LFM_ENDS = "<|tool_call_start|>", "<|tool_call_end|>"
+OSS = "<|channel|>commentary to=functions.note <|constrain|>json<|message|>"
+GEMMA, GEMMA_ENDS, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 
 
 @pytest.mark.parametrize(
@@ -43,6 +48,25 @@ KIMI_ENDS = "<|tool_call_end|><|tool_calls_section_end|>"
         ("mistral", "[TOOL_CALLS]note[ARGS]so {}"),
         ("mistral", "[TOOL_CALLS] []"),
         ("mistral", '[TOOL_CALLS] [{"name": "note"'[:-3]),
+        ("lfm2", f"{LFM}{LFM_ENDS}"),
+        ("lfm2", f"{LFM}[]{LFM_ENDS}"),
+        ("lfm2", f"{LFM}note(){LFM_ENDS}"),
+        ("lfm2", f"{LFM}[note(query='x'{LFM_ENDS}"),
+        ("lfm2", f"{LFM}[note(query=x)]{LFM_ENDS}"),
+        ("lfm2", f"{LFM}[note(query='x)]{LFM_ENDS}"),
+        ("lfm2", f"{LFM}[note()] and on{LFM_ENDS}"),
+        ("lfm2", f"{LFM}[note(), (query=1)]{LFM_ENDS}"),
+        ("lfm2", f"{LFM}[note(query={'[' * 300})]"),
+        ("gemma4", f"{GEMMA}{GEMMA_ENDS}"),
+        ("gemma4", f"{GEMMA}note{{}}{GEMMA_ENDS}"),
+        ("gemma4", f"{GEMMA}call:note{GEMMA_ENDS}"),
+        ("gemma4", f"{GEMMA}call:no te{{}}{GEMMA_ENDS}"),
+        ("gemma4", f"{GEMMA}call:note{{query}}{GEMMA_ENDS}"),
+        ("gemma4", f"{GEMMA}call:note{{limit:1}}}}{GEMMA_ENDS}"),
+        ("gemma4", f"{GEMMA}call:note{{query:{QUOTE}x"),
+        ("gemma4", f"{GEMMA}call:note{{query:{'[' * 300}"),
+        ("gpt-oss", " to=functions.note<|channel|>commentary json"),
+        ("gpt-oss", "<|channel|>commentary to=functions.note <|constrain|>json"),
         ("llama3", "<|python_tag|>note.call(query=3)"),
         ("llama3", '<|python_tag|>{"name": "unheard_of", "parameters": {}}'),
     ],
@@ -69,6 +93,9 @@ def test_what_is_no_call_is_text_and_counted(written: Mapping[str, "Written"], w
         ("kimi-k2", f"{KIMI}functions.note:0<|tool_call_argument_begin|>{{}} so{KIMI_ENDS}", "{}", "so"),
         ("mistral", '[TOOL_CALLS]note[ARGS]{"query"', '{"query"', ""),
         ("llama3", '{"name": "note", "parameters": {"query": ', '{"query": ', ""),
+        ("gpt-oss", f'{OSS}{{"query": "x', '{"query": "x', ""),
+        ("gpt-oss", f"{OSS}x<|call|>", "x", ""),
+        ("gpt-oss", f"{OSS}{{}}}}<|end|><|start|>assistant<|channel|>final<|message|>so", "{}}", "so"),
     ],
 )
 def test_a_call_that_breaks_off_keeps_what_was_told(
@@ -124,6 +151,9 @@ def test_a_missing_last_marker_is_forgiven(written: Mapping[str, "Written"]) -> 
         ("qwen3-coder", f"{OPEN}<function=note></function>"),
         ("deepseek", f"{DEEP}note<｜tool▁sep｜>{{}}"),
         ("mistral", '[TOOL_CALLS] [{"name": "note", "arguments": {}}'),
+        ("lfm2", f"{LFM}[note()]"),
+        ("gemma4", f"{GEMMA}call:note{{}}"),
+        ("gpt-oss", f"{OSS}{{}}"),
     ):
         reading = written[way].read(answer)
         assert [(call.name, call.arguments) for call in reading.message.calls] == [("note", "{}")], way
@@ -141,3 +171,103 @@ def test_tagged_values_are_typed_by_the_schema(written: Mapping[str, "Written"])
         reading = written[way].read(f"{OPEN}{before}{inside}{after}{CLOSE}")
         wanted = '{"query": "007", "limit": "007", "exact": true, "ratio": 1.50, "where": {"a": [1]}, "new": "1"}'
         assert reading.message.calls[0].arguments == wanted
+
+
+@pytest.mark.parametrize(
+    ("written_as", "wanted"),
+    [
+        ("query='it's so', limit=-1", '{"query": "it\'s so", "limit": -1}'),
+        (r"""query='a\'b\\', tags=['x', "y"]""", r"""{"query": "a'b\\", "tags": ["x", "y"]}"""),
+        (r"query='\ud83d\ude42 \xe9 \d'", r'{"query": "🙂 é \\d"}'),
+        (
+            "where={'a': [None, true], \"b\": {}}, ratio=1e-05",
+            '{"where": {"a": [null, true], "b": {}}, "ratio": 1e-05}',
+        ),
+        ("query='<|tool_call_end|>'", '{"query": "<|tool_call_end|>"}'),
+        (" query = 'x' , ", None),
+    ],
+)
+def test_lfm_writes_values_as_python_does(
+    written: Mapping[str, "Written"], written_as: str, wanted: str | None
+) -> None:
+    reading = written["lfm2"].read(f"See.{LFM} [note({written_as}), note()] {LFM_ENDS}")
+    if wanted is None:
+        assert (reading.message.calls, reading.malformed) == ((), 1)
+        return
+    assert [call.arguments for call in reading.message.calls] == [wanted, "{}"]
+    assert (reading.message.text, reading.malformed) == ("See.", 0)
+
+
+@pytest.mark.parametrize(
+    ("written_as", "wanted"),
+    [
+        ("query:Q42Q,limit:-1,exact:True", '{"query": "42", "limit": -1, "exact": true}'),
+        ("query:Qa, {b}: [c]Q", '{"query": "a, {b}: [c]"}'),
+        (
+            "where:{a:[None,Q<tool_call|>Q],QbQ:{}}, tags: [ ]",
+            '{"where": {"a": [null, "<tool_call|>"], "b": {}}, "tags": []}',
+        ),
+        ("query:no quotes", '{"query": "no quotes"}'),
+    ],
+)
+def test_gemma_writes_keys_without_quotes(written: Mapping[str, "Written"], written_as: str, wanted: str) -> None:
+    call = f"{GEMMA}call:note{{{written_as.replace('Q', QUOTE)}}}{GEMMA_ENDS}"
+    for way in ("gemma4", "gemma4, spelled"):
+        reading = written[way].read(f"<|channel>thought\nHm.\n<channel|>See.{call}{call}")
+        assert [call.arguments for call in reading.message.calls] == [wanted, wanted]
+        assert (reading.message.text, reading.message.reasoning, reading.malformed) == ("See.", "Hm.", 0)
+        assert OWN["gemma4"].thinks("<|turn>model\n<|channel>thought\n")
+
+
+def test_harmony_says_in_heads_what_a_message_is(written: Mapping[str, "Written"]) -> None:
+    more = "<|end|><|start|>assistant"
+    answer = (
+        f"<|channel|>analysis<|message|>Hm.{more}<|channel|>commentary<|message|>Let me see.{more}"
+        f"<|channel|>analysis<|message|>So.{more}<|channel|>final<|message|>It is 42.\n<|return|>"
+    )
+    for way in ("gpt-oss", "gpt-oss, spelled"):
+        message = written[way].read(answer).message
+        assert (message.text, message.reasoning, message.calls) == ("Let me see.\n\nIt is 42.\n", "Hm.\n\nSo.", ())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "<|channel|>commentary to=functions.note <|constrain|>json",
+        "<|channel|>commentary to=functions.note json",
+        " to=functions.note<|channel|>commentary json",
+        " to=functions.note<|channel|>analysis",
+        "<|channel|>commentary to=note",
+    ],
+)
+def test_harmony_names_the_tool_in_the_head(written: Mapping[str, "Written"], head: str) -> None:
+    for way in ("gpt-oss", "gpt-oss, spelled"):
+        spaced = ' {"query" :  "<|end|>"}'
+        reading = written[way].read(f"{head}<|message|>{spaced}<|call|>")
+        assert [(call.name, call.arguments) for call in reading.message.calls] == [("note", spaced)]
+        assert (reading.message.text, reading.malformed) == ("", 0)
+
+
+def test_harmony_begins_with_a_head_that_the_prompt_may_have_written(written: Mapping[str, "Written"]) -> None:
+    prompt = "<|start|>assistant<|channel|>analysis<|message|>"
+    assert OWN["gpt-oss"].thinks(prompt)
+    assert not OWN["gpt-oss"].thinks("<|start|>assistant")
+    reading = written["gpt-oss"].read("Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", thinks=True)
+    assert (reading.message.reasoning, reading.message.text) == ("Hm.", "Yes.")
+    assert written["gpt-oss"].read("Just so.").message.text == "Just so."
+
+
+def test_without_tools_harmonys_calls_are_text(written: Mapping[str, "Written"]) -> None:
+    reading = written["gpt-oss"].read(f"{OSS}{{}}<|call|>", tools=())
+    assert (reading.message.text, reading.message.calls, reading.malformed) == (f"{OSS}{{}}", (), 0)
+
+
+def test_kimi_names_its_calls_itself(written: Mapping[str, "Written"]) -> None:
+    def call(name: str) -> str:
+        return f"<|tool_call_begin|>{name}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+
+    heads = ("functions.note:3", " functions.look_up:4 ", "functions.note:3", "note:5", "functions.note")
+    answer = f"<|tool_calls_section_begin|>{''.join(map(call, heads))}<|tool_calls_section_end|>"
+    calls = written["kimi-k2"].read(answer).message.calls
+    assert [call.id for call in calls] == ["functions.note:3", "functions.look_up:4", "call_1", "call_2", "call_3"]
+    assert [call.name for call in calls] == ["note", "look_up", "note", "note", "note"]

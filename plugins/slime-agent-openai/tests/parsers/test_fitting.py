@@ -1,14 +1,13 @@
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import tokenizers
-from chat import load_chat, load_with
+from chat import load_chat
+from trl_templates import trl_tokenizer
 
-from slime_agent_openai.parsers.fitting import fitting
+from slime_agent_openai.parsers.fitting import fitting, misfit
 from slime_agent_openai.parsers.registry import OWN, families
 from slime_core.data.tokenizer import HfTokenizer
 
@@ -24,6 +23,22 @@ def test_every_template_finds_its_family(written: Mapping[str, "Written"]) -> No
     for way, writes in written.items():
         if not way.startswith("plain"):
             assert fitting(writes.tokenizer, families().values()) == writes.family, way
+
+
+def test_of_another_family_it_is_shown_that_it_does_not_read_what_the_template_writes(
+    written: Mapping[str, "Written"],
+) -> None:
+    for way, writes in {
+        writes.family: (way, writes) for way, writes in written.items() if not way.startswith("plain")
+    }.values():
+        assert misfit(writes.tokenizer, writes.family, OWN.values()) is None, way
+        found = misfit(writes.tokenizer, OWN["glm" if writes.family != OWN["glm"] else "hermes"], OWN.values())
+        assert found is not None, way
+        assert (found.family, "look_up" in found.written) == (writes.family, True), way
+
+
+def test_of_a_template_without_calls_nothing_is_shown(written: Mapping[str, "Written"]) -> None:
+    assert misfit(written["plain"].tokenizer, OWN["glm"], OWN.values()) is None
 
 
 def test_a_template_without_calls_has_no_family(written: Mapping[str, "Written"]) -> None:
@@ -61,7 +76,13 @@ FIT = {
     "deepseekv3": "deepseek",
     "llama3_1": "llama3",
     "llama3_2": "llama3",
-    "gptoss": None,
+    "lfm2_v2": "lfm2",
+    "lfm2_2_5": "lfm2",
+    "lfm2_2_5_v2": "lfm2",
+    "lfm2_2_5_vl": "lfm2",
+    "lfm2": None,
+    **dict.fromkeys(["gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5"], "gemma4"),
+    "gptoss": "gpt-oss",
     "gemma3": None,
     "phi3": None,
 }
@@ -69,20 +90,6 @@ FIT = {
 
 @pytest.mark.parametrize("name", FIT)
 def test_templates_of_known_models_find_their_family(tmp_path: Path, name: str) -> None:
-    found = importlib.util.find_spec("trl")
-    if found is None or found.origin is None:
-        pytest.skip("trl is not installed, and these are its templates: make peers installs it")
-    path = Path(found.origin).with_name("chat_templates") / f"{name}.jinja"
-    if not path.is_file():
-        pytest.skip(f"this trl has no {path.name}")
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator([], tokenizers.trainers.BpeTrainer(show_progress=False, initial_alphabet=alphabet))
-    ends = ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"]
-    backend.add_special_tokens(ends)
-    backend.add_tokens(["<think>", "</think>", "<tool_call>", "</tool_call>"])
-    tokenizer = load_with(tmp_path, backend, path.read_text("utf-8"), ends)
+    tokenizer = trl_tokenizer(name, tmp_path, ["<|im_end|>", "<|eot_id|>", "<｜end▁of▁sentence｜>"])
     family = fitting(tokenizer, OWN.values())
     assert (family and family.name) == FIT[name]

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ WAYS = [
     "mistral with ids",
     "mistral of old",
     "llama3",
+    "lfm2",
+    "gemma4",
+    "gpt-oss",
     "plain",
 ]
 EVERY = [*WAYS, *(f"{way}, spelled" for way in WAYS), "qwen3-coder, as released"]
@@ -65,6 +69,8 @@ def messages(draw: st.DrawFn, way: str, markers: frozenset[str]) -> Message:
     asked = draw(calls) if not way.startswith("plain") else []
     if way.startswith("llama3"):
         asked = [call for call in asked[:1] if call[0] != "unheard_of"]
+    if way.startswith("gpt-oss"):
+        asked = asked[:1]
     raw = way.startswith(("qwen3-coder", "glm"))
     made = []
     for number, (name, given_arguments) in enumerate(asked):
@@ -73,6 +79,8 @@ def messages(draw: st.DrawFn, way: str, markers: frozenset[str]) -> Message:
             cleaned = {
                 key: without_ends(value) for key, value in cleaned.items() if name != "unheard_of" or key == "query"
             }
+        if way.startswith("gemma4"):  # its keys have no quotes
+            cleaned = {key: with_bare_keys(value) for key, value in cleaned.items()}
         made.append(ToolCall(f"functions.{name}:{number}", name, json.dumps(cleaned)))
     text = no_marker(draw(texts), markers).strip()
     reasoning = "" if way.startswith("llama3") else no_marker(draw(texts), markers).strip()
@@ -85,6 +93,14 @@ def without_ends(value: object) -> object:
     if not isinstance(value, str):
         return value
     return value.replace("</parameter>", "").replace("</arg_value>", "").replace("<|end|>", "")
+
+
+def with_bare_keys(value: object) -> object:
+    if isinstance(value, dict):
+        return {re.sub(r"[{}\[\],:\s<|>]", "", key) or "k": with_bare_keys(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [with_bare_keys(each) for each in value]
+    return value.replace('<|"|>', "") if isinstance(value, str) else value
 
 
 def equal(read: Message, wanted: Message) -> bool:
@@ -154,7 +170,7 @@ def test_no_garbage_is_too_much(written: Mapping[str, "Written"], way: str, data
     json.dumps(reading.message.for_template, ensure_ascii=False).encode()
 
 
-@pytest.mark.parametrize("way", EVERY)
+@pytest.mark.parametrize("way", [way for way in EVERY if not way.startswith("gpt-oss")])  # whose text has a head
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_without_tools_no_call_is_read(written: Mapping[str, "Written"], way: str, data: st.DataObject) -> None:

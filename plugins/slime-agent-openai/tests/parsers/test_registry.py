@@ -9,17 +9,17 @@ from slime_core.errors import PluginError, UnknownName
 
 def test_an_unknown_name_says_what_there_is() -> None:
     with pytest.raises(
-        UnknownName, match=r"no agent parser 'hermez'\. Did you mean 'hermes'\? There are: deepseek, glm, "
+        UnknownName, match=r"no agent parser 'hermez'\. Did you mean 'hermes'\? There are: deepseek, gemma4, "
     ):
         family_named("hermez")
     assert family_named("kimi-k2") == OWN["kimi-k2"]
 
 
 def test_none_fits_names_all_and_what_to_type() -> None:
-    text = none_fits("models/mine", "parser")
-    assert "models/mine" in text
-    assert "parser=NAME" in text
-    assert all(f"  {name}: {family.summary}" in text for name, family in OWN.items())
+    text = none_fits("models/mine", "plain")
+    assert "'plain', the agent parser for the chat template of models/mine, reads no calls" in text
+    assert 'parser = "hermes"' in text
+    assert all(f"  {name}: {family.summary}" in text for name, family in OWN.items() if name != "plain")
 
 
 def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def test_a_stop_text_is_told() -> None:
     assert script.asked[0].stop == ("\n\n",)
 
 
-def test_the_tool_runner_sends_the_history_when_threads_are_refused() -> None:
+def test_the_tool_runner_leaves_the_history_to_a_thread() -> None:
     script = Script([FULL, DONE])
 
     @anthropic.beta_async_tool
@@ -124,11 +124,10 @@ def test_the_tool_runner_sends_the_history_when_threads_are_refused() -> None:
         assert message.content[-1].text == "3 and 7."
 
     with_client(script, use)
-    assert script.refused == ["thread_unsupported_request"]
-    user, echoed, *answers = script.asked[-1].messages
-    assert user == Message(Role.USER, "Add!")
-    assert FULL.message.means(echoed)
-    assert answers == [Message(Role.TOOL, "3", answers="call_a"), Message(Role.TOOL, "7", answers="call_b")]
+    first, second = script.asked
+    assert (first.after, second.after) == ("", first.ids[0])
+    assert second.messages == (Message(Role.TOOL, "3", answers="call_a"), Message(Role.TOOL, "7", answers="call_b"))
+    assert (second.tools, second.instructions) == ((), "")
 
 
 def test_a_refusal_says_why() -> None:
@@ -139,9 +138,9 @@ def test_a_refusal_says_why() -> None:
         ) as caught:
             await client.messages.create(**ASKED, messages=[{"role": "user", "content": [image]}])
         assert caught.value.body["error"]["details"]["error_code"] == "unsupported_content"
-        with pytest.raises(anthropic.BadRequestError, match="thread") as caught:
-            await client.messages.create(**ASKED, messages=[USER], extra_body={"thread": {"type": "create"}})
-        assert caught.value.body["error"]["details"]["error_code"] == "thread_unsupported_request"
+        for thread in ({"type": "fork"}, {"type": "continue"}, {"type": "continue", "previous_message_id": ""}):
+            with pytest.raises(anthropic.BadRequestError, match=r"thread\.\w+ is "):
+                await client.messages.create(**ASKED, messages=[USER], extra_body={"thread": thread})
 
     with_client(Script([]), use)
 

@@ -10,6 +10,7 @@ from scripted import READERS, counted_ids
 
 from slime_agent_openai.errors import ApiError
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
+from slime_agent_openai.request import Wanted
 from slime_agent_openai.wires import chat, completions, messages, responses
 from slime_agent_openai.wires.failing import anthropic_error, openai_error
 
@@ -129,7 +130,8 @@ def test_conversations_are_read_alike() -> None:
         request, wire = READERS[path](BODIES[path], counted_ids())
         assert wire.streams
         assert request.tools == (tool,)
-        assert (request.max_tokens, request.temperature, request.top_p) == (7, 0.5, 1.0)
+        assert request.max_tokens == 7
+        assert request.sampling[:2] == (Wanted("temperature", 0.5, "temperature"), Wanted("top_p", 1.0, "top_p"))
         assert request.messages[:2] == (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hi"))
         assert request.messages[2].reasoning == "hm"
         assert request.messages[2].calls[0].id == "c1"
@@ -153,7 +155,7 @@ def test_answers_of_tools_keep_their_place_among_texts() -> None:
         Message(Role.USER, "Go on."),
         Message(Role.SYSTEM, "Soon."),
     )
-    assert request.top_k == 3
+    assert Wanted("top_k", 3, "top_k") in request.sampling
 
 
 @pytest.mark.parametrize(
@@ -176,9 +178,44 @@ def test_no_tools_are_offered_when_none_may_be_called(path: str, choice: object)
         ("messages", {"type": "tool", "name": "add"}),
     ],
 )
-def test_no_call_can_be_forced(path: str, choice: object) -> None:
-    error = refusal(changed(path, tool_choice=choice))
-    assert (error.code, error.param) == ("unsupported_parameter", "tool_choice")
+def test_a_call_that_is_forced_is_a_constraint(path: str, choice: object) -> None:
+    request, _ = changed(path, tool_choice=choice)()
+    assert [each.field for each in request.constraints] == ["tool_choice"]
+    assert request.tools
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+def test_a_choice_that_is_none_is_refused(path: str) -> None:
+    error = refusal(changed(path, tool_choice={"type": "maybe"} if path == "messages" else "maybe"))
+    assert (error.code, str(error.param).removesuffix(".type")) == ("invalid_request", "tool_choice")
+    assert "expected one of auto, none, " in error.message
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "where"),
+    [
+        ("chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("responses", {"text": {"format": {"type": "json_schema", "name": "a", "schema": {}}}}, "text.format"),
+        ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+        ("messages", {"output_format": {"type": "json_schema", "schema": {}}}, "output_format"),
+    ],
+)
+def test_a_format_is_a_constraint(path: str, fields: dict[str, object], where: str) -> None:
+    request, _ = changed(path, **fields)()
+    assert [each.field for each in request.constraints] == [where]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"response_format": {"type": "text"}, "tool_choice": "auto"}),
+        ("responses", {"text": {"format": {"type": "text"}, "verbosity": "low"}, "tool_choice": "auto"}),
+        ("messages", {"output_config": {"effort": "high"}, "tool_choice": {"type": "auto"}}),
+    ],
+)
+def test_what_leaves_the_model_free_is_no_constraint(path: str, fields: dict[str, object]) -> None:
+    request, _ = changed(path, **fields)()
+    assert request.constraints == ()
 
 
 @pytest.mark.parametrize(
@@ -186,17 +223,12 @@ def test_no_call_can_be_forced(path: str, choice: object) -> None:
     [
         ("chat/completions", "n", 2),
         ("chat/completions", "top_logprobs", 5),
-        ("chat/completions", "presence_penalty", 0.1),
-        ("chat/completions", "logit_bias", {"50256": -100}),
-        ("chat/completions", "response_format", {"type": "json_object"}),
         ("chat/completions", "modalities", ["text", "audio"]),
         ("chat/completions", "functions", [FUNCTION]),
         ("responses", "background", True),
-        ("responses", "conversation", "conv_1"),
         ("messages", "mcp_servers", [{"type": "url"}]),
         ("completions", "echo", True),
         ("completions", "suffix", "the end"),
-        ("completions", "best_of", 2),
     ],
 )
 def test_what_is_not_done_is_refused_by_name(path: str, field: str, value: object) -> None:
@@ -243,6 +275,7 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
             "max_tokens",
             "max_tokens is true; expected an integer of at least 1",
         ),
+        ("completions", {"ignore_eos": 1}, "ignore_eos", "ignore_eos is the number 1; expected true or false"),
         ("chat/completions", {"top_p": 1.5}, "top_p", "top_p is the number 1.5; expected a number from 0 to 1"),
         (
             "chat/completions",
@@ -279,22 +312,44 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
         ),
         (
             "responses",
-            {"input": [{"type": "item_reference", "id": "msg_1"}]},
-            "input[0]",
+            {"truncation": "middle"},
+            "truncation",
+            'truncation is the text \'middle\'; expected "auto" or "disabled"',
+        ),
+        (
+            "responses",
+            {"conversation": {"id": "conv_1"}, "previous_response_id": "resp_1"},
+            "conversation",
+            "conversation and previous_response_id say two things; send one of them",
+        ),
+        (
+            "responses",
+            {"input": [USER, {"type": "computer_call", "id": "cc_1"}]},
+            "input[1]",
             (
-                "input[0] is of type 'item_reference', which is not supported here: "
-                "send the item itself, or previous_response_id"
+                "input[1] is of type 'computer_call', which is not supported here: message, reasoning, function_call, "
+                "function_call_output and item_reference are read"
             ),
         ),
+        (
+            "responses",
+            {"input": [{"role": "robot", "content": ""}]},
+            "input[0].role",
+            "input[0].role is the text 'robot'; expected system, developer, user, assistant",
+        ),
+        (
+            "messages",
+            {"messages": [USER, {"role": "tool", "content": ""}]},
+            "messages[1].role",
+            "messages[1].role is the text 'tool'; expected user, assistant or system",
+        ),
+        ("messages", {"messages": []}, "messages", "messages is empty; a conversation has at least one"),
         ("responses", {"input": []}, "input", "input is empty; it has at least one message"),
         (
             "responses",
-            {"text": {"format": {"type": "json_schema"}}},
+            {"text": {"format": "json"}},
             "text.format",
-            (
-                "text.format is not supported here: the model's answers are text that is not constrained; "
-                "check them in the agent"
-            ),
+            "text.format is the text 'json'; expected an object",
         ),
         (
             "messages",
@@ -324,6 +379,20 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
 def test_what_is_wrong_is_said_with_its_path(path: str, fields: dict[str, object], param: str, told: str) -> None:
     error = refusal(changed(path, **fields))
     assert (error.param, error.message) == (param, told)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "item_not_found", "input[0]"),
+        ({"input": [{"id": "msg_1"}]}, "item_not_found", "input[0]"),
+        ({"conversation": "conv_1"}, "not_found", "conversation"),
+    ],
+)
+def test_what_is_not_stored_is_not_found(fields: dict[str, object], code: str, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        changed("responses", **fields)()
+    assert (caught.value.status, caught.value.code, caught.value.param) == (404, code, param)
 
 
 def test_tokens_of_a_history_that_ends_with_the_assistant_can_be_counted() -> None:

@@ -115,12 +115,10 @@ def _folded(told: list[tuple[str, Event]]) -> list[Event]:
         assert event["output_index"] == len(items) - 1
         match kind.removeprefix("response."):
             case "content_part.added":
+                assert event["content_index"] == len(item["content"])
                 item["content"].append(event["part"])
-            case "output_text.delta":
-                item["content"][0]["text"] += event["delta"]
-            case "reasoning_text.delta":
-                item["content"] = item["content"] or [{"type": "reasoning_text", "text": ""}]
-                item["content"][0]["text"] += event["delta"]
+            case "output_text.delta" | "reasoning_text.delta":
+                item["content"][event["content_index"]]["text"] += event["delta"]
             case "function_call_arguments.delta":
                 item["arguments"] += event["delta"]
             case "output_text.done" | "reasoning_text.done":

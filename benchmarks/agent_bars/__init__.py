@@ -1,0 +1,1 @@
+"""What `benchmarks/agents.py` measures, a bar a module."""

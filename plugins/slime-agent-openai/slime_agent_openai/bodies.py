@@ -1,0 +1,116 @@
+"""Bodies: what a client sends, as JSON, of which only what is new is read: a history begins as the one before it did.
+
+Where a body is, byte for byte, the one before with more messages behind its last, the messages that both have are the
+very objects that were read then: who keeps what it made of them (`wires.known`) need not make it again.
+
+Example:
+
+    bodies = Bodies()
+    first = bodies.read(b'{"messages": [{"role": "user"}]}')       # and bodies.digest
+    then = bodies.read(b'{"messages": [{"role": "user"}, {"role": "assistant"}]}')
+    then["messages"][0] is first["messages"][0]        # True
+"""
+
+import json
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from slime_agent_openai.wires.wire import Body
+from slime_core.sample import Json
+
+HISTORY = "messages"
+"""The list that grows; protocols that store histories call theirs otherwise."""
+_BEGINS = re.compile(rf'"{HISTORY}"\s*:\s*\['.encode())
+_SPACE = " \t\n\r"
+_MARK = secrets.token_hex(16)
+"""Stands where the list was: what a client sends never says it, so where it comes out is where the list belongs."""
+_read_one = json.JSONDecoder().raw_decode
+
+
+def _hash(raw: bytes = b"") -> blake2b:
+    return blake2b(raw, digest_size=16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A body that was read."""
+
+    begins: int
+    """Bytes before the list's first message."""
+    raw: bytes
+    """Its bytes up to the end of the last message."""
+    rows: list[Json]
+    """The messages."""
+    rest: str = ""
+    """What comes after the list."""
+    others: Body = field(default_factory=dict)
+    """What it says beside the list, the mark in its place."""
+    hashed: blake2b = field(default_factory=_hash)
+    """State of the hash of `raw`."""
+
+
+class Bodies:
+    """Reads the bodies of one conversation."""
+
+    def __init__(self) -> None:
+        """None was read."""
+        self.digest = b""
+        """Of the bytes of the latest."""
+        self._known: _Known | None = None
+
+    def read(self, raw: bytes) -> Json:
+        """A body: the same as `json.loads` makes of it.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        known, self._known = self._known, None
+        if known is None or not raw.startswith(known.raw):
+            begins = _BEGINS.search(raw)
+            head = raw[: begins.end()] if begins else b""
+            known = _Known(begins.end(), head, [], hashed=_hash(head)) if begins else None
+        if known is not None:
+            with suppress(ValueError):  # what is wrong is said of the whole below
+                self._known = _grown(known, raw)
+        if self._known is None:
+            self.digest = _hash(raw).digest()
+            made: Json = json.loads(raw)
+            return made
+        self.digest = _more(self._known.hashed, raw[len(self._known.raw) :]).digest()
+        return {**self._known.others, HISTORY: self._known.rows}
+
+
+def _grown(known: _Known, raw: bytes) -> _Known | None:
+    """A body that begins as a known one does; None: its list is not where it seemed to be.
+
+    Raises:
+        ValueError: it does not go on as a list would.
+    """
+    fresh = raw[len(known.raw) :].decode().lstrip(_SPACE)
+    goes_on = bool(known.rows) and fresh.startswith(",")
+    if known.rows and not goes_on and not fresh.startswith("]"):
+        raise ValueError("the last message goes on")
+    listed = f"[{fresh[goes_on:]}"
+    more, end = _read_one(listed)
+    if goes_on and not more:
+        raise ValueError("a comma and no message")
+    rest = listed[end:]
+    others = known.others
+    if not others or rest != known.rest:
+        others = json.loads(f'{raw[: known.begins - 1].decode()}"{_MARK}"{rest}')
+        if not isinstance(others, dict) or others.get(HISTORY) != _MARK:  # a list of that name within something else
+            return None
+    last = len(raw) - len(rest.encode()) - 1  # the list's bracket
+    whole = raw[:last].rstrip()
+    hashed = _more(known.hashed, whole[len(known.raw) :])
+    return _Known(known.begins, whole, [*known.rows, *more], rest, others, hashed)
+
+
+def _more(hashed: blake2b, raw: bytes) -> blake2b:
+    """The state after more bytes."""
+    state = hashed.copy()
+    state.update(raw)
+    return state

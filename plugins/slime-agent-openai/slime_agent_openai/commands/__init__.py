@@ -1,0 +1,17 @@
+"""`slime agent`: what there is to do with agents besides training them."""
+
+import click
+
+from slime_core.cli import Commands, LazyGroup
+
+COMMANDS: Commands = {
+    "serve": ("slime_agent_openai.commands.serve:serve", "Train with agents that run elsewhere and ask for work."),
+    "work": ("slime_agent_openai.commands.work:work", "Run an agent for whoever serves, elsewhere."),
+    "show": ("slime_agent_openai.commands.show:show", "Show the conversations of a run, in the terminal or as a page."),
+    "prove": ("slime_agent_openai.commands.prove:prove", "Show which turns of a model are trained without a fork."),
+}
+
+
+@click.group(cls=LazyGroup, known=COMMANDS)
+def agent() -> None:
+    """Look at what agents said, prove a chat template, serve a fleet."""

@@ -1,0 +1,124 @@
+"""`slime agent show RUN`: the conversations of a rollout, in the terminal, or as one page with `--html`."""
+
+import tomllib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from slime_agent_openai.page import page
+from slime_agent_openai.spans import Execution, Span, SpanKind, executions_of
+from slime_core.data.tokenizer import HfTokenizer
+from slime_core.errors import ModelError, RunFolderError
+from slime_core.roles import Tokenizer
+from slime_core.rollout.executions import main_of
+from slime_core.telemetry.samples import Shard, list_shards
+
+SHOWN = 400
+"""Characters of a span that are shown in the terminal."""
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--rollout", type=click.IntRange(min=0), help="Number of the rollout.  [default: the newest]")
+@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Executions at most.")
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the tokenizer.  [default: the run's model]")
+@click.option("--html", "as_html", is_flag=True, help="Write RUN/report/agents.html, or --out, instead.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the page goes.")
+def show(run: Path, rollout: int | None, limit: int, model: Path | None, as_html: bool, out: Path | None) -> None:
+    """Show the conversations of a rollout of the run folder RUN: turns, tools, where they part, and what is trained on.
+
+    \b
+    slime agent show runs/first
+    slime agent show runs/first --rollout 3 --html --out page.html
+    """  # noqa: D301  # \b keeps click from filling the lines below it
+    shard = _shard(run, rollout)
+    executions = list(islice(_executions(shard), limit))
+    tokenizer = _tokenizer(run, model)
+    title = f"{run.name}, rollout {shard.rollout_id}"
+    if not as_html and out is None:
+        for execution in executions:
+            click.echo("\n".join(_lines(execution, tokenizer)))
+        return
+    path = out or run / "report" / "agents.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(title, executions, tokenizer), "utf-8")
+    click.echo(f"{len(executions)} executions: {path}")
+
+
+def _shard(run: Path, number: int | None) -> Shard:
+    shards = [Shard(path) for path in list_shards(run / "samples")]
+    if not shards:
+        raise RunFolderError(f"{run / 'samples'} holds no rollout yet: one is written when it ends. {_advice(run)}")
+    if number is None:
+        return shards[-1]
+    found = next((shard for shard in shards if shard.rollout_id == number), None)
+    if found is None:
+        there = f"{shards[0].rollout_id} to {shards[-1].rollout_id}"
+        raise RunFolderError(f"{run / 'samples'} holds no rollout {number}; there is {there}")
+    return found
+
+
+def _advice(run: Path) -> str:
+    """What to do where nothing is kept."""
+    if not (run / "run.toml").is_file():
+        return "RUN is a run's folder, what --save says."
+    return (
+        "If the run ended because too many samples failed, train again with --max-error-rate 1: then they are kept, "
+        "and shown with why each of them failed."
+    )
+
+
+def _executions(shard: Shard) -> Iterator[Execution]:
+    generated = shard.groups()
+    yield from executions_of(generated.kept)
+    for group in generated.dropped:
+        yield from executions_of([group], generated.reasons[group.id])
+    yield from executions_of(generated.failed, "failed, and its group went on without it")
+
+
+def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
+    """The tokenizer of a given model, or of the run's; None, and a word of it, where that has moved."""
+    if model is not None:
+        return HfTokenizer.load(model)
+    written = run / "run.toml"
+    if not written.is_file():
+        raise RunFolderError(f"{run} is not the folder of a run: it has no run.toml")
+    used = Path(tomllib.loads(written.read_text("utf-8"))["hf_checkpoint"])
+    try:
+        return HfTokenizer.load(used)
+    except ModelError as error:
+        click.echo(f"shown as ids: {error}. Name the folder of its tokenizer: --model DIR", err=True)
+        return None
+
+
+def _lines(execution: Execution, tokenizer: Tokenizer | None) -> Iterator[str]:
+    main = main_of(execution.samples)
+    dropped = click.style(f"  dropped: {execution.drop_reason}", fg="yellow") if execution.drop_reason else ""
+    made = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
+    reward = "no reward" if main.reward is None else f"reward {main.reward}"
+    why = f" ({main.failure_reason})" if main.failure_reason else ""
+    name = click.style(f"{execution.group} #{main.index}", bold=True)
+    yield f"{name}  {reward}  {main.status.value}{why}  {made}{dropped}"
+    for line in str(main.metadata.get("failure_detail", "")).splitlines():
+        yield click.style(f"  {_plain(line)}", fg="yellow")
+    for span in execution.walk():
+        yield from _span_lines(span, tokenizer)
+    yield ""
+
+
+def _span_lines(span: Span, tokenizer: Tokenizer | None) -> Iterator[str]:
+    indent = "  " * (span.depth + 1)
+    ids = [token.id for token in span.tokens]
+    text = " ".join(map(str, ids)) if tokenizer is None else tokenizer.decode(ids, skip_special_tokens=False)
+    text = text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} … {text[-SHOWN // 2 :]}"
+    colour = {SpanKind.MODEL: "green", SpanKind.PROMPT: "cyan", SpanKind.CONTEXT: None}[span.kind]
+    yield f"{indent}{click.style(f'{span.kind.value}, {len(ids)} tokens', dim=True)}"
+    for line in text.splitlines():
+        yield f"{indent}  {click.style(_plain(line), fg=colour)}"
+
+
+def _plain(line: str) -> str:
+    """A line that cannot move the cursor or colour what follows, whatever a model wrote."""
+    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in line)

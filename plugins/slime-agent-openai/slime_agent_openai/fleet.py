@@ -1,0 +1,232 @@
+"""Fleet: agents that run elsewhere and ask for work over HTTP, so that nobody has to reach them.
+
+A worker of the fleet takes a task, which is held for it as long as it says that it is alive, asks the model at the
+task's URL, and says what came of it. One that is silent has lost its task: that is run again, from its beginning, by
+whoever asks next, once.
+
+    POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task, or 204: ask again; the name is for the log
+    POST /fleet/ID/alive                                 200; 410: nobody waits for it any more
+    POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 where that is no verdict
+    POST /fleet/ID/failed  {"reason": "KeyError", "detail": "..."}
+    POST /fleet/ID/back                                  it was not its agent's fault: as if the worker were silent
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from slime_agent_openai.attendance import Attendance
+from slime_agent_openai.failure import AgentError, late
+from slime_agent_openai.task import Result, Task, Verdict
+from slime_agent_openai.verdict import said_of, verdict_of
+from slime_core.sample import Json
+
+LONGEST_WAIT_S = 60.0
+"""Seconds that a request for work may wait: proxies cut longer ones."""
+LONGEST_NAME = 100
+"""Characters of a worker's name."""
+LOST, TIMEOUT = "agent_lost", "agent_timeout"
+"""Why a sample failed whose worker fell silent twice, or took too long."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """A task that somebody is to do."""
+
+    task: Task
+    timeout_s: float
+    is_alone: bool
+    """Whether it was lost before: nobody else is to run where its agent does."""
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    ended: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    worker: str = ""
+    """Who has it."""
+    taken_at: float | None = None
+    heard_at: float = 0.0
+
+
+class Fleet:
+    """Implements `slime_agent_openai.generator.Agents`; its routes are the gateway's."""
+
+    def __init__(self, token: str, *, lease_s: float) -> None:
+        """Nobody waits.
+
+        Args:
+            token: what workers show.
+            lease_s: seconds after which a silent worker has lost its task.
+        """
+        self._token, self._lease_s = token, lease_s
+        self._waiting: dict[str, _Job] = {}
+        self._taken: dict[str, _Job] = {}
+        self._news = asyncio.Condition()
+        self._is_closed = False
+        self._attendance = Attendance(log.warning)  # what is less than a warning no run shows
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """Where workers ask."""
+        return [web.post("/fleet/next", self._next), web.post("/fleet/{key}/{said}", self._told)]
+
+    async def start(self) -> None:
+        """Workers ask: there is nothing to start."""
+
+    def announce(self, url: str) -> None:
+        """Say where workers ask: the gateway answers there."""
+        self._attendance.open(url)
+
+    async def close(self) -> None:
+        """Tell all who ask that there is no more."""
+        self._attendance.close()
+        async with self._news:
+            self._is_closed = True
+            self._news.notify_all()
+        for job in [*self._waiting.values(), *self._taken.values()]:
+            _fail(job, AgentError("agent_stopped", "the run has ended", shared=True))
+
+    async def run(self, task: Task, *, timeout_s: float) -> Verdict:
+        """Have one done. What it waits for a worker does not count against its time.
+
+        Raises:
+            AgentError: it failed, took too long, or its worker fell silent.
+        """
+        return await self._done(_Job(task, timeout_s, is_alone=False))
+
+    async def run_alone(self, task: Task, *, timeout_s: float) -> Verdict:
+        """Have one done whose worker fell silent before.
+
+        Raises:
+            AgentError: it failed, took too long, or its worker fell silent, too.
+        """
+        return await self._done(_Job(task, timeout_s, is_alone=True))
+
+    async def _done(self, job: _Job) -> Verdict:
+        if self._is_closed:
+            raise AgentError("agent_stopped", "the run has ended", shared=True)
+        async with self._news:
+            self._waiting[job.key] = job
+            self._news.notify()
+        self._attendance.expect()
+        try:
+            while not job.ended.done():
+                await asyncio.wait({job.ended}, timeout=self._lease_s / 4)
+                self._see_to(job)
+            return job.ended.result()
+        finally:
+            self._waiting.pop(job.key, None)
+            if self._taken.pop(job.key, None) is not None:
+                self._attendance.leave(job.worker)
+            if not self._waiting:
+                self._attendance.relax()
+
+    def _see_to(self, job: _Job) -> None:
+        """End a job whose time is over, or whose worker is silent."""
+        now = asyncio.get_running_loop().time()
+        if job.taken_at is None:
+            return
+        if now - job.heard_at > self._lease_s:
+            _lose(job, f"its worker has not been heard of for {self._lease_s:g} s")
+        elif now - job.taken_at > job.timeout_s + self._lease_s:  # its worker sees to that, and has a little longer
+            _fail(job, AgentError(TIMEOUT, late(job.timeout_s)))
+
+    async def _next(self, request: web.Request) -> web.Response:
+        self._check(request)
+        said = await _said(request)
+        wait_s, worker = said.get("wait_s", 20.0), str(said.get("worker") or request.remote)[:LONGEST_NAME]
+        if not isinstance(wait_s, int | float) or not 0 <= wait_s <= LONGEST_WAIT_S:
+            raise _error(web.HTTPBadRequest, f"wait_s is {wait_s!r:.80}; expected 0 to {LONGEST_WAIT_S:g}")
+        self._attendance.enter(worker)
+        try:
+            async with asyncio.timeout(wait_s), self._news:
+                await self._news.wait_for(lambda: self._waiting or self._is_closed)
+                if self._is_closed:
+                    raise _error(web.HTTPGone, "the run has ended: there is no more work")
+                key = next(iter(self._waiting))
+                job = self._taken[key] = self._waiting.pop(key)
+                job.taken_at = job.heard_at = asyncio.get_running_loop().time()
+                job.worker = worker
+                self._attendance.enter(worker)
+        except TimeoutError:
+            return web.Response(status=204)
+        finally:
+            self._attendance.leave(worker)
+        times = {"timeout_s": job.timeout_s, "lease_s": self._lease_s}
+        return web.json_response({"id": key, "task": job.task.to_json(), "alone": job.is_alone, **times})
+
+    async def _told(self, request: web.Request) -> web.Response:
+        self._check(request)
+        job = self._taken.get(request.match_info["key"])
+        if job is None or job.ended.done():
+            raise _error(
+                web.HTTPGone, "nobody waits for this task: its time is over, or it was given to another worker"
+            )
+        job.heard_at = asyncio.get_running_loop().time()
+        match request.match_info["said"]:
+            case "alive":
+                pass
+            case "done":
+                job.ended.set_result(_verdict(await _said(request)))
+            case "failed":
+                said = await _said(request)
+                reason, detail = str(said.get("reason", "failed")), str(said.get("detail", ""))
+                _fail(job, AgentError(f"agent_{'_'.join(reason.split())[:60]}", detail))
+            case "back":
+                _lose(job, "its worker gave it back")
+            case other:
+                raise _error(web.HTTPNotFound, f"of a task alive, done, failed or back is said, not {other!r}")
+        return web.json_response({})
+
+    def _check(self, request: web.Request) -> None:
+        shown = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if not hmac.compare_digest(shown.encode(), self._token.encode()):
+            raise _error(
+                web.HTTPUnauthorized,
+                "this is not the fleet's token: a worker shows, as its bearer token, the SLIME_FLEET_TOKEN that slime "
+                "agent serve was started with",
+            )
+
+
+def _fail(job: _Job, error: AgentError) -> None:
+    if not job.ended.done():
+        job.ended.set_exception(error)
+
+
+def _lose(job: _Job, detail: str) -> None:
+    """Let another worker do it; of one that was lost before it is the agent's fault."""
+    _fail(job, AgentError(LOST, detail, shared=not job.is_alone))
+
+
+async def _said(request: web.Request) -> Mapping[str, Json]:
+    try:
+        body = json.loads(await request.read() or b"{}")
+    except ValueError as error:
+        raise _error(web.HTTPBadRequest, f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise _error(web.HTTPBadRequest, f"the body is a {type(body).__name__}; expected an object")
+    return body
+
+
+def _verdict(said: Mapping[str, Json]) -> Verdict:
+    """What a worker says came of its agent, checked here: it may be written in any language."""
+    unknown = sorted(set(said) - {"reward", "turn_rewards", "agents", "metadata"})
+    if unknown:
+        text = f"a verdict has no {unknown[0]!r}; it has reward, turn_rewards, agents and metadata"
+        raise _error(web.HTTPBadRequest, text)
+    try:
+        if set(said) <= {"reward"}:
+            return verdict_of(said_of(said.get("reward")))
+        made = Result(**said)  # type: ignore[arg-type]  # said_of looks at what it is
+        return verdict_of(said_of(made))
+    except (TypeError, ValueError) as error:
+        raise _error(web.HTTPBadRequest, str(error)) from None
+
+
+def _error(kind: type[web.HTTPException], text: str) -> web.HTTPException:
+    return kind(text=json.dumps({"error": {"message": text}}), content_type="application/json")

@@ -1,0 +1,180 @@
+"""FleetClient: the other side of a fleet: takes tasks over HTTP, has them done, says what came of them.
+
+Example:
+
+    counts = await FleetClient("http://10.0.0.5:8700", token).work(agents, 64)     # until the run ends
+"""
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import aiohttp
+
+from slime_agent_openai.failure import AgentError
+from slime_agent_openai.generator import Agents
+from slime_agent_openai.task import Task
+from slime_agent_openai.verdict import said_of
+from slime_core.errors import ConfigError, WorkerError
+from slime_core.sample import Json
+
+WAIT_S = 20.0
+"""Seconds that a request for work waits for some."""
+TELL_S = 30.0
+"""Seconds between two lines of how far it is."""
+AGAIN_S = 1.0
+"""Seconds before a run that could not be reached is tried again."""
+
+
+class FleetClient:
+    """Asks one run."""
+
+    def __init__(
+        self, url: str, token: str, *, patience_s: float = 120.0, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            url: of the run that serves.
+            token: of its fleet.
+            patience_s: seconds for which a run that cannot be reached is tried again.
+            tell: given a line of text when it has reached the run, or lost it, and of how far it is.
+
+        Raises:
+            ConfigError: it is no URL.
+        """
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"{url!r} is no URL: write http://HOST:PORT, as slime agent serve has it")
+        self._url, self._patience_s = url.rstrip("/"), patience_s
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._name = f"{socket.gethostname()}/{os.getpid()}"
+        self._counts = Counter[str]()
+        self._tell, self._running = tell, 0
+        self._is_connected: bool | None = None
+
+    async def work(self, agents: Agents, most: int) -> Counter[str]:
+        """Do what there is, so much of it at once, until the run says that it has ended.
+
+        Returns:
+            How many agents ended how.
+
+        Raises:
+            ConfigError: the token is another.
+            WorkerError: the run cannot be reached.
+        """
+        timeout = aiohttp.ClientTimeout(total=WAIT_S + 40)
+        connector = aiohttp.TCPConnector(limit=2 * most + 2)
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
+            serving = [asyncio.create_task(self._served(http, agents)) for _ in range(most)]
+            telling = asyncio.create_task(self._tell_progress())
+            try:
+                await asyncio.gather(*serving)
+            finally:
+                for each in (*serving, telling):
+                    each.cancel()
+                await asyncio.wait((*serving, telling))
+        return self._counts
+
+    async def _tell_progress(self) -> None:
+        """Say how far it is, every now and then, if that has changed."""
+        last = ""
+        while True:
+            await asyncio.sleep(TELL_S)
+            line = ", ".join(filter(None, (f"{self._running} running", told(self._counts))))
+            if line != last and self._is_connected:
+                self._tell(line)
+                last = line
+
+    def _connect(self, trouble: str = "") -> None:
+        """Say that the run can be reached, or why not, if that is news."""
+        is_connected = not trouble
+        if is_connected == self._is_connected:
+            return
+        self._is_connected = is_connected
+        if is_connected:
+            self._tell(f"connected to {self._url} as {self._name}: asking for work")
+        else:
+            self._tell(f"{self._url} cannot be reached, and is tried for {self._patience_s:g} s: {trouble}")
+
+    async def _served(self, http: aiohttp.ClientSession, agents: Agents) -> None:
+        """Take one task after the other."""
+        while True:
+            status, given = await self._asked(http, "next", {"wait_s": WAIT_S, "worker": self._name})
+            if status == 410:
+                return
+            if status == 200:
+                await self._did(http, agents, given)
+
+    async def _did(self, http: aiohttp.ClientSession, agents: Agents, given: Mapping[str, Json]) -> None:
+        """Have one done, and say so; nobody is told of one that nobody waits for."""
+        key, lease_s, timeout_s = str(given["id"]), float(str(given["lease_s"])), float(str(given["timeout_s"]))
+        task = Task(**given["task"])  # type: ignore[arg-type]
+        run = agents.run_alone if given["alone"] else agents.run
+        running = asyncio.create_task(run(task, timeout_s=timeout_s))
+        self._running += 1
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=lease_s / 4)
+                if not running.done() and (await self._asked(http, f"{key}/alive", {}))[0] == 410:
+                    self._counts["given up"] += 1
+                    return
+            how, what = _told(running)
+            status, _ = await self._asked(http, f"{key}/{how}", what)
+            self._counts[how if status == 200 else "too late"] += 1
+        except asyncio.CancelledError:
+            with suppress(ConfigError, WorkerError, TimeoutError):  # its lease ends, too
+                async with asyncio.timeout(AGAIN_S):
+                    await self._asked(http, f"{key}/back", {})
+            raise
+        finally:
+            self._running -= 1
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def _asked(
+        self, http: aiohttp.ClientSession, path: str, body: Mapping[str, Json]
+    ) -> tuple[int, Mapping[str, Json]]:
+        """Status and body of a request, tried again while the run cannot be reached."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        while True:
+            try:
+                async with http.post(f"{self._url}/fleet/{path}", json=body) as answer:
+                    if answer.status >= 500:  # a proxy's, while the run is resumed
+                        raise aiohttp.ClientError(f"status {answer.status}")
+                    status, said = answer.status, await answer.json() if answer.status != 204 else {}
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                if loop.time() > until:
+                    text = f"no run serves at {self._url}: {error}; tried for {self._patience_s:g} s"
+                    raise WorkerError(text) from None
+                self._connect(str(error) or type(error).__name__)
+            else:
+                if status in (200, 204):
+                    self._connect()
+                if status in (200, 204, 410):
+                    return status, said
+                raise ConfigError(f"{self._url} answered {status}: {_message(said)}")
+            await asyncio.sleep(AGAIN_S)
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """How agents ended, as one line."""
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+
+
+def _told(running: "asyncio.Task[object]") -> tuple[str, Mapping[str, Json]]:
+    """What to say of an agent that has ended."""
+    error = running.exception()
+    if isinstance(error, AgentError) and error.shared:
+        return "back", {}
+    if isinstance(error, AgentError):
+        return "failed", {"reason": error.reason.removeprefix("agent_"), "detail": error.detail}
+    return "done", said_of(running.result())
+
+
+def _message(said: Mapping[str, Json]) -> str:
+    error = said.get("error")
+    return str(error.get("message")) if isinstance(error, dict) else str(said)[:200]

@@ -1,0 +1,150 @@
+"""Page: the conversations of a run as one HTML file that needs nothing else and runs nothing.
+
+Whatever a model, a tool or a row wrote is text on it: there is no script, and the page says that none may run.
+
+Example:
+
+    Path("page.html").write_text(page("runs/first", executions, tokenizer), "utf-8")
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from slime_agent_openai.spans import Execution, Span, SpanKind, Token
+from slime_core import Sample
+from slime_core.roles import Tokenizer
+from slime_core.rollout.executions import main_of
+
+SHADES = 9
+"""Steps of colour between a token that was sure and one of a probability of 1 in 1,000."""
+_LEAST = math.log(1e-3)
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } summary { cursor: pointer; } .note { opacity: .7; }
+details.execution { border: 1px solid var(--line); border-radius: .4rem; margin: .6rem 0; padding: .4rem .8rem; }
+.branch { border-left: 3px solid var(--line); margin-left: .3rem; padding-left: .8rem; }
+.span { margin: .4rem 0; } .who { font-size: .8rem; opacity: .7; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .1rem 0; padding: .4rem .6rem; background: var(--soft);
+      border-radius: .3rem; font: 13px/1.5 ui-monospace, monospace; }
+.context pre, .prompt pre { opacity: .75; }
+.end { border: 1px dashed var(--line); border-radius: .3rem; padding: .2rem .6rem; margin: .4rem 0; font-size: .85rem; }
+.good { color: #2a8a3e; } .bad { color: #c0392b; }
+"""
+
+
+def page(title: str, executions: Iterable[Execution], tokenizer: Tokenizer | None) -> str:
+    """The page; without a tokenizer, conversations are shown as ids."""
+    shades = "".join(
+        f".s{n} {{ background: rgba(230, 126, 34, {n / SHADES * 0.8:.2f}); }}\n" for n in range(SHADES + 1)
+    )
+    body = "".join(_execution(each, tokenizer) for each in executions)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{shades}</style></head>\n<body><h1>{escape(title)}</h1>\n"
+        '<p class="note">What the model wrote is shaded by how unlikely each token was; hold the pointer over one for '
+        f"its id, log-prob and weight version.</p>\n{body or '<p>No conversations.</p>'}</body></html>\n"
+    )
+
+
+def _execution(execution: Execution, tokenizer: Tokenizer | None) -> str:
+    main = main_of(execution.samples)
+    reward = _reward(main)
+    dropped = f", dropped: {execution.drop_reason}" if execution.drop_reason else ""
+    made = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
+    head = f"{execution.group} #{main.index}: {reward}, {main.status.value}, {made}{dropped}"
+    tone = "good" if _is_paid(main) else "bad"
+    return (
+        f'<details class="execution"><summary class="{tone}">{escape(head)}</summary>\n'
+        f'<div class="who">label {escape(json.dumps(main.label, ensure_ascii=False))}</div>\n'
+        f"{''.join(_spans(execution.roots, tokenizer))}</details>\n"
+    )
+
+
+def _spans(roots: Sequence[Span], tokenizer: Tokenizer | None) -> Iterator[str]:
+    """Spans in order; where a conversation parts, each way has a frame of its own."""
+    stack: list[Span | str] = [*_framed(roots)[::-1]]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+            continue
+        yield _span(item, tokenizer)
+        yield from (_end(sample) for sample in item.ends)
+        stack += _framed(item.children)[::-1]
+
+
+def _framed(spans: Sequence[Span]) -> list[Span | str]:
+    if len(spans) < 2:
+        return list(spans)
+    return [part for span in spans for part in ('<div class="branch">', span, "</div>\n")]
+
+
+def _span(span: Span, tokenizer: Tokenizer | None) -> str:
+    who = {SpanKind.PROMPT: "prompt", SpanKind.MODEL: "model", SpanKind.CONTEXT: "not trained on"}[span.kind]
+    version = f", weight version {span.version}" if span.version else ""
+    head = f"{who}, {len(span.tokens)} tokens{version}"
+    return (
+        f'<div class="span {span.kind.value}"><div class="who">{escape(head)}</div>'
+        f"<pre>{_text(span, tokenizer)}</pre></div>\n"
+    )
+
+
+def _text(span: Span, tokenizer: Tokenizer | None) -> str:
+    if tokenizer is None:
+        return escape(" ".join(str(token.id) for token in span.tokens))
+    if span.kind is not SpanKind.MODEL:
+        return escape(tokenizer.decode([token.id for token in span.tokens], skip_special_tokens=False))
+    return "".join(_shaded(text, tokens) for text, tokens in texts(span.tokens, tokenizer))
+
+
+def texts(tokens: Sequence[Token], tokenizer: Tokenizer) -> Iterator[tuple[str, list[Token]]]:
+    """The text of each token; of several together where one alone is a part of a character."""
+    held: list[Token] = []
+    for token in tokens:
+        held.append(token)
+        text = tokenizer.decode([each.id for each in held], skip_special_tokens=False)
+        if not text.endswith("\ufffd"):
+            yield text, held
+            held = []
+    if held:
+        yield tokenizer.decode([each.id for each in held], skip_special_tokens=False), held
+
+
+def _shaded(text: str, tokens: Sequence[Token]) -> str:
+    known = [token.log_prob for token in tokens if token.log_prob is not None]
+    shade = round(min(1.0, min(known, default=0.0) / _LEAST) * SHADES) if known else 0
+    said = "; ".join(
+        f"id {token.id}" + (f", log-prob {token.log_prob:.4f}" if token.log_prob is not None else "")
+        for token in tokens
+    )
+    version = tokens[0].version
+    title = f"{said}, version {version}" if version else said
+    return f'<span class="s{shade}" title="{escape(title)}">{escape(text)}</span>'
+
+
+def _end(sample: Sample) -> str:
+    said = [_reward(sample), sample.status.value, f"{sample.effective_response_length} tokens trained on"]
+    said += [f"agent {sample.metadata['agent']}"] if "agent" in sample.metadata else []
+    said += [sample.failure_reason] if sample.failure_reason else []
+    said += ["removed from training"] if sample.remove_sample else []
+    detail = sample.metadata.get("failure_detail")
+    shown = f"<pre>{escape(str(detail))}</pre>" if detail else ""
+    return f'<div class="end">sample ends: {escape(", ".join(said))}{shown}</div>\n'
+
+
+def _reward(sample: Sample) -> str:
+    if sample.reward is None:
+        return "no reward"
+    if isinstance(sample.reward, float | int):
+        return f"reward {sample.reward:.4g}"
+    return ", ".join(f"{name} {value:.4g}" for name, value in sample.reward.items())
+
+
+def _is_paid(sample: Sample) -> bool:
+    rewards = sample.reward.values() if isinstance(sample.reward, dict) else [sample.reward]
+    return any(value is not None and value > 0 for value in rewards)

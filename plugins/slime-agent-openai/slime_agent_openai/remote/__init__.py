@@ -1,0 +1,1 @@
+"""Agents that run elsewhere: in runtimes of Amazon Bedrock AgentCore."""

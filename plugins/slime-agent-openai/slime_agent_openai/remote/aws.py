@@ -1,0 +1,255 @@
+"""Aws: the calls that a run makes of AWS, on boto3's clients; each blocks, and says in its error what went wrong.
+
+An invocation that may have begun an agent is never sent twice, for two agents would then talk in one session: botocore
+sends none again, and `NotTaken` says which may be.
+
+Example:
+
+    aws = Aws(Target(arn, "us-west-2", "results"))
+    aws.open()                                          # ConfigError: no credentials, no such bucket
+    answer = aws.invoke(session_id, payload)
+    raw = aws.fetch("math/1/2.json")                    # None: it is not there yet
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Protocol, TypeVar
+
+from slime_agent_openai.failure import AgentError
+from slime_core.errors import ConfigError
+
+CONNECT_S = 10.0
+"""Seconds to connect."""
+ANSWER_S = 60.0
+"""Seconds for an answer of S3."""
+BUSY = (402, 409, 429, 503)
+"""What is answered where the same may be taken later: over a quota, busy with the session, throttled, unavailable."""
+REFUSED = (400, 401, 403, 404)
+"""What is answered where it never will."""
+LONGEST = 64 << 20
+"""Bytes of an answer or a result."""
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is called."""
+
+    arn: str
+    """The runtime."""
+    region: str
+    """Where it is."""
+    bucket: str
+    """Where results are."""
+    endpoint_url: str = ""
+    """Of the runtime's API, if not AWS's."""
+    s3_endpoint_url: str = ""
+    """Of S3, if not AWS's."""
+    connections: int = 10
+    """That are kept."""
+    attempts: int = 5
+    """At a read of S3, after the first."""
+    invoke_s: float = 120.0
+    """Seconds in which an invocation must be answered."""
+
+
+class NotTaken(AgentError):
+    """A call that has changed nothing: an invocation that has begun no agent."""
+
+    def __init__(self, reason: str, detail: str, *, again: bool) -> None:
+        """Say why, and whether it may be taken later."""
+        super().__init__(reason, detail)
+        self.again = again
+
+
+class Body(Protocol):
+    """Of an answer."""
+
+    def read(self, amt: int | None = None) -> bytes:
+        """All of it, or so many bytes."""
+        ...
+
+
+class RuntimeClient(Protocol):
+    """What is used of boto3's client of `bedrock-agentcore`."""
+
+    def invoke_agent_runtime(
+        self, *, agentRuntimeArn: str, runtimeSessionId: str, contentType: str, accept: str, payload: bytes
+    ) -> dict[str, Body]:
+        """Begin an agent."""
+        ...
+
+    def stop_runtime_session(self, *, agentRuntimeArn: str, runtimeSessionId: str) -> object:
+        """End it, with the machine that it runs on."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class S3Client(Protocol):
+    """What is used of boto3's client of `s3`."""
+
+    def head_bucket(self, *, Bucket: str) -> object:
+        """See that it is there."""
+        ...
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Body]:
+        """Read one."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Aws:
+    """Safe to call from many threads at once, after `open`."""
+
+    def __init__(self, target: Target) -> None:
+        """Nothing is imported or connected."""
+        self._target = target
+        self._lock = Lock()
+        self._is_closed = False
+        self._runtime: RuntimeClient | None = None
+        self._s3: S3Client | None = None
+
+    def open(self) -> None:
+        """Make the clients, and see that results can be read.
+
+        Raises:
+            ConfigError: there are no credentials, or no such bucket, or it may not be listed.
+        """
+        import boto3
+        from botocore.config import Config
+        from botocore.session import Session
+
+        target = self._target
+        inner = Session()
+        inner.register_component("data_loader", _loader())
+        session = boto3.Session(botocore_session=inner, region_name=target.region)
+        if session.get_credentials() is None:
+            raise ConfigError(
+                "no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run "
+                "where a role gives them"
+            )
+        common = {"max_pool_connections": target.connections, "connect_timeout": CONNECT_S}
+        once = Config(read_timeout=target.invoke_s, retries={"mode": "standard", "total_max_attempts": 1}, **common)
+        often = Config(
+            read_timeout=ANSWER_S,
+            retries={"mode": "standard", "total_max_attempts": target.attempts + 1},
+            s3={"addressing_style": "path"} if target.s3_endpoint_url else {},
+            **common,
+        )
+        self._runtime = session.client("bedrock-agentcore", endpoint_url=target.endpoint_url or None, config=once)
+        self._s3 = session.client("s3", endpoint_url=target.s3_endpoint_url or None, config=often)
+        try:
+            self._see_bucket(self._s3)
+        finally:
+            with self._lock:
+                if self._is_closed:  # nobody waited for this
+                    self._close()
+
+    def _see_bucket(self, s3: S3Client) -> None:
+        """See that it is there and may be listed: else S3 answers 403 for a result that is not there yet.
+
+        Raises:
+            ConfigError: it is not, or may not.
+        """
+        bucket = self._target.bucket
+        try:
+            _called(lambda: s3.head_bucket(Bucket=bucket))
+        except AgentError as error:
+            raise ConfigError(
+                f"results are read from s3://{bucket}, which cannot be seen: {error.detail}. Is the name right, and do "
+                "these credentials have s3:ListBucket and s3:GetObject for it?"
+            ) from None
+
+    def invoke(self, session_id: str, payload: bytes) -> bytes:
+        """Begin an agent, and return what the runtime says.
+
+        Raises:
+            NotTaken: no agent was begun.
+            AgentError: it failed otherwise, and there may be one.
+        """
+        runtime, arn = self._runtime, self._target.arn
+        assert runtime is not None, "it was opened"
+        return _called(
+            lambda: runtime.invoke_agent_runtime(
+                agentRuntimeArn=arn,
+                runtimeSessionId=session_id,
+                contentType="application/json",
+                accept="application/json",
+                payload=payload,
+            )["response"].read(LONGEST)
+        )
+
+    def stop(self, session_id: str) -> None:
+        """End a session, with all that runs in it.
+
+        Raises:
+            AgentError: it was not ended.
+        """
+        runtime, arn = self._runtime, self._target.arn
+        assert runtime is not None, "it was opened"
+        _called(lambda: runtime.stop_runtime_session(agentRuntimeArn=arn, runtimeSessionId=session_id))
+
+    def fetch(self, key: str) -> bytes | None:
+        """What is there; None if nothing is.
+
+        Raises:
+            AgentError: it cannot be read.
+        """
+        s3, bucket = self._s3, self._target.bucket
+        assert s3 is not None, "it was opened"
+        try:
+            return _called(lambda: s3.get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST))
+        except AgentError as error:
+            if error.reason == "agent_remote_NoSuchKey":
+                return None
+            raise
+
+    def close(self) -> None:
+        """Close all connections, those of an `open` that nobody waits for as well."""
+        with self._lock:
+            self._is_closed = True
+            self._close()
+
+    def _close(self) -> None:
+        for client in (self._runtime, self._s3):
+            if client is not None:
+                client.close()
+
+
+@cache
+def _loader() -> object:
+    """What reads AWS's descriptions of its services, once in a process: while they are parsed, no loop goes on."""
+    from botocore.loaders import Loader
+
+    return Loader()
+
+
+def _called(act: Callable[[], ResultT]) -> ResultT:
+    """What a call returns.
+
+    Raises:
+        NotTaken: it has changed nothing.
+        AgentError: it failed otherwise.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, EndpointConnectionError
+
+    try:
+        return act()
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        code = str(error.response.get("Error", {}).get("Code") or status)
+        if status in (*BUSY, *REFUSED):
+            raise NotTaken(f"agent_remote_{code}", str(error), again=status in BUSY) from None
+        raise AgentError(f"agent_remote_{code}", str(error)) from None
+    except (ConnectTimeoutError, EndpointConnectionError) as error:
+        raise NotTaken(f"agent_remote_{type(error).__name__}", str(error), again=True) from None
+    except BotoCoreError as error:
+        raise AgentError(f"agent_remote_{type(error).__name__}", str(error)) from None

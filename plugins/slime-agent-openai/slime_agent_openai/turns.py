@@ -1,0 +1,89 @@
+"""Turns: what a sample's metadata says of rewards by turn, as columns that an estimator reads. No torch.
+
+Example:
+
+    sample.metadata["turn_rewards"] = [[7, 0.5], [19, 0.0]]      # turns end behind tokens 6 and 18 of the response
+    [batch_transform]
+    use = ["turn_rewards"]
+    [advantage]
+    use = "turn_level"
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
+from math import isfinite
+
+from pydantic import Field
+
+from slime_core import Group, Sample, Settings
+from slime_core.roles import Grain, Setup, ShapeContext
+from slime_core.sample import Json
+
+TURN_REWARDS = "turn_rewards"
+"""Key of a sample's metadata: `[[end, value], ...]`, `end` the offset, in response tokens, just behind a turn's last.
+Column: the value at the turn's last token, 0 elsewhere."""
+TURN_INDEX = "turn_index"
+"""Column: the number of a token's turn, from 1."""
+COLUMNS = {TURN_REWARDS: Grain.TOKEN, TURN_INDEX: Grain.TOKEN}
+"""What `TurnColumns` makes."""
+
+
+class TurnLevelSettings(Settings):
+    """`[advantage.turn_level]`."""
+
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of rewards, for each turn that they are ahead.")
+    std_normalization: bool = Field(True, description="Divide by the standard deviation of a group's returns.")
+
+
+class TurnColumns:
+    """Implements `slime_core.roles.BatchTransform`: where turns end and what they earned, by token.
+
+    A turn reaches from behind the one before it to its own end, so what an environment answered belongs to the turn
+    that reads it; what follows the last end belongs to the last turn. A sample without rewards by turn is one turn.
+    """
+
+    def __init__(self, settings: Settings, setup: Setup) -> None:
+        """Needs nothing."""
+
+    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+        """Both columns, [response_length] each.
+
+        Raises:
+            ValueError: its metadata has something else under that name.
+        """
+        turns, length = _turns(sample), sample.response_length
+        values = [0.0] * length
+        for end, value in turns:
+            values[end - 1] = value
+        ends = [0, *(end for end, _ in turns[:-1]), length]  # the last turn goes on
+        index = [[float(turn)] * (end - before) for turn, (before, end) in enumerate(pairwise(ends), 1)]
+        return {TURN_REWARDS: values, TURN_INDEX: list(chain.from_iterable(index))}
+
+
+def _turns(sample: Sample) -> list[tuple[int, float]]:
+    """Ends and values.
+
+    Raises:
+        ValueError: they are none, or not in order.
+    """
+    given = sample.metadata.get(TURN_REWARDS)
+    if given is None:
+        return []
+    turns: list[tuple[int, float]] = []
+    for each in given if isinstance(given, list) else [given]:
+        turn = _turn(each)
+        if turn is None or not (turns[-1][0] if turns else 0) < turn[0] <= sample.response_length:
+            raise ValueError(
+                f"sample {sample.index} of group {sample.group_index} has metadata {TURN_REWARDS!r} = {given!r:.200}; "
+                f"expected [[end, value], ...], ends rising, from 1 to {sample.response_length}, and finite values"
+            )
+        turns.append(turn)
+    return turns
+
+
+def _turn(given: Json) -> tuple[int, float] | None:
+    """One end and its value, if it is that."""
+    match given:
+        case [int() as end, int() | float() as value] if isfinite(value):
+            return end, float(value)
+    return None

@@ -1,0 +1,47 @@
+import json
+from pathlib import Path
+
+import pytest
+from chat import MOVES_TOOLS, load_chat
+
+from slime_core.cli import run_cli
+
+
+def test_a_proved_template_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_chat(tmp_path)
+    assert run_cli(["agent", "prove", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "10 of 10 kinds of turn" in said
+    assert "read by the parser 'hermes'" in said
+
+
+def test_a_fork_is_shown_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_chat(tmp_path, MOVES_TOOLS)
+    assert run_cli(["agent", "prove", str(tmp_path), "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    proved = {each["turn"]: each["proved"] for each in shown["turns"]}
+    assert proved["words, then user"] is True
+    assert proved["words, then user, tools offered"] is False
+
+
+def test_a_model_without_a_template_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_chat(tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": None}))
+    assert run_cli(["agent", "prove", str(tmp_path)]) == 2
+    assert "chat template" in capsys.readouterr().err
+
+
+def test_a_template_whose_calls_nobody_reads_says_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_chat(tmp_path, "{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert run_cli(["agent", "prove", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "no parser reads the calls that this template writes" in said
+    assert "  hermes: " in said
+
+
+def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["agent", "prov"]) == 2
+    assert "Did you mean 'prove'?" in capsys.readouterr().err

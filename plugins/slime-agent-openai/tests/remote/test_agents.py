@@ -1,0 +1,240 @@
+"""Remote agents against a runtime and S3 on this machine, by boto3: what becomes of a sample, and of its session."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+from cloud import Cloud
+
+from slime_agent_openai.failure import AgentError
+from slime_agent_openai.remote import leaving
+from slime_agent_openai.remote.agents import RemoteAgents, RemoteLimits
+from slime_agent_openai.remote.aws import Aws, Target
+from slime_agent_openai.remote.settings import RemoteSettings
+from slime_agent_openai.remote.wire import Form
+from slime_agent_openai.task import Task, Verdict
+from slime_core.sample import Json
+
+ResultT = TypeVar("ResultT")
+GOOD = json.dumps({"rewards": 1.0})
+THROTTLED: dict[str, Json] = {"status": 429, "code": "ThrottlingException"}
+
+
+@pytest.fixture(autouse=True)
+def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(leaving, "CLOSING_S", 5.0)
+
+
+def made(cloud: Cloud, **changes: object) -> RemoteAgents:
+    told = RemoteSettings.model_validate(cloud.settings(**changes))
+    target = Target(
+        told.agent_runtime_arn,
+        told.region,
+        told.s3_bucket,
+        told.endpoint_url,
+        told.s3_endpoint_url,
+        told.max_pool_connections,
+        told.max_retry_attempts,
+        told.invoke_seconds,
+    )
+    limits = RemoteLimits(
+        told.max_concurrent, told.max_pool_connections, told.tps_limit, told.max_retry_attempts, 0.02, 0.1, 1.5
+    )
+    form = Form(told.exp_id, told.s3_bucket, told.model_id, told.prompt_key, told.label_key)
+    return RemoteAgents(Aws(target), form, limits, reward_key=told.reward_key)
+
+
+def with_agents(
+    cloud: Cloud, act: Callable[[RemoteAgents], Awaitable[ResultT]], **changes: object
+) -> tuple[ResultT, RemoteAgents]:
+    """What a use of some gives, from their start to their close."""
+
+    async def whole() -> tuple[ResultT, RemoteAgents]:
+        agents = made(cloud, **changes)
+        await agents.start()
+        try:
+            return await asyncio.wait_for(act(agents), 60), agents
+        finally:
+            await agents.close()
+
+    return asyncio.run(whole())
+
+
+def task(prompt: str, **play: Json) -> Task:
+    return Task(prompt, "42", "http://127.0.0.1:1/s/key", "key", {"play": play})
+
+
+def one(cloud: Cloud, asked: Task, *, timeout_s: float = 30.0, **changes: object) -> Verdict:
+    return with_agents(cloud, lambda agents: agents.run(asked, timeout_s=timeout_s), **changes)[0]
+
+
+def failure(cloud: Cloud, asked: Task, *, timeout_s: float = 30.0, **changes: object) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        one(cloud, asked, timeout_s=timeout_s, **changes)
+    assert len(caught.value.detail) <= 800
+    assert not caught.value.shared
+    return caught.value
+
+
+def sessions(cloud: Cloud, prompt: str) -> list[str]:
+    """Those that were invoked with a prompt."""
+    return [each["session"] for each in cloud.log("invoke") if each["payload"]["prompt"] == prompt]
+
+
+def stopped(cloud: Cloud, prompt: str) -> list[bool]:
+    """Whether the runtime knew the sessions of a prompt when they were stopped."""
+    return [each["known"] for name in set(sessions(cloud, prompt)) for each in cloud.log("stop", name)]
+
+
+def test_a_result_that_comes_later_is_the_verdict_and_its_session_is_stopped(cloud: Cloud) -> None:
+    assert one(cloud, task("later", result=GOOD, delay_s=0.3)) == 1.0
+    assert stopped(cloud, "later") == [True]
+
+
+def test_the_result_is_at_the_key_that_the_toolkit_makes(cloud: Cloud) -> None:
+    one(cloud, task("keyed", result=GOOD))
+    (session,) = sessions(cloud, "keyed")
+    assert f"tests/math/{session}/{session}.json" in [each["key"] for each in cloud.log("look")]
+
+
+def test_an_agent_that_fails_says_why_and_in_which_session(cloud: Cloud) -> None:
+    result = json.dumps({"status_code": 500, "stop_reason": "no river", "traceback": "KeyError: 'no river'"})
+    error = failure(cloud, task("fails", result=result))
+    (session,) = sessions(cloud, "fails")
+    assert error.reason == "agent_remote_failed"
+    assert error.detail == f"no river\nKeyError: 'no river' (runtime session {session})"
+    assert stopped(cloud, "fails") == [True]
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ("<html>", "agent_remote_result"),
+        ("[1.0]", "agent_remote_result"),
+        ('{"rewards": NaN}', "agent_remote_reward"),
+        ('{"metrics": 1}', "agent_remote_reward"),
+    ],
+)
+def test_a_result_without_a_finite_reward_fails(cloud: Cloud, result: str, reason: str) -> None:
+    assert failure(cloud, task(f"no reward: {result}", result=result)).reason == reason
+
+
+def test_a_result_that_never_comes_is_waited_for_no_longer_than_it_may_take(cloud: Cloud) -> None:
+    error = failure(cloud, task("never", never=True), timeout_s=0.3)
+    assert error.reason == "agent_remote_timeout"
+    assert "there was no result at s3://results/tests/math/" in error.detail
+    assert stopped(cloud, "never") == [True]
+
+
+def test_what_an_invocation_takes_does_not_count(cloud: Cloud) -> None:
+    assert one(cloud, task("cold", result=GOOD, cold_s=0.8), timeout_s=0.5) == 1.0
+
+
+def test_a_wait_for_a_place_does_not_count_and_no_more_run_than_may(cloud: Cloud) -> None:
+    async def act(agents: RemoteAgents) -> list[Verdict]:
+        asked = [task("placed", result=GOOD, delay_s=0.3) for _ in range(6)]
+        return await asyncio.gather(*(agents.run(each, timeout_s=1.0) for each in asked))
+
+    with Cloud.started() as own:
+        verdicts, _ = with_agents(own, act, max_concurrent=2)
+        assert verdicts == [1.0] * 6
+        assert own.most() == 2
+
+
+def test_one_that_is_throttled_is_sent_again_to_the_same_session_and_counted(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = task("throttled", result=GOOD, refuse={**THROTTLED, "times": 2})
+    verdict, agents = with_agents(cloud, lambda agents: agents.run(asked, timeout_s=30.0))
+    assert verdict == 1.0
+    assert agents.counts == {"agent_remote_ThrottlingException": 2}
+    assert "did not take invocations at once: agent_remote_ThrottlingException 2 times" in caplog.text
+    assert len(sessions(cloud, "throttled")) == 3
+    assert len(set(sessions(cloud, "throttled"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "ThrottlingException"), (402, "ServiceQuotaExceededException"), (503, "Unavailable")]
+)
+def test_one_that_is_never_taken_fails_and_stops_nothing(cloud: Cloud, status: int, code: str) -> None:
+    error = failure(cloud, task(code, refuse={"status": status, "code": code}), max_retry_attempts=2)
+    assert error.reason == "agent_remote_busy"
+    assert "it was not taken in 3 attempts, the last: " in error.detail
+    assert code in error.detail
+    assert (len(sessions(cloud, code)), stopped(cloud, code)) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "has_begun"),
+    [
+        (403, "AccessDeniedException", False),
+        (404, "ResourceNotFoundException", False),
+        (424, "RuntimeClientError", True),
+        (500, "InternalServerException", True),
+    ],
+)
+def test_an_error_is_not_asked_for_again(cloud: Cloud, status: int, code: str, *, has_begun: bool) -> None:
+    error = failure(cloud, task(code, refuse={"status": status, "code": code, "message": "x" * 2_000}))
+    assert error.reason == f"agent_remote_{code}"
+    assert len(sessions(cloud, code)) == 1
+    assert len(stopped(cloud, code)) == has_begun
+
+
+def test_a_runtime_that_answers_something_else_is_told(cloud: Cloud) -> None:
+    error = failure(cloud, task("chats", answer='{"result": "42"}'))
+    assert error.reason == "agent_remote_answer"
+    assert "rollout_entrypoint" in error.detail
+    assert stopped(cloud, "chats") == [True]
+
+
+def test_a_runtime_that_does_not_answer_is_not_asked_twice(cloud: Cloud) -> None:
+    error = failure(cloud, task("hangs", cold_s=5.0), invoke_seconds=0.5)
+    assert error.reason == "agent_remote_ReadTimeoutError"
+    assert (len(sessions(cloud, "hangs")), stopped(cloud, "hangs")) == (1, [True])
+
+
+def test_a_runtime_that_is_not_there_is_asked_again_and_again(cloud: Cloud) -> None:
+    changes = {"endpoint_url": "http://127.0.0.1:9", "max_retry_attempts": 1}
+    error = failure(cloud, task("gone"), **changes)
+    assert error.reason == "agent_remote_busy"
+    assert "it was not taken in 2 attempts, the last: Could not connect to the endpoint URL" in error.detail
+
+
+def test_one_that_is_cancelled_stops_its_session(cloud: Cloud) -> None:
+    async def act(agents: RemoteAgents) -> None:
+        running = asyncio.create_task(agents.run(task("cancelled", never=True), timeout_s=60.0))
+        await until_invoked(cloud, "cancelled")
+        running.cancel()
+        await asyncio.wait({running})
+        assert running.cancelled()
+
+    with_agents(cloud, act)
+    assert stopped(cloud, "cancelled") == [True]
+
+
+def test_one_that_is_cancelled_while_it_is_invoked_is_stopped_after_that(cloud: Cloud) -> None:
+    async def act(agents: RemoteAgents) -> None:
+        running = asyncio.create_task(agents.run(task("early", never=True, cold_s=0.5), timeout_s=60.0))
+        await until_invoked(cloud, "early")
+        running.cancel()
+        await asyncio.wait({running})
+
+    with_agents(cloud, act)
+    assert stopped(cloud, "early") == [True]
+
+
+def test_nothing_of_it_goes_on_after_its_close(cloud: Cloud) -> None:
+    one(cloud, task("threads", result=GOOD))
+    threads = [each for each in threading.enumerate() if each.name == "agent-remote"]
+    for each in threads:
+        each.join(5.0)  # one that has told its end may not have ended
+    assert not [each for each in threads if each.is_alive()]
+
+
+async def until_invoked(cloud: Cloud, prompt: str) -> None:
+    while not await asyncio.to_thread(sessions, cloud, prompt):
+        pass

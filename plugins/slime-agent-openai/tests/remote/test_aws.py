@@ -1,0 +1,64 @@
+import pytest
+from cloud import CREDENTIALS, Cloud
+from cloud_server import ARN, BUCKET
+
+from slime_agent_openai.failure import AgentError
+from slime_agent_openai.remote.aws import Aws, NotTaken, Target
+from slime_core.errors import ConfigError
+
+
+def target(cloud: Cloud, bucket: str = BUCKET, arn: str = ARN) -> Target:
+    return Target(arn, "us-west-2", bucket, cloud.url, cloud.url, attempts=0)
+
+
+@pytest.fixture
+def opened(cloud: Cloud) -> Aws:
+    aws = Aws(target(cloud))
+    aws.open()
+    return aws
+
+
+@pytest.mark.parametrize(("bucket", "said"), [("no-such", r"\(404\)"), ("forbidden", r"\(403\)")])
+def test_a_bucket_that_cannot_be_seen_is_told_before_any_sample(cloud: Cloud, bucket: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"results are read from s3://{bucket}, which cannot be seen: .*{said}"):
+        Aws(target(cloud, bucket)).open()
+
+
+def test_no_credentials_are_told_before_any_sample(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    with pytest.raises(ConfigError, match="no credentials of AWS: set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
+        Aws(target(cloud)).open()
+
+
+def test_what_is_not_there_yet_is_nothing(opened: Aws) -> None:
+    assert opened.fetch("tests/nothing.json") is None
+
+
+def test_a_session_that_nobody_knows_cannot_be_stopped(opened: Aws) -> None:
+    with pytest.raises(NotTaken) as caught:
+        opened.stop("x" * 36)
+    assert (caught.value.reason, caught.value.again) == ("agent_remote_ResourceNotFoundException", False)
+
+
+def test_another_runtime_is_not_found(cloud: Cloud) -> None:
+    aws = Aws(target(cloud, arn=f"{ARN}x"))
+    aws.open()
+    with pytest.raises(NotTaken, match="no such runtime"):
+        aws.invoke("x" * 36, b"{}")
+
+
+def test_what_boto3_itself_refuses_fails_its_sample(opened: Aws) -> None:
+    with pytest.raises(AgentError) as caught:
+        opened.stop("too short")
+    assert caught.value.reason == "agent_remote_ParamValidationError"
+
+
+def test_an_open_that_ends_after_the_close_leaves_no_connection(cloud: Cloud) -> None:
+    aws = Aws(target(cloud))
+    aws.close()
+    aws.open()
+    aws.close()

@@ -1,0 +1,94 @@
+"""Clients as their makers ship them, the oldest that works and the newest, each in an environment of its own."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from chat import load_chat
+from environments import environment, npm_folder
+from serving import There
+from talker import Talker
+from three_turns import CALLS, run
+
+from slime_agent_openai.session import SessionLimits
+
+SCRIPTS = Path(__file__).with_name("sdk_scripts")
+CLIENTS = {
+    "openai chat, oldest": ("openai_chat", "openai==1.1.0", "httpx<0.28"),
+    "openai chat, newest": ("openai_chat", "openai"),
+    "openai responses, oldest": ("openai_responses", "openai==1.66.2"),
+    "openai responses, newest": ("openai_responses", "openai"),
+    "anthropic, oldest": ("anthropic_messages", "anthropic==0.27.0", "httpx<0.28"),
+    "anthropic, newest": ("anthropic_messages", "anthropic"),
+    "openai-agents, oldest": ("openai_agents", "openai-agents==0.0.3", "openai<2"),
+    "openai-agents, newest": ("openai_agents", "openai-agents"),
+    "langchain-openai, oldest": ("langchain_chat", "langchain-openai==0.1.8", "httpx<0.28"),
+    "langchain-openai, newest": ("langchain_chat", "langchain-openai"),
+    "litellm, oldest": ("litellm_chat", "litellm==1.61.0", "httpx<0.28", "openai<1.70"),
+    "litellm, newest": ("litellm_chat", "litellm", "mcp"),
+    "pydantic-ai, newest": ("pydantic_ai_chat", "pydantic-ai-slim[openai]"),
+    "langchain agents, newest": ("langchain_agent", "langchain", "langchain-anthropic"),
+    "autogen, newest": ("autogen_chat", "autogen-agentchat", "autogen-ext[openai]"),
+    "haystack, newest": ("haystack_chat", "haystack-ai"),
+    "strands, newest": ("strands_messages", "strands-agents[anthropic]"),
+}
+"""By name: a script, and what is installed for it: the client, and what its makers forgot to say it needs."""
+AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "@ai-sdk/openai-compatible@2.0.92", "@ai-sdk/anthropic@3.0.140")
+NODE_CLIENTS = {
+    "openai chat": ("openai_node", "chat", "openai@6.49.0"),
+    "openai responses": ("openai_node", "responses", "openai@6.49.0"),
+    "anthropic messages": ("anthropic_node", "messages", "@anthropic-ai/sdk@1.12.0"),
+    **{
+        f"ai {kind}": ("ai_sdk", kind, *AI_SDK, "zod@4.6.7") for kind in ("chat", "compatible", "responses", "messages")
+    },
+}
+"""By name: a script, what it speaks, and what npm installs for it."""
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["whole", "stream"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path: Path, client: str, how: str) -> None:
+    script, *wanted = CLIENTS[client]
+    _run(tmp_path, environment(*wanted), SCRIPTS / f"{script}.py", how)
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["whole", "stream"])
+@pytest.mark.parametrize("client", NODE_CLIENTS)
+def test_so_does_a_client_of_nodes(tmp_path: Path, client: str, how: str) -> None:
+    script, kind, *wanted = NODE_CLIENTS[client]
+    folder = npm_folder(*wanted)  # node looks for packages beside the script
+    copied = shutil.copy(SCRIPTS / f"{script}.mjs", folder / f"{script}.mjs")
+    _run(tmp_path, shutil.which("node") or "node", copied, how, kind)
+
+
+def _run(tmp_path: Path, program: Path | str, script: Path, how: str, *more: str) -> None:
+    """Let a script ask, and hold what is left against the engine's log."""
+
+    async def act(there: There) -> str:
+        argv = (program, script, there.url, how, *more)
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "NO_PROXY": "127.0.0.1",
+            "OPENAI_API_KEY": there.session.key,  # the Agents SDK's old ones want one to be there
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it looks on the network first
+        }
+        process = await asyncio.create_subprocess_exec(
+            *argv, cwd=tmp_path, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()[-3000:]
+        return out.decode().strip().splitlines()[-1]
+
+    # LangChain's old ones say temperature = 0.7 on their own.
+    run(
+        Talker(load_chat(tmp_path / "chat"), lambda text, turn: CALLS[turn]),
+        act,
+        seconds=120,
+        limits=SessionLimits(on_sampling="ignore"),
+    )

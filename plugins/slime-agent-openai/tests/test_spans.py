@@ -1,0 +1,94 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_agent_openai.spans import Execution, SpanKind, executions_of, spans_of, tokens_of
+from slime_core import Sample, Status
+from slime_core.rollout.executions import main_of
+from slime_core.sample import Group, GroupId
+
+
+def sample(*parts: tuple[str, list[int]], execution: int = 1, **fields: object) -> Sample:
+    """Of parts that are the model's (`model`), or somebody else's; the first is the prompt."""
+    made = Sample(index=0, rollout_id=execution, tokens=list(parts[0][1]), status=Status.COMPLETED, reward=1.0)
+    for who, ids in parts[1:]:
+        if who == "model":
+            log_probs = [-0.5 - place for place in range(len(ids))]
+            made.append_response_tokens(tokens=ids, log_probs=log_probs, weight_version="7")
+        else:
+            made.append_response_tokens(tokens=ids, trainable=False)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def execution(*samples: Sample) -> Execution:
+    (made,) = executions_of([Group(GroupId("rows", 0, 0, 0), list(samples))])
+    return made
+
+
+def shown(made: Execution) -> list[tuple[int, str, list[int]]]:
+    return [(span.depth, span.kind.value, [token.id for token in span.tokens]) for span in made.walk()]
+
+
+def test_a_conversation_is_its_prompt_and_turns() -> None:
+    made = execution(sample(("prompt", [1, 2]), ("model", [3, 4]), ("tool", [5]), ("model", [6])))
+    assert shown(made) == [(0, "prompt", [1, 2]), (0, "model", [3, 4]), (0, "context", [5]), (0, "model", [6])]
+    spans = list(made.walk())
+    assert [token.log_prob for token in spans[1].tokens] == [-0.5, -1.5]
+    assert (spans[1].version, spans[0].version) == ("7", "")
+    assert spans[-1].ends == list(made.samples)
+
+
+def test_what_two_samples_share_is_one_span_that_was_trained_on_once() -> None:
+    first = sample(("prompt", [1]), ("model", [2, 3]), ("user", [4]), ("model", [5]))
+    second = sample(("prompt", [1]), ("again", [2, 3]), ("user", [9]), ("model", [6]), metadata={"main": True})
+    made = execution(first, second)
+    assert shown(made) == [
+        (0, "prompt", [1]),
+        (0, "model", [2, 3]),
+        (1, "context", [4]),
+        (1, "model", [5]),
+        (1, "context", [9]),
+        (1, "model", [6]),
+    ]
+    assert main_of(made.samples) is second
+
+
+def test_executions_of_a_group_are_apart() -> None:
+    group = Group(GroupId("rows", 0, 3, 3), [sample(("prompt", [1]), ("model", [n]), execution=n) for n in (5, 6)])
+    assert [each.samples for each in executions_of([group], "zero_std")] == [[group.samples[0]], [group.samples[1]]]
+    assert [each.drop_reason for each in executions_of([group], "zero_std")] == ["zero_std", "zero_std"]
+
+
+def test_a_sample_that_ends_within_another_ends_there() -> None:
+    short, long = sample(("prompt", [1]), ("model", [2])), sample(("prompt", [1]), ("again", [2]), ("model", [3]))
+    spans = list(execution(short, long).walk())
+    assert [span.ends for span in spans] == [[], [short], [long]]
+
+
+def test_a_conversation_of_many_turns_is_shown() -> None:
+    turns = [(who, [n]) for n in range(1500) for who in ("model", "tool")]
+    assert len(shown(execution(sample(("prompt", [1]), *turns)))) == 3001
+
+
+PARTS = st.lists(st.tuples(st.sampled_from(["model", "tool"]), st.lists(st.integers(0, 2), min_size=1, max_size=3)))
+
+
+@given(st.lists(PARTS, min_size=1, max_size=4))
+def test_every_sample_is_a_path_and_nothing_else_is(conversations: list[list[tuple[str, list[int]]]]) -> None:
+    samples = [sample(("prompt", [1]), *parts) for parts in conversations]
+    found: list[tuple[int, list[int]]] = []
+
+    def follow(spans: object, before: list[int]) -> None:
+        for span in spans:  # type: ignore[attr-defined]
+            path = before + [token.id for token in span.tokens]
+            found.extend((id(ended), path) for ended in span.ends)
+            follow(span.children, path)
+
+    follow(spans_of(samples), [])
+    assert sorted(found) == sorted((id(each), list(each.tokens)) for each in samples)
+
+
+def test_tokens_are_the_models_where_the_mask_says_so() -> None:
+    made = tokens_of(sample(("prompt", [1]), ("model", [2]), ("tool", [3])))
+    assert [token.kind for token in made] == [SpanKind.PROMPT, SpanKind.MODEL, SpanKind.CONTEXT]

@@ -1,0 +1,254 @@
+"""What requests want beside the answer, on the wire: other draws, forms of replies, and rules of calls."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from chat import CHATML, load_chat
+from serving import served
+from talker import Talker
+
+from slime_agent_openai.session import SessionLimits
+from slime_agent_openai.wires.templating import KWARGS, OWN, TEMPLATED, TOLD
+from slime_core.sample import Json
+
+USER: Json = {"role": "user", "content": "What is 17 + 25?"}
+BODIES: dict[str, dict[str, Json]] = {
+    "chat/completions": {"messages": [USER]},
+    "responses": {"input": "What is 17 + 25?"},
+    "messages": {"messages": [USER], "max_tokens": 100},
+    "completions": {"prompt": "17 + 25 ="},
+}
+IDLE: dict[str, Json] = {
+    "temperature": 1,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1,
+    "logit_bias": {},
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "best_of": 1,
+    "typical_p": 1.0,
+    "bad_words": [],
+    "use_beam_search": False,
+    "seed": 7,
+    "guided_json": None,
+    "guided_choice": [],
+    "grammar": "",
+    "structured_outputs": {},
+    "parallel_tool_calls": True,
+}
+"""Fields as they ask for nothing that is not done anyway."""
+BENT: dict[str, Json] = {
+    "temperature": 0.5,
+    "top_k": 20,
+    "min_p": 0.05,
+    "presence_penalty": 1.5,
+    "frequency_penalty": -1,
+    "repetition_penalty": 1.05,
+    "repeat_penalty": 1.1,
+    "min_tokens": 4,
+    "ignore_eos": True,
+}
+"""Fields that are settings of the engine's, other than the run's."""
+UNDRAWN: dict[str, Json] = {
+    "best_of": 3,
+    "logit_bias": {"11": -100},
+    "typical_p": 0.9,
+    "use_beam_search": True,
+    "bad_words": ["42"],
+    "stop_token_ids": [11],
+    "xtc_probability": 0.5,
+}
+"""Fields that are none of its settings."""
+FORMS: dict[str, Json] = {
+    "guided_json": {"type": "object"},
+    "guided_regex": "[0-9]+",
+    "guided_choice": ["yes", "no"],
+    "guided_grammar": "root ::= [0-9]",
+    "structured_outputs": {"regex": "[0-9]+"},
+    "regex": "[0-9]+",
+    "ebnf": "root ::= [0-9]",
+    "grammar": "root ::= [0-9]",
+    "json_schema": "{}",
+    "structural_tag": "{}",
+}
+SCHEMA: Json = {"type": "object", "properties": {"a": {"type": "integer"}}}
+EACH = pytest.mark.parametrize("path", BODIES)
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Talker:
+    return Talker(load_chat(tmp_path_factory.mktemp("chatml")), lambda text, turn: "It is 42.")
+
+
+def answered(
+    talker: Talker, path: str, *fields: dict[str, Json], limits: SessionLimits | None = None, **context: object
+) -> tuple[list[tuple[int, dict[str, str]]], Counter[str]]:
+    """Status and error of each request, and what the session counted."""
+
+    async def run() -> tuple[list[tuple[int, dict[str, str]]], Counter[str]]:
+        async with served(talker, limits, **context) as there:
+            told = []
+            for each in fields:
+                status, body = await there.post(path, {"model": "policy", **BODIES[path], **each})
+                error: dict[str, str] = body.get("error") or {}  # type: ignore[assignment]
+                told.append((status, {**error, **error.get("details", {})}))  # type: ignore[dict-item]
+            return told, +there.session.counts
+
+    talker.log.clear()
+    return asyncio.run(run())
+
+
+@EACH
+def test_fields_that_ask_for_nothing_are_taken(talker: Talker, path: str) -> None:
+    told, counts = answered(talker, path, IDLE)
+    assert (told, counts) == ([(200, {})], {})
+    assert replace(talker.log[0].sampling, max_new_tokens=400) == talker.context().sampling
+
+
+@EACH
+def test_another_draw_is_refused_in_training_by_its_field(talker: Talker, path: str) -> None:
+    fields = BENT | UNDRAWN
+    told, _ = answered(talker, path, *({name: value} for name, value in fields.items()))
+    for name, (status, error) in zip(fields, told, strict=True):
+        code = error.get("code", error.get("error_code"))
+        assert (status, code, error["param"]) == (400, "unsupported_parameter", name)
+        assert 'leave it out, or set on_sampling = "ignore" in the generator' in error["message"]
+    assert talker.log == []
+
+
+@EACH
+def test_it_is_left_aside_and_counted_where_it_is_to_be_ignored(talker: Talker, path: str) -> None:
+    each = [{name: value} for name, value in (BENT | UNDRAWN).items()]
+    told, counts = answered(talker, path, *each, BENT | UNDRAWN, {}, limits=SessionLimits(on_sampling="ignore"))
+    assert [status for status, _ in told] == [200] * (len(each) + 2)
+    assert counts == {"sampling_ignored": len(each) + 1}
+    assert len({repr(asked.sampling) for asked in talker.log}) == 1
+
+
+@EACH
+def test_evaluation_takes_what_the_engine_has(talker: Talker, path: str) -> None:
+    wanted = {name: value for name, value in BENT.items() if name != "repeat_penalty"}
+    told, _ = answered(talker, path, wanted, UNDRAWN, evaluation=True)
+    assert [(status, error.get("param")) for status, error in told] == [(200, None), (400, "bad_words")]
+    (asked,) = talker.log
+    taken = asked.sampling
+    assert (taken.temperature, taken.top_k, taken.min_p, taken.repetition_penalty) == (0.5, 20, 0.05, 1.05)
+    assert (taken.presence_penalty, taken.frequency_penalty) == (1.5, -1)
+    assert (taken.min_new_tokens, taken.ignore_eos) == (4, True)
+
+
+@EACH
+def test_a_form_in_an_engines_words_is_a_constraint(talker: Talker, path: str) -> None:
+    each = [{name: value} for name, value in FORMS.items()]
+    refused, _ = answered(talker, path, *each)
+    assert [(status, error["param"]) for status, error in refused] == [(400, name) for name in FORMS]
+    assert all('or set on_constraints = "ignore" in the generator' in error["message"] for _, error in refused)
+    told, counts = answered(talker, path, *each, limits=SessionLimits(on_constraints="ignore"))
+    assert (told, counts) == ([(200, {})] * len(FORMS), {"constraints_ignored": len(FORMS)})
+
+
+def offered(path: str, **more: Json) -> dict[str, Json]:
+    """A request with a tool."""
+    function: dict[str, Json] = {"name": "add", "description": "Adds.", **more}
+    match path:
+        case "messages":
+            return {"tools": [{**function, "input_schema": SCHEMA}]}
+        case "responses":
+            return {"tools": [{"type": "function", **function, "parameters": SCHEMA}]}
+    return {"tools": [{"type": "function", "function": {**function, "parameters": SCHEMA}}]}
+
+
+ONE_CALL: dict[str, dict[str, Json]] = {
+    "chat/completions": {"parallel_tool_calls": False},
+    "responses": {"parallel_tool_calls": False},
+    "messages": {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+}
+
+
+@pytest.mark.parametrize("path", ONE_CALL)
+def test_rules_of_calls_that_nothing_keeps_are_counted_and_not_refused(talker: Talker, path: str) -> None:
+    free, strict = offered(path, strict=False), offered(path, strict=True)
+    asked = (ONE_CALL[path] | free, strict, ONE_CALL[path] | strict, free, offered(path), ONE_CALL[path])
+    told, counts = answered(talker, path, *asked)
+    assert [status for status, _ in told] == [200] * len(asked)
+    assert counts == {"call_rules_ignored": 3}
+    prompts = [each.prompt for each in talker.log]
+    assert len(set(prompts[:5])) == 1  # the model is shown the same tools
+    assert prompts[5] != prompts[0]
+
+
+@pytest.mark.parametrize("path", ONE_CALL)
+def test_none_is_counted_where_no_tool_may_be_called(talker: Talker, path: str) -> None:
+    none: Json = {"type": "none"} if path == "messages" else "none"
+    _, counts = answered(talker, path, offered(path, strict=True) | ONE_CALL[path] | {"tool_choice": none})
+    assert counts == {}
+
+
+QUIET = CHATML.replace(
+    "<|im_start|>assistant\n{% endif %}",
+    "<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
+)
+CHATS = [path for path in BODIES if path != "completions"]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Talker:
+    """A template that can be told not to think, as Qwen 3's."""
+    assert QUIET.count("enable_thinking") == 1
+    return Talker(load_chat(tmp_path_factory.mktemp("quiet"), QUIET), lambda text, turn: "It is 42.")
+
+
+@pytest.mark.parametrize("path", CHATS)
+def test_the_template_is_given_what_a_request_has_for_it(quiet: Talker, path: str) -> None:
+    each: list[dict[str, Json]] = [{}, {KWARGS: {"enable_thinking": False}}, {KWARGS: {"enable_thinking": True}}]
+    told, counts = answered(quiet, path, *each, {KWARGS: {}}, {KWARGS: None})
+    assert (told, counts) == ([(200, {})] * 5, {})
+    prompts = [quiet.tokenizer.decode(asked.prompt, skip_special_tokens=False) for asked in quiet.log]
+    assert prompts[1] == prompts[0] + "<think>\n\n</think>\n\n"
+    assert prompts[2] == prompts[3] == prompts[4] == prompts[0]
+
+
+def test_a_conversation_goes_on_in_its_way_of_writing_prompts_and_another_way_is_another(quiet: Talker) -> None:
+    said: list[Json] = [USER, {"role": "assistant", "content": "It is 42."}, {"role": "user", "content": "And 1 + 1?"}]
+    silent: dict[str, Json] = {KWARGS: {"enable_thinking": False}}
+
+    async def run() -> tuple[int, int, int]:
+        async with served(quiet) as there:
+            for messages, more in (([USER], silent), (said, silent), (said, {})):
+                status, _ = await there.post("chat/completions", {"messages": messages, **more})
+                assert status == 200
+            counts = there.session.forest.counts
+            return counts.turns, counts.bridged, counts.forks
+
+    quiet.log.clear()
+    assert asyncio.run(run()) == (3, 1, 1)
+    first, then, other = (list(asked.prompt) for asked in quiet.log)
+    assert then[: len(first) + len(quiet.log[0].output)] == [*first, *quiet.log[0].output]
+    assert "<think>" not in quiet.tokenizer.decode(other, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("path", CHATS)
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_what_follows_from_a_request_is_not_the_templates_to_be_told(talker: Talker, path: str, name: str) -> None:
+    ((status, error),), _ = answered(talker, path, {KWARGS: {name: True}})
+    assert (status, error["param"]) == (400, f"{KWARGS}.{name}")
+
+
+ASKS = {name: only.values[0] if only.values else None for name, only in TEMPLATED.items()}
+"""Fields of servers of open models as they ask for nothing."""
+
+
+@EACH
+def test_what_such_servers_would_do_otherwise_is_refused_by_its_field(talker: Talker, path: str) -> None:
+    refused = TOLD if path == "completions" else TEMPLATED
+    idle, counts = answered(talker, path, {name: ASKS[name] for name in refused})
+    assert (idle, counts) == ([(200, {})], {})
+    told, _ = answered(talker, path, *({name: 7} for name in refused))
+    codes = [(status, error.get("code", error.get("error_code")), error["param"]) for status, error in told]
+    assert codes == [(400, "unsupported_parameter", name) for name in refused]
