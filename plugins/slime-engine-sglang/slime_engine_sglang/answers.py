@@ -11,6 +11,7 @@ import base64
 import itertools
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias, cast
 
 from slime_core.roles import EngineExtras, Extra, FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
@@ -20,8 +21,12 @@ Meta: TypeAlias = Mapping[str, Json]
 Span: TypeAlias = tuple[int, int]
 
 ENDS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
-DRAFTED = ("spec_num_correct_drafts", "spec_num_proposed_drafts", "spec_verify_ct")
-"""SGLang's counters of speculative decoding, as `SpecInfo` begins."""
+DRAFTED = (
+    ("spec_num_correct_drafts", "spec_accept_token_num"),
+    ("spec_num_proposed_drafts", "spec_draft_token_num"),
+    ("spec_verify_ct",),
+)
+"""SGLang's counters of speculative decoding, as `SpecInfo` begins, by their names now and in 0.5.9."""
 
 
 def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) -> GenerateOutput:
@@ -34,6 +39,22 @@ def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) 
     spans = spans_of(meta, len(tokens))
     extras = _extras(meta, request, tokens, spans, server)
     return GenerateOutput(tokens, log_probs, finish, min(version for _, version in spans), matched, extras)
+
+
+def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput | None:
+    """An answer with the log-probs that the server tells of its tokens as part of a text; None: it was aborted."""
+    meta = cast(Meta, reply["meta_info"])
+    if _end(meta)[0] is FinishReason.ABORT:
+        return None
+    count = len(output.tokens)
+    entries = cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[-count:]
+    # SGLang tells the last id of a vocabulary as 0 here; the log-prob is of the id that was meant.
+    if [entry[1] or token for entry, token in zip(entries, output.tokens, strict=True)] != list(output.tokens):
+        raise ValueError(f"input_token_logprobs of {len(entries)} tokens that are not the {count} of the response")
+    extras = output.extras
+    if extras is not None and Extra.TOP_LOG_PROBS in request.want:
+        extras = replace(extras, top_log_probs=_likeliest(meta, "input_top_logprobs")[-count:])
+    return replace(output, log_probs=[entry[0] for entry in entries], extras=extras)
 
 
 def context_of(models: Mapping[str, Json]) -> int:
@@ -56,6 +77,8 @@ def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, t
 def spans_of(meta: Meta, count: int) -> Sequence[Span]:
     """How many neighbouring tokens each version of the weights made; at least one span, be it of no token."""
     told = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
+    if len(told) == 1 and told[0]["start"] == 0 and told[0]["end"] == count:
+        return [(count, int(told[0]["version"]))]
     spans = [(each["end"] - each["start"], int(each["version"])) for each in told]
     runs = itertools.groupby([span for span in spans if span[0]], lambda span: span[1])
     made = [(sum(size for size, _ in run), version) for version, run in runs]
@@ -80,9 +103,10 @@ def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[flo
     """Tokens and their log-probs."""
     tokens = cast(list[int], reply["output_ids"])
     entries = cast(Sequence[Sequence[float]], meta["output_token_logprobs"])
-    if [entry[1] for entry in entries] != tokens:
+    log_probs, ids, *_ = zip(*entries, strict=True) if entries else ((), ())
+    if list(ids) != tokens:
         raise ValueError(f"{len(tokens)} output_ids with output_token_logprobs of {len(entries)} other ids")
-    return tokens, [entry[0] for entry in entries]
+    return tokens, list(log_probs)
 
 
 def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:
@@ -99,25 +123,33 @@ def _extras(
 ) -> EngineExtras:
     """What else the answer says: what was wanted, and what SGLang counts anyhow."""
     want, prompt = request.want, len(request.prompt)
+    cached = PrefixCacheInfo(min(cast(int, meta.get("cached_tokens") or 0), prompt), prompt)
+    counted = EngineExtras(
+        tuple(spans) if len(spans) > 1 else (),
+        cached,
+        _drafts(meta, len(tokens)),
+        server=server,
+        retractions=cast(int, meta.get("num_retractions") or 0),
+    )
+    if not want:
+        return counted
     kept, offsets = _kept(meta, len(tokens)) if Extra.TOP_P_TOKENS in want else (None, None)
-    return EngineExtras(
-        versions=tuple(spans) if len(spans) > 1 else (),
-        prefix_cache_info=PrefixCacheInfo(min(cast(int, meta.get("cached_tokens") or 0), prompt), prompt),
-        spec_info=_drafts(meta, len(tokens)),
+    return replace(
+        counted,
         routed_experts=_experts(meta) if Extra.ROUTED_EXPERTS in want else None,
         top_p_token_ids=kept,
         top_p_token_offsets=offsets,
         prompt_log_probs=_prompt(meta) if Extra.PROMPT_LOG_PROBS in want else None,
         top_log_probs=_likeliest(meta) if Extra.TOP_LOG_PROBS in want else None,
-        server=server,
-        retractions=cast(int, meta.get("num_retractions") or 0),
     )
 
 
 def _drafts(meta: Meta, count: int) -> SpecInfo | None:
     if "spec_verify_ct" not in meta:
         return None
-    accepted, drafted, verified = (cast(int, meta.get(name) or 0) for name in DRAFTED)
+    accepted, drafted, verified = (
+        cast(int, next((meta[name] for name in names if meta.get(name)), 0)) for names in DRAFTED
+    )
     return SpecInfo(accepted, drafted, verified, count)
 
 
@@ -141,6 +173,6 @@ def _prompt(meta: Meta) -> list[float]:
     return [entry[0] for entry in cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[1:]]
 
 
-def _likeliest(meta: Meta) -> list[list[tuple[int, float]]]:
-    places = cast(Sequence[Sequence[Sequence[float]] | None], meta.get("output_top_logprobs") or [])
+def _likeliest(meta: Meta, key: str = "output_top_logprobs") -> list[list[tuple[int, float]]]:
+    places = cast(Sequence[Sequence[Sequence[float]] | None], meta.get(key) or [])
     return [[(int(token), log_prob) for log_prob, token, *_ in place or ()] for place in places]

@@ -7,16 +7,20 @@ Example:
     body = body_of(request, "an-id", facts, eos_token_ids)      # for /generate
 """
 
-from collections.abc import Iterator, Set
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from slime_core.errors import ModelError
-from slime_core.roles import Extra, GenerateRequest
+from slime_core.roles import Extra, GenerateRequest, SamplingParams
 from slime_core.sample import Json
+from slime_engine_sglang.installed import NEWEST_RELEASE, Release
 
-SETTINGS = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
-"""What is passed on. SGLang's log-probs are those after penalties, biases and the mask of `min_new_tokens`, where a
-trainer needs those before, so these are refused."""
+SCORED_AT = (0.0, 1.0)
+"""Temperatures at which SGLang tells log-probs of a text that it is given: those of the logits as they are."""
+PLAIN = ("temperature", "top_p", "top_k", "stop_token_ids", "min_p", "stop", "ignore_eos")
+"""Settings that leave the log-probs what they are."""
 MOST_KEPT = 4096
 """Candidates up to which SGLang tells which of them were kept."""
 SEEDS = 1 << 63
@@ -38,6 +42,10 @@ class Facts:
     """Whether it can say which experts were chosen."""
     is_mixture: bool = False
     """Whether there are any."""
+    release: Release = NEWEST_RELEASE
+    """Of SGLang."""
+    tp_size: int = 1
+    """Ranks that it is split over."""
 
 
 def check(request: GenerateRequest, facts: Facts) -> None:
@@ -52,12 +60,15 @@ def check(request: GenerateRequest, facts: Facts) -> None:
 
 def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     asked = request.sampling
-    if refused := asked.besides(*SETTINGS):
+    shaping = shaping_of(asked)
+    if shaping and asked.temperature not in SCORED_AT:
         yield (
-            f"does not do {', '.join(refused)}: SGLang's log-probs would be those of the changed distribution, not of "
-            "the model"
+            f"does {', '.join(shaping)} at temperature 1 and 0 alone, not at {asked.temperature:g}: SGLang's log-probs "
+            "are those of the changed distribution, and the model's own it tells at those temperatures"
         )
-    if refused := request.besides(*Extra):
+    if request.made and (lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]):
+        yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
+    if (request.media or request.lora) and (refused := request.besides(*Extra)):
         yield f"does not do {', '.join(refused)}"
     if asked.min_p and facts.seeded:
         yield "does not do min_p with deterministic = true: it would end the server"
@@ -68,16 +79,25 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     # An id that the model does not have ends the whole server.
     elif facts.vocabulary is not None and not 0 <= min(request.prompt) <= max(request.prompt) < facts.vocabulary:
         yield f"got a prompt with ids outside of the model's, 0 to {facts.vocabulary - 1}"
-    yield from _unknown_extras(request, facts)
+    if request.want:
+        yield from _unknown_extras(request, facts)
+
+
+@functools.lru_cache(maxsize=64)
+def shaping_of(sampling: SamplingParams) -> Sequence[str]:
+    """Names of the settings by which the draw's distribution is another than the model's, its tail aside."""
+    return tuple(sampling.besides(*PLAIN)) if sampling.shapes_logits else ()
 
 
 def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     asked = request.sampling
     if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture and not facts.tells_experts:
         yield "cannot give routed_experts: its server was not started with --enable-return-routed-experts"
-    if Extra.PROMPT_LOG_PROBS in request.want and asked.temperature not in (0.0, 1.0):
+    if Extra.PROMPT_LOG_PROBS in request.want and asked.temperature not in SCORED_AT:
         yield f"gives prompt_log_probs at temperature 1 and 0 alone, not at {asked.temperature:g}"
-    if Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
+    if Extra.TOP_P_TOKENS in request.want and not facts.release.has_masks:
+        yield f"cannot give top_p_tokens: its server is SGLang {facts.release.version}, which does not tell them"
+    elif Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
         yield f"gives top_p_tokens for a top_k of at most {MOST_KEPT}, or as small a vocabulary"
 
 
@@ -88,8 +108,14 @@ def _candidates(request: GenerateRequest, facts: Facts) -> int | None:
 
 
 def budget_of(request: GenerateRequest, facts: Facts) -> int:
-    """Tokens that it may make, as far as the model's context has room; 0: it cannot be asked."""
-    room = facts.context - len(request.prompt) if len(request.prompt) <= facts.longest_prompt else 0
+    """Tokens that it may make, as far as the model's context has room; 0: it cannot be asked.
+
+    What is to be scored has to be a prompt with all of its response.
+    """
+    free = facts.longest_prompt - len(request.prompt)
+    if free < 0:
+        return 0
+    room = free if shaping_of(request.sampling) else facts.context - len(request.prompt)
     return min(request.sampling.max_new_tokens, room)
 
 
@@ -101,9 +127,11 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
         "sampling_params": _sampling(request, facts, eos_token_ids),
         "return_logprob": True,
     }
+    if not request.want:
+        return body
     if Extra.PROMPT_LOG_PROBS in request.want:
         body["logprob_start_len"] = 0
-    if Extra.TOP_LOG_PROBS in request.want:
+    if Extra.TOP_LOG_PROBS in request.want and not shaping_of(request.sampling):
         body["top_logprobs_num"] = request.top_log_probs
     if Extra.TOP_P_TOKENS in request.want:
         body["return_sampling_mask"] = True
@@ -112,10 +140,38 @@ def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set
     return body
 
 
+def score_of(request: GenerateRequest, tokens: Sequence[int], rid: str) -> dict[str, Json]:
+    """The body for `/generate` that asks for the model's own log-probs of a response, and makes nothing."""
+    body: dict[str, Json] = {
+        "rid": rid,
+        "input_ids": [*request.prompt, *tokens],
+        "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+        "return_logprob": True,
+        "logprob_start_len": len(request.prompt) - 1,
+    }
+    if Extra.TOP_LOG_PROBS in request.want:
+        body["top_logprobs_num"] = request.top_log_probs
+    return body
+
+
 def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
     asked = request.sampling
+    told = {**_told(asked), "max_new_tokens": budget_of(request, facts)}
+    if facts.seeded:
+        told["sampling_seed"] = request.seed % SEEDS
+    if Extra.TOP_P_TOKENS in request.want and asked.temperature > 0:
+        told["top_k"] = _candidates(request, facts)
+    if shaping_of(asked):
+        told |= _shaping(request)
+    if stops := asked.stop_token_ids | eos_token_ids:
+        told["stop_token_ids"] = list[Json](sorted(stops))
+    return told
+
+
+@functools.lru_cache(maxsize=64)
+def _told(asked: SamplingParams) -> Mapping[str, Json]:
+    """What is the same for all requests that are sampled so."""
     told: dict[str, Json] = {
-        "max_new_tokens": budget_of(request, facts),
         "temperature": asked.temperature,
         "top_p": asked.top_p,
         "top_k": asked.top_k,
@@ -123,16 +179,30 @@ def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -
         "spaces_between_special_tokens": False,
         "no_stop_trim": True,
     }
-    if facts.seeded:
-        told["sampling_seed"] = request.seed % SEEDS
-    if Extra.TOP_P_TOKENS in request.want and asked.temperature > 0:
-        told["top_k"] = _candidates(request, facts)
     if asked.min_p:
         told["min_p"] = asked.min_p
     if asked.ignore_eos:
         told["ignore_eos"] = True
-    if stops := asked.stop_token_ids | eos_token_ids:
-        told["stop_token_ids"] = list[Json](sorted(stops))
     if asked.stop:
         told["stop"] = list(asked.stop)
+    return told
+
+
+def _shaping(request: GenerateRequest) -> dict[str, Json]:
+    """What changes the logits. Of tokens that were made before the server knows nothing, so it is told otherwise."""
+    asked, before = request.sampling, request.prompt[len(request.prompt) - request.made :]
+    told: dict[str, Json] = {}
+    for name in shaping_of(asked):
+        if name.endswith("_penalty"):
+            told[name] = getattr(asked, name)
+    if (least := asked.min_new_tokens - request.made) > 0:
+        told["min_new_tokens"] = least
+    biases = defaultdict[int, float](float)
+    if asked.frequency_penalty:
+        for token in before:
+            biases[token] -= asked.frequency_penalty
+    for token, bias in asked.logit_bias.items():
+        biases[token] += bias
+    if biases:
+        told["logit_bias"] = {str(token): bias for token, bias in biases.items()}
     return told

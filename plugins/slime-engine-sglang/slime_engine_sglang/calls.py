@@ -12,11 +12,12 @@ Example:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TypeVar
 
 from slime_core.errors import SlimeError
+from slime_engine_sglang.gate import Gate
 
 ResultT = TypeVar("ResultT")
 
@@ -28,18 +29,19 @@ LONGEST_S = 0.5
 class Calls:
     """What is under way."""
 
-    def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]]) -> None:
+    def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]], common: Gate | None = None) -> None:
         """Nothing is.
 
         Args:
-            abort: tells the server to abort a request by its id, or all.
+            abort: tells whoever may be at it to abort a request by its id, or all.
+            common: a gate of all whose requests an abort of all may hit.
         """
         self._abort = abort
         self._under_way: dict[str, asyncio.Task[object]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._holds = 0
-        self._free = asyncio.Event()
-        self._free.set()
+        self.gate = Gate()
+        """Keeps calls back."""
+        self._common = common or Gate()
         self.aborts = 0
         """How often all were aborted: whoever waited for its turn meanwhile is aborted, too."""
 
@@ -48,31 +50,36 @@ class Calls:
         """Whether anything is under way."""
         return bool(self._under_way)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing may begin."""
+        return self.gate.is_shut or self._common.is_shut
+
     async def turn(self) -> None:
         """Wait while calls are held."""
-        while self._holds:
-            await self._free.wait()
+        while self.is_held:
+            await self.gate.turn()
+            await self._common.turn()
 
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Nothing new begins; what is under way goes on."""
-        self._holds += 1
-        self._free.clear()
-        try:
-            yield
-        finally:
-            self._holds -= 1
-            if not self._holds:
-                self._free.set()
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Nothing new begins, and what has to end with the weights that it began with has ended; the rest goes on."""
+        return self.gate.held()
 
     async def finished(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
         """The result of a call; if who waits for it is cancelled, it is aborted on the server."""
-        task = self._begun(rid, call)
+        task, ended = self._begun(rid, call), asyncio.get_running_loop().create_future()
+
+        def tell(_: "asyncio.Task[ResultT]") -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        task.add_done_callback(tell)  # as asyncio.shield does, for less: this is on the way of every request
         try:
-            return await asyncio.shield(task)
+            await ended
         except asyncio.CancelledError:
             self.leave(rid)
             raise
+        return task.result()
 
     async def followed(self, rid: str, events: AsyncGenerator[ResultT, None]) -> AsyncGenerator[ResultT, None]:
         """The events of a call, the newest one alone where several have come; `leave` it when done."""
@@ -102,10 +109,19 @@ class Calls:
         if task is not None and not task.done():
             self.behind(self._left(task, rid))
 
+    def forget(self, rid: str) -> None:
+        """A call has ended here, and perhaps not on the server: have it aborted there, once."""
+        self.behind(self._abort(rid))
+
+    async def drained(self) -> None:
+        """Wait until nothing is under way; where calls are held, nothing will be."""
+        while self._under_way:
+            await asyncio.wait(self._under_way.values())
+
     async def abort_all(self) -> None:
         """Abort until nothing is left of what is under way or waits for its turn; what comes later is not touched."""
         self.aborts += 1
-        async with self.held():
+        with self.gate.shut(), self._common.shut():
             await self._ended(self._under_way.values(), None)
 
     def behind(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":

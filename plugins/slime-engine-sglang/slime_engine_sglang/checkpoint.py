@@ -9,6 +9,7 @@ Example:
 import json
 import struct
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from slime_core.sample import Json
 
 LONGEST_HEADER = 100_000_000
 """Bytes of a safetensors header that its own library takes."""
+HEAD = "lm_head.weight"
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """What configs of mixtures of experts call the number of experts."""
 
@@ -90,3 +92,10 @@ def read_header(path: Path) -> Header:
     if size < whole:
         raise ModelError(f"{path} has {size} bytes of {whole}")
     return cast(Header, header)
+
+
+def body_at(file: FileIO) -> int:
+    """Where the tensors of an open safetensors file begin: `data_offsets` count from there."""
+    file.seek(0)
+    (length,) = struct.unpack("<Q", file.read(8))
+    return 8 + int(length)

@@ -8,12 +8,13 @@ Host and port are added where it is started: its place is known there.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from slime_core.roles import EngineSetup, Extra
+from slime_core.roles import EngineSetup, Extra, command_line
+from slime_engine_sglang.arguments import server_arguments
 from slime_engine_sglang.checkpoint import is_mixture
 from slime_engine_sglang.settings import SglangSettings
 
@@ -46,16 +47,8 @@ def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
     arguments["enable_return_routed_experts"] = wants_experts and is_mixture(setup.hf_checkpoint)
     if settings.gpus:
         arguments["tp_size"] = settings.gpus
+        arguments["enable_memory_saver"] = setup.offloads  # else nothing of it can be given up
     if settings.gpus and settings.deterministic:
         arguments["sampling_backend"] = "pytorch"  # the only one that heeds seeds
-    return [python, *entry, *flags(arguments | settings.server_args)]
-
-
-def flags(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Arguments as a command line has them; false and null are left out."""
-    for name, value in arguments.items():
-        if value is False or value is None:
-            continue
-        yield "--" + name.replace("_", "-")
-        if value is not True:
-            yield from map(str, value) if isinstance(value, list) else [str(value)]
+    given = arguments | settings.server
+    return [python, *entry, *command_line(server_arguments(settings.python), given)]

@@ -25,11 +25,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from slime_core.errors import ConfigError
+from slime_core.processes import free_port
 from slime_core.roles import Place
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
 """Seconds between two looks at the server's processes."""
+STOPPED_S = 5.0
+"""Seconds that one of them may be stopped, as by SIGSTOP: whoever waits for the server waits for it."""
+LAST_BYTES, LAST_LINES = 8192, 20
+"""How much of what was printed an error tells."""
 OWN = b"sglang::"
 """How SGLang entitles its processes."""
 OTHER_PYTHONS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
@@ -58,7 +63,7 @@ class ServerHost:
             raise ConfigError(
                 f"there is no {command[0]} to start SGLang's servers with: [engine.sglang] python names it"
             )
-        port = place.port or _free_port(place.address)
+        port = place.port if place.port and _is_free(place.address, place.port) else free_port(place.address)
         self._url = f"http://{place.address}:{port}"
         # Of its own, since SGLang leaves sockets there; short, since the path of a socket has to be.
         self._temporary = tempfile.mkdtemp(prefix="sglang-")
@@ -71,7 +76,7 @@ class ServerHost:
                 "TMPDIR": self._temporary,
             },
             stdin=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         self._closing = threading.Event()
         threading.Thread(target=self._watch, name="server", daemon=True).start()
@@ -79,6 +84,13 @@ class ServerHost:
     def address(self) -> tuple[str, int]:
         """The server's URL and its process id."""
         return self._url, self._process.pid
+
+    def last_lines(self) -> str:
+        """The end of what it and the server have printed, where that goes to a file."""
+        with suppress(OSError), Path("/proc/self/fd/1").open("rb") as printed:
+            printed.seek(max(0, os.fstat(printed.fileno()).st_size - LAST_BYTES))
+            return "\n".join(printed.read().decode(errors="replace").splitlines()[-LAST_LINES:])
+        return ""
 
     def close(self) -> None:
         """End it: nothing in it has to be kept."""
@@ -89,34 +101,43 @@ class ServerHost:
 
     def _watch(self) -> None:
         """Until it is closed; else end this process with it."""
-        seen = set[int]()
+        seen, looks = set[int](), dict[int, int]()
         while not self._closing.wait(LOOK_S):
             code = self._process.poll()
-            running = {pid for pid in _children(self._process.pid) if _is_own(pid)}
-            if code is None and not (lost := seen - running):
+            running = {pid for pid in _descendants(self._process.pid) if _is_own(pid)}
+            looks = {pid: looks.get(pid, 0) + 1 for pid in (self._process.pid, *running) if _is_stopped(pid)}
+            stopped = [pid for pid, count in looks.items() if count * LOOK_S >= STOPPED_S]
+            lost = seen - running
+            if code is None and not lost and not stopped:
                 seen = running
                 continue
             if self._closing.is_set():
                 return
-            how = f"ended with code {code}" if code is not None else f"has lost its process {min(lost)}"
+            if code is not None:
+                how = f"ended with code {code}"
+            elif lost:
+                how = f"has lost its process {min(lost)}"
+            else:
+                how = f"is stopped: its process {stopped[0]} has not run for {STOPPED_S:g} s"
             print(f"the SGLang server, process {self._process.pid}, {how}", flush=True)  # noqa: T201  # for the log
             self._process.kill()
             shutil.rmtree(self._temporary, ignore_errors=True)
             os._exit(1)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the server before it runs: have the kernel kill it when this worker is gone, whatever started that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _children(pid: int) -> list[int]:
+def _descendants(pid: int) -> list[int]:
+    """All that it has started, and those have."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (task / "children").read_text().split())
-    return found
+    return [each for child in found for each in (child, *_descendants(child))]
 
 
 def _is_own(pid: int) -> bool:
@@ -126,9 +147,18 @@ def _is_own(pid: int) -> bool:
     return False
 
 
-def _free_port(address: str) -> int:
-    """Where a launcher keeps none for it."""
+def _is_stopped(pid: int) -> bool:
+    """Whether it is halted by a signal; a debugger's halt is another state."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+def _is_free(address: str, port: int) -> bool:
+    """Whether a port that was kept for the server is still free: it may have been taken since."""
     with socket.socket() as listening:
-        listening.bind((address, 0))
-        port: int = listening.getsockname()[1]
-        return port
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            listening.bind((address, port))
+            return True
+    return False

@@ -14,6 +14,7 @@ Example:
 
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -28,6 +29,12 @@ import torch
 
 STAND_INS = ("sgl_kernel", "soundfile", "torchvision")
 """Packages that SGLang imports, and that have no build for this machine's torch."""
+STUBS = ("_platform_stubs.py", "_triton_stub.py")
+"""Where SGLang has its stand-in for triton, now and before 0.5.17."""
+MADE_FOR = "SGLang 0.5.23 with torch 2.13"
+SEEDED = "--enable-deterministic-inference"
+ROWS = 16
+"""Rows of a matrix that are multiplied at once where what is in the other rows must not change a result."""
 LOW32 = 0xFFFFFFFF
 
 
@@ -98,12 +105,32 @@ class Cudart:
 
 
 def install() -> None:
-    """Make SGLang importable in this process."""
+    """Make SGLang importable in this process.
+
+    Raises:
+        SystemExit: it cannot be made so, with what to type.
+    """
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
     sys.meta_path.append(Finder())
     torch.cuda.cudart = Cudart
-    _stand_in_for_triton()
-    _let_seeds_be_heeded()
+    try:
+        _stand_in_for_triton()
+        if SEEDED in sys.argv:
+            _let_seeds_be_heeded()
+    except Exception as error:  # whatever another torch, or another release, has otherwise
+        raise SystemExit(
+            f"SGLang {_version('sglang')} cannot be started on the CPU with torch {torch.__version__} of "
+            f"{sys.executable}: {type(error).__name__}: {error}. The "
+            f"stand-ins for what it has for GPUs alone were made for {MADE_FOR}; "
+            "`make sglang` in a checkout of slime-core builds that in .venv-sglang, and --sglang-python names it"
+        ) from error
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(which is not installed)"
 
 
 def _stand_in_for_triton() -> None:
@@ -114,13 +141,16 @@ def _stand_in_for_triton() -> None:
     places = found.submodule_search_locations if found is not None else None
     if not places:
         raise SystemExit(f"{sys.executable} has no sglang: name another one by [engine.sglang] python")
-    stubs = Path(places[0], "_platform_stubs.py")
+    stubs = next(path for name in STUBS if (path := Path(places[0], name)).exists())
     spec = importlib.util.spec_from_file_location("_sglang_platform_stubs", stubs)
     assert spec is not None, "a path that ends in .py"
     assert spec.loader is not None, "the same"
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    if stubs.name == STUBS[-1]:
+        module.install()
+        return
     with (
         mock.patch.object(module, "_patch_non_blocking"),
         mock.patch.object(sys, "platform", "darwin"),
@@ -137,11 +167,46 @@ def _let_seeds_be_heeded() -> None:
     from sglang.srt.layers import sampler
 
     choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES.append("torch_native")
-    package.enable_batch_invariant_mode = lambda enable_bmm=True: None
+    package.enable_batch_invariant_mode = make_rows_independent
     sampler.murmur_hash32 = murmur_hash32
     sampler.multinomial_with_seed = getattr(
         sampler.multinomial_with_seed, "_torchdynamo_orig_callable", sampler.multinomial_with_seed
     )
+
+
+def make_rows_independent(enable_bmm: bool = True) -> None:
+    """Have a product of matrices round each row in the same way, however many others are in the batch.
+
+    A library chooses its kernel by the number of rows, so that log-probs depend on what else a server is asked at that
+    moment; SGLang has kernels against it, for GPUs alone.
+    """
+    _LIBRARY.impl("mm", product, "CPU", allow_override=True)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl("addmm", sum_and_product, "CPU", allow_override=True)  # type: ignore[no-untyped-call]
+
+
+_LIBRARY = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+"""What this process does otherwise; it holds as long as this lives."""
+
+
+def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """`left @ right` of [n, k] and [k, m], always of `ROWS` rows at once."""
+    rows, made = left.shape[0], left.new_empty(left.shape[0], right.shape[1])
+    for start in range(0, rows, ROWS):
+        block = left[start : start + ROWS]
+        count = len(block)
+        if count < ROWS:
+            block = torch.cat([block, block.new_zeros(ROWS - count, block.shape[1])])
+        # With `out` it is another operator, the library's own.
+        result = torch.mm(block.contiguous(), right, out=left.new_empty(ROWS, right.shape[1]))
+        made[start : start + count] = result[:count]
+    return made
+
+
+def sum_and_product(
+    term: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """`beta * term + alpha * left @ right`, likewise."""
+    return beta * term + alpha * product(left, right)
 
 
 def murmur_hash32(seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor) -> torch.Tensor:

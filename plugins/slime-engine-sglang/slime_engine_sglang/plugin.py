@@ -1,11 +1,26 @@
-"""What this package offers: the engine `sglang`. What it builds is imported when it is built."""
+"""What this package offers: the engine `sglang` and a transport for it. What they build is imported then."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from slime_core.hookspecs import hookimpl
-from slime_core.roles import Engine, EngineSetup, EngineSpec, Extra, Needs, Settings
-from slime_engine_sglang.settings import SglangSettings
+from slime_core.roles import (
+    Engine,
+    EngineSetup,
+    EngineSpec,
+    EngineUse,
+    Extra,
+    InstalledSettings,
+    MemoryTag,
+    Needs,
+    Settings,
+    Transport,
+    TransportSetup,
+    TransportSpec,
+)
+from slime_core.sample import Json
+from slime_engine_sglang.broadcast.channel import DistributedSettings
+from slime_engine_sglang.settings import LEAVES_OUT, SglangSettings
 
 SLIME_API = "1"
 
@@ -18,14 +33,37 @@ def slime_engines() -> Iterable[EngineSpec]:
         _engine,
         SglangSettings,
         "SGLang servers, started by the run or running already",
-        transports=("shared-buffer", "disk"),
+        transports=("shared-buffer", "disk", "distributed"),
         bf16=True,
         gives=frozenset(Extra),
+        withholds=_withholds,
+        releases=frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE, MemoryTag.CUDA_GRAPH}),
         workers_key="gpus",
         workers=_workers,
         needs=_needs,
         flat_prefix="sglang_",
+        check=_check,
+        installed=InstalledSettings("server", _server_model),
     )
+
+
+@hookimpl
+def slime_transports() -> Iterable[TransportSpec]:
+    """A process group of the trainer's first rank and the servers."""
+    yield TransportSpec(
+        "distributed",
+        _distributed,
+        DistributedSettings,
+        "Weights are broadcast to SGLang's servers, by gloo or NCCL",
+        rendezvous=True,
+        brings_receiver=False,
+    )
+
+
+def _distributed(settings: DistributedSettings, setup: TransportSetup) -> Transport:
+    from slime_engine_sglang.broadcast.channel import Distributed
+
+    return Distributed(settings, setup)
 
 
 def _engine(settings: SglangSettings, setup: EngineSetup) -> Engine:
@@ -34,8 +72,26 @@ def _engine(settings: SglangSettings, setup: EngineSetup) -> Engine:
     return SglangEngine(settings, setup)
 
 
+def _server_model(section: Mapping[str, Json]) -> type[Settings]:
+    from slime_engine_sglang.arguments import server_model
+
+    return server_model(section)
+
+
+def _check(settings: Settings, use: EngineUse) -> None:
+    from slime_engine_sglang.checks import check_use
+
+    check_use(cast(SglangSettings, settings), use)
+
+
 def _needs(settings: Settings) -> Needs:
     return cast(SglangSettings, settings).needs
+
+
+def _withholds(settings: Settings) -> frozenset[Extra]:
+    """What the router leaves out of requests."""
+    router = cast(SglangSettings, settings).router
+    return LEAVES_OUT[router.use] if router else frozenset()
 
 
 def _workers(settings: Settings) -> int:

@@ -6,34 +6,70 @@ of Hugging Face's form, from which a server reads the weights where they lie.
 Example:
 
     publications = Publications(setup.hf_checkpoint, setup.scratch / "published")
-    folder = publications.prepare(channel, 3)       # for /update_weights_from_disk
+    source = publications.prepare(channel, 3)       # which `ServedWeights` switches to
 """
 
+import asyncio
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from slime_core.errors import ModelError
 from slime_core.roles import GivesFiles, WeightChannel, WeightSlot
-from slime_engine_sglang.checkpoint import config_of, read_header, shapes_in, weights_of
+from slime_engine_sglang.checkpoint import HEAD, config_of, read_header, shapes_in, weights_of
+from slime_engine_sglang.checksums import Checksums
+from slime_engine_sglang.server import Server
+from slime_engine_sglang.weights import Folder
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 """How files of weights end, and what says where they are."""
-HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version that was sent; see `slime_engine_sglang.weights.Source`."""
+
+    folder: Folder
+    """The model directory that was made for it."""
+    file: Path
+    """What the transport wrote, to which that has a link."""
+    slots: tuple[WeightSlot, ...]
+    """What that must hold."""
+    version: int
+    """And of which version."""
+    checksums: Checksums | None = None
+    """To compare what the server has then."""
+    lasts: ClassVar[bool] = True
+
+    async def load(self, server: Server, version: str, *, flush: bool) -> None:
+        """Load the directory; it may have been overwritten with a later version since."""
+        await asyncio.to_thread(check_file, self.file, self.slots, self.version)
+        await self.folder.load(server, version, flush=flush)
+        if self.checksums is not None:
+            await self.checksums.compare(server, self.file)
 
 
 class Publications:
     """The directories of the newest versions, inside one folder."""
 
-    def __init__(self, model: Path, folder: Path) -> None:
-        """Nothing is made or read yet."""
+    def __init__(self, model: Path, folder: Path, *, verified: bool = False) -> None:
+        """Nothing is made or read yet.
+
+        Args:
+            model: a model directory.
+            folder: where those of the versions go.
+            verified: whether checksums are compared after each load.
+        """
         self._model, self._folder = model.absolute(), folder.absolute()
         self._own: Mapping[str, tuple[int, ...]] | None = None
         self._checked: WeightChannel | None = None
+        self._verified = verified
+        self._checksums: Checksums | None = None
 
-    def prepare(self, channel: WeightChannel, version: int) -> Path:
-        """The directory of a version that was sent.
+    def prepare(self, channel: WeightChannel, version: int) -> Published:
+        """A version that was sent, in a directory.
 
         Raises:
             ModelError: its weights are not the model's, or not all there; names the first that does not fit.
@@ -41,14 +77,32 @@ class Publications:
         if not isinstance(channel, GivesFiles):
             raise ModelError(
                 f"SGLang reads weights from files, and transport {channel.transport!r} gives none: "
-                "[transport] use = 'shared-buffer' or 'disk' does"
+                "[transport] use = 'shared-buffer', 'disk' or 'distributed' does"
             )
+        self._check(channel)
+        if self._verified and self._checksums is None:
+            self._checksums = Checksums(tied=self._is_tied())
+        file = channel.path_of(version)
+        check_file(file, channel.slots, version)
+        return Published(Folder(self._linked(file, version)), file, channel.slots, version, self._checksums)
+
+    def check(self, channel: WeightChannel) -> None:
+        """See that a channel without files is of the model's weights.
+
+        Raises:
+            ModelError: it is not, or checksums are wanted, for which there is nothing to sum.
+        """
+        if self._verified:
+            raise ModelError(
+                f"verify_weights = 'checksum' sums the file of a version, and transport {channel.transport!r} has "
+                "none: leave it out, or [transport] use = 'shared-buffer'"
+            )
+        self._check(channel)
+
+    def _check(self, channel: WeightChannel) -> None:
         if channel != self._checked:
             check_slots(channel.slots, self._shapes(), self._model, tied=self._is_tied())
             self._checked = channel
-        file = channel.path_of(version)
-        check_file(file, channel.slots, version)
-        return self._linked(file, version)
 
     def _linked(self, file: Path, version: int) -> Path:
         folder = self._folder / f"version_{version:06d}"

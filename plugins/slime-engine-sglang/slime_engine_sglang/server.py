@@ -4,33 +4,75 @@ Example:
 
     server = Server("http://127.0.0.1:30000")
     info = await server.ask("/server_info")                         # GET
-    reply = await server.ask("/generate", {"input_ids": [5, 6]})    # POST
+    reply = await server.ask("/generate", {"input_ids": [5, 6]}, within_s=3600.0)       # POST
     await server.close()
 
-A refusal (400, 422) is a `ModelError` with the server's own sentence; all else that is no answer is a `WorkerError`,
-which names the server.
+A refusal (4xx) is a `ModelError` with the server's own sentence; all else that is no answer is a `WorkerError`, which
+names the server: `NotTaken` where asking again can do no harm, `TooLate` where it may still be at it.
 """
 
-import json
+import enum
+import functools
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeAlias, TypeVar, cast
 
 import aiohttp
+from yarl import URL
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.sample import Json
+from slime_engine_sglang.wire import decode, encode
 
 Table: TypeAlias = Mapping[str, Json]
 ResultT = TypeVar("ResultT")
 
-REFUSALS = (400, 422)
+REFUSALS = range(400, 500)
+BUSY = 503
 CONNECT_S = 10.0
+LOOK = aiohttp.ClientTimeout(total=5.0, sock_connect=2.0)
+GENERATES = aiohttp.ClientTimeout(total=25.0, sock_connect=2.0)
+"""How long it may take to answer that it is there, and that it generates, for which it gives itself 20 s."""
+READY = {"/ready": LOOK, "/health_generate": GENERATES}
+"""What tells whether it takes requests; the first since 0.5.21."""
 IDLE_S = 2.0
 """Seconds after which an idle connection is not used again: SGLang closes it after 5, perhaps amid a request."""
 LONGEST_SENTENCE = 2_000
+NEVER_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
+"""What a connection may raise; TimeoutError is among them."""
+ENDPOINTS = ("/generate", "/abort_request")
+"""What is asked most."""
 EVENT = b"data: "
 DONE = b"[DONE]"
 HEADERS = {"Content-Type": "application/json"}
+
+
+class ServerState(enum.Enum):
+    """What is found at an address."""
+
+    READY = "takes requests"
+    """It takes requests."""
+    NOT_YET = "is not ready"
+    """It is there and does not take requests: it starts, or is paused."""
+    CLOSED = "refuses connections: nothing listens there"
+    """Nobody listens."""
+    SILENT = "takes connections, and does not answer"
+    """Somebody listens and does not answer HTTP, or not in time."""
+    FOREIGN = "answers, and is no SGLang server"
+    """It is another kind of server."""
+
+
+class NotTaken(WorkerError):
+    """A request that was never sent, or that the server did not take (503): the same may be asked again."""
+
+
+class Busy(NotTaken):
+    """A request that was answered with 503: there is no room for it now."""
+
+
+class TooLate(WorkerError):
+    """A request that was not answered by its deadline; the server may still be at it."""
 
 
 class Server:
@@ -45,58 +87,120 @@ class Server:
         """
         self.url = url
         self.title = f"{title}, {url}" if title else url
+        self.heard = time.monotonic()
+        """When it last answered anything."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            timeout=_limit(None),
             headers=HEADERS,
+            # What a request of hundreds a second need not pay for.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
+            auto_decompress=False,
         )
+        self._places: dict[str, URL] = {}
 
-    async def ask(self, path: str, body: Table | None = None) -> Table:
+    async def ask(
+        self,
+        path: str,
+        body: Table | None = None,
+        *,
+        within_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        method: str = "",
+    ) -> Table:
         """POST a body, or GET without one; an empty answer is an empty table.
+
+        Args:
+            path: of the endpoint.
+            body: what is told it.
+            method: another than these.
+            within_s: seconds until the whole answer must be there; None: as long as it takes.
+            headers: besides those of JSON.
 
         Raises:
             ModelError: it refuses.
-            WorkerError: it cannot be reached, failed, or broke off.
+            NotTaken: it cannot be reached, or answers 503.
+            TooLate: the deadline has passed.
+            WorkerError: it failed, or broke off.
         """
-        method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
+        usual, data = ("GET", None) if body is None else ("POST", encode(body))
+        limit = _limit(within_s)
         try:
-            async with self._session.request(method, self.url + path, data=data) as reply:
+            async with self._session.request(
+                method or usual, self._place(path), data=data, headers=headers, timeout=limit
+            ) as reply:
                 status, text = reply.status, await reply.read()
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            raise self._broken(path, error) from error
-        if status != 200:
+                self.heard = time.monotonic()
+        except FAILURES as error:
+            raise self._broken(path, error, within_s) from error
+        if not 200 <= status < 300:
             raise self._refused(path, status, text)
-        return self._read(path, text) if text else {}
+        return {} if text in (b"", b"null") else self._read(path, text)
 
-    async def events(self, path: str, body: Table) -> AsyncGenerator[Table, None]:
+    async def events(
+        self, path: str, body: Table, *, within_s: float | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[Table, None]:
         """POST a body, and yield the newest event of a stream whenever there is one: SGLang's are cumulative.
 
         Raises:
-            ModelError, WorkerError: as `ask` does, at any time.
+            ModelError, WorkerError: as `ask` does, at any time; NotTaken before the first event alone.
         """
         unread, ended = b"", False
+        limit = _limit(within_s)
         try:
-            async with self._session.post(self.url + path, data=json.dumps(body)) as reply:
+            async with self._session.post(
+                self._place(path), data=encode(body), headers=headers, timeout=limit
+            ) as reply:
                 if reply.status != 200:
                     raise self._refused(path, reply.status, await reply.read())
                 async for part in reply.content.iter_any():
+                    self.heard = time.monotonic()
                     *blocks, unread = (unread + part).split(b"\n\n")
                     told = [block[len(EVENT) :] for block in blocks if block.startswith(EVENT)]
                     ended = ended or DONE in told
                     if told := [each for each in told if each != DONE]:
                         yield self._event(path, told[-1])
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            raise self._broken(path, error) from error
+        except FAILURES as error:
+            raise self._broken(path, error, within_s) from error
         if not ended:
             raise WorkerError(f"{self.title}: the stream of {path} ended before its end")
 
-    async def is_ready(self) -> bool:
-        """Whether it takes requests."""
+    async def state(self) -> ServerState:
+        """Whether it takes requests; a release without `/ready` makes a token to tell."""
         try:
-            async with self._session.get(self.url + "/ready") as reply:
-                if reply.status != 404:  # a release before 0.5.21
-                    return reply.status == 200
-            async with self._session.get(self.url + "/health_generate") as reply:
+            for path, time_s in READY.items():
+                async with self._session.get(self.url + path, timeout=time_s) as reply:
+                    if reply.status != 404:
+                        return ServerState.READY if reply.status == 200 else ServerState.NOT_YET
+        except aiohttp.ClientConnectorError:
+            return ServerState.CLOSED
+        except (aiohttp.ClientError, OSError):  # a timeout among them
+            return ServerState.SILENT
+        return ServerState.FOREIGN
+
+    async def answers(self) -> ServerState:
+        """Whether anything is answered at all: what its HTTP process does by itself, paused or not."""
+        try:
+            async with self._session.get(self.url + "/ready", timeout=LOOK):
+                return ServerState.READY
+        except aiohttp.ClientConnectorError:
+            return ServerState.CLOSED
+        except (aiohttp.ClientError, OSError):
+            return ServerState.SILENT
+
+    async def listens(self, path: str, within_s: float) -> bool:
+        """Whether a GET is answered with 200, as a router does."""
+        try:
+            async with self._session.get(self.url + path, timeout=_limit(within_s)) as reply:
+                return reply.status == 200
+        except FAILURES:
+            return False
+
+    async def is_alive(self) -> bool:
+        """Whether it still generates: it makes a token, or is seen to make one for somebody else."""
+        try:
+            async with self._session.get(self.url + "/health_generate", timeout=GENERATES) as reply:
                 return reply.status == 200
         except (aiohttp.ClientError, OSError):
             return False
@@ -116,6 +220,14 @@ class Server:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._unlike(path, repr(error)) from error
 
+    def _place(self, path: str) -> URL:
+        """An address, read once."""
+        if path not in ENDPOINTS:
+            return URL(self.url + path)
+        if path not in self._places:
+            self._places[path] = URL(self.url + path)
+        return self._places[path]
+
     def _unlike(self, path: str, why: object) -> WorkerError:
         return WorkerError(f"{self.title}: the answer of {path} is not what SGLang answers: {why}")
 
@@ -127,7 +239,7 @@ class Server:
 
     def _read(self, path: str, text: bytes) -> Table:
         try:
-            content = json.loads(text)
+            content = decode(text)
         except ValueError as error:
             raise self._unlike(path, f"{error}: {text[:200]!r}") from None
         if not isinstance(content, dict):
@@ -138,17 +250,28 @@ class Server:
         said = _sentence(text)
         if status in REFUSALS:
             return ModelError(f"SGLang refuses {path}: {said} ({self.title})")
-        return WorkerError(f"{self.title}: {path} was answered with status {status}: {said}")
+        kind = Busy if status == BUSY else WorkerError
+        return kind(f"{self.title}: {path} was answered with status {status}: {said}")
 
-    def _broken(self, path: str, error: Exception) -> WorkerError:
-        return WorkerError(f"{self.title}: no answer to {path}: {type(error).__name__}: {error}")
+    def _broken(self, path: str, error: Exception, within_s: float | None) -> WorkerError:
+        told = f"{self.title}: no answer to {path}"
+        if isinstance(error, NEVER_SENT):
+            return NotTaken(f"{told}: {type(error).__name__}: {error}")
+        if isinstance(error, TimeoutError) and within_s is not None:
+            return TooLate(f"{told} within {within_s:g} s")
+        return WorkerError(f"{told}: {type(error).__name__}: {error}")
+
+
+@functools.cache
+def _limit(within_s: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=within_s, sock_connect=CONNECT_S)
 
 
 def _sentence(text: bytes) -> str:
     """What an error's body says: `error`, `message` or `detail`, a text or a table of which one is; else all of it."""
     plain = text.decode(errors="replace").strip()[:LONGEST_SENTENCE]
     try:
-        found: Json = json.loads(text)
+        found: Json = decode(text)
     except ValueError:
         return plain or "(nothing)"
     while isinstance(found, dict):

@@ -7,10 +7,50 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from slime_core.roles import Needs, Settings
+from slime_core.roles import Extra, Needs, Settings
 
-OWN_ARGUMENTS = frozenset({"model_path", "host", "port", "tp_size", "enable_deterministic_inference", "device"})
-"""Arguments of SGLang that follow from the run, or from another setting."""
+ROUTER_OWN_ARGUMENTS = frozenset({"host", "port", "worker_urls", "policy", "prometheus_port"})
+"""Arguments of a router that follow from the run, or from another setting."""
+
+ROUTER_MODULES = {"smg": "smg.launch_router", "sglang-router": "sglang_router.launch_router"}
+"""What of its package starts it."""
+LEAVES_OUT = {"smg": frozenset[Extra](), "sglang-router": frozenset({Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})}
+"""What of a request a router does not pass on; neither passes on `logit_bias`."""
+
+
+class RouterSettings(Settings):
+    """`[engine.sglang.router]`."""
+
+    use: Literal["smg", "sglang-router"] = Field(
+        "smg", description="Which router; sglang-router leaves routed_experts and top_p_tokens out of requests."
+    )
+    python: Path | None = Field(
+        None, description="Python that has the router, with which it is started; by default the one of the run."
+    )
+    policy: str = Field("cache_aware", min_length=1, description="How it chooses a server.")
+    args: dict[str, JsonValue] = Field(
+        {}, description="The router's other arguments by name, as cache_threshold = 0.5; true is a flag alone."
+    )
+
+    @field_validator("args")
+    @classmethod
+    def _only_free_ones(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        named = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
+        for name, value in named.items():
+            if name in ROUTER_OWN_ARGUMENTS:
+                raise ValueError(f"{name} follows from the run and the other settings, and cannot be given")
+            if isinstance(value, dict):
+                raise ValueError(f"{name} = {value!r}: expected a text, a number, a truth value or a list of them")
+        return named
+
+    @field_validator("python")
+    @classmethod
+    def _is_there(cls, python: Path | None) -> Path | None:
+        if python is not None and shutil.which(python) is None:
+            raise ValueError(
+                f"there is no {python} to start the router with: name a Python that has smg or sglang-router"
+            )
+        return python
 
 
 class SglangSettings(Settings):
@@ -29,30 +69,35 @@ class SglangSettings(Settings):
         description="Draw with the run's seeds (enable_deterministic_inference): the same run, the same samples. "
         "Slower, and without SGLang's prefix cache.",
     )
-    new_weights: Literal["retract", "wait"] = Field(
+    new_weights: Literal["retract", "in_place", "wait"] = Field(
         "retract",
         description="What becomes of answers under way when new weights come: they go on with them, their keys and "
-        "values computed anew; or weights wait until all have ended.",
+        "values computed anew (retract), or as they are (in_place); or weights wait until all have ended (wait).",
     )
-    server_args: dict[str, JsonValue] = Field(
-        {},
-        description="Arguments of sglang.launch_server by name, as mem_fraction_static = 0.7; true is a flag alone.",
+    verify_weights: Literal["off", "checksum"] = Field(
+        "off",
+        description="Compare the weights that a server says it has with those that were sent, by checksums, after each "
+        "publication; for servers on a CPU.",
     )
+    server: dict[str, JsonValue] = Field(
+        {}, description="Arguments of the SGLang that is installed, by their names: mem_fraction_static = 0.7."
+    )
+    router: RouterSettings | None = Field(
+        None, description="The router that requests go through, where the run has one before its servers."
+    )
+    request_timeout_s: float = Field(3600.0, gt=0, description="Seconds in which a request must be answered.")
     start_timeout_s: float = Field(600.0, gt=0, description="Seconds in which a server must be ready.")
     urls: list[str] = Field(
         [], description="Servers that run already, one for each engine of the run, and which nobody else uses."
     )
 
-    @field_validator("server_args")
+    @field_validator("server")
     @classmethod
-    def _only_free_ones(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        named = {name.removeprefix("--").replace("-", "_"): value for name, value in given.items()}
-        for name, value in named.items():
-            if name in OWN_ARGUMENTS:
-                raise ValueError(f"{name} follows from the run and the other settings, and cannot be given")
-            if isinstance(value, dict):
-                raise ValueError(f"{name} = {value!r}: expected a text, a number, a truth value or a list of them")
-        return named
+    def _as_keys(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for name in given:
+            if name.startswith("-") or "-" in name:
+                raise ValueError(f"write {name.removeprefix('--').replace('-', '_')!r} instead of {name!r}")
+        return given
 
     @field_validator("urls")
     @classmethod
@@ -65,16 +110,14 @@ class SglangSettings(Settings):
 
     @model_validator(mode="after")
     def _started_or_running(self) -> Self:
-        if not self.urls:
-            if self.python is not None and shutil.which(self.python) is None:
-                raise ValueError(
-                    f"there is no {self.python} to start SGLang's servers with: `make sglang` in a checkout of "
-                    "slime-core builds .venv-sglang for CPUs; or name a Python that has SGLang"
-                )
-            return self
+        if not self.urls and self.verify_weights != "off" and self.gpus:
+            raise ValueError(
+                f"verify_weights = {self.verify_weights!r} is for servers on a CPU, and gpus = {self.gpus}: on a GPU "
+                "SGLang sums by a kernel of its own; leave it out"
+            )
         fields = type(self).model_fields
-        for key in ("python", "gpus", "deterministic", "server_args"):
-            if getattr(self, key) != fields[key].default:
+        for key in ("python", "gpus", "deterministic", "server"):
+            if self.urls and getattr(self, key) != fields[key].default:
                 raise ValueError(f"{key} is for servers that the run starts; those of urls run already")
         return self
 

@@ -1,5 +1,15 @@
-"""Where there is no torch, the comparison with Hugging Face on a real server is left out."""
+"""Where there is no torch, what starts a server on the CPU, and the comparison with Hugging Face, are left out."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["test_on_a_server.py"]
+TORCH = [
+    "test_broadcast.py",
+    "test_example_on_servers.py",
+    "test_on_a_server.py",
+    "test_on_cpu.py",
+    "test_publication_on_a_server.py",
+    "test_smoke_on_a_server.py",
+    "test_two_servers.py",
+    "test_weights.py",
+]
+collect_ignore = [] if find_spec("torch") else TORCH

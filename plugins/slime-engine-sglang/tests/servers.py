@@ -1,15 +1,20 @@
-"""Which Python has SGLang, for tests with real servers.
+"""Which Python has SGLang, for tests with real servers; and one that runs a stand-in instead.
 
-from servers import PYTHON, needs_servers
+from servers import PYTHON, needs_servers, stand_in
 """
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
+from fake_python import python_with
 
 ROOT = Path(__file__).resolve().parents[3]
+STAND_IN = Path(__file__).with_name("stand_in.py")
 VARIABLE = "SLIME_SGLANG_PYTHON"
+ROUTERS_VARIABLE = "SLIME_ROUTERS_PYTHON"
+ROUTERS = Path(os.environ.get(ROUTERS_VARIABLE, ROOT / ".venv-routers/bin/python"))
 PYTHON = Path(os.environ.get(VARIABLE, ROOT / ".venv-sglang/bin/python"))
 
 
@@ -17,3 +22,19 @@ def needs_servers() -> None:
     """Skip where there is no SGLang."""
     if not PYTHON.exists():
         pytest.skip(f"no Python with SGLang: {PYTHON} is not there; `make sglang` builds one, {VARIABLE} names another")
+
+
+def stand_in(folder: Path) -> Path:
+    """A Python with an SGLang, which runs the stand-in, whatever it is told to."""
+    python = python_with(folder, "0.5.23")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
+    return python
+
+
+def needs_routers() -> Path:
+    """A Python that has smg and sglang-router; skip where there is none."""
+    if not ROUTERS.exists():
+        pytest.skip(
+            f"no Python with routers: {ROUTERS} is not there; {ROUTERS_VARIABLE} names one with smg and sglang-router"
+        )
+    return ROUTERS

@@ -1,6 +1,6 @@
-"""A server's process without SGLang, for tests of how one is started, watched and ended.
+"""A server's process without SGLang, which speaks as its releases do: for how one is started, watched, asked and ended.
 
-python stand_in.py ... --host 127.0.0.1 --port 30000 [--fail]
+python stand_in.py ... --host 127.0.0.1 --port 30000 --model-path DIR [--release 0.5.9] [--fail] [--die]
 """
 
 import argparse
@@ -8,31 +8,94 @@ import http.server
 import json
 import os
 import sys
+import threading
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
 parser.add_argument("--host")
 parser.add_argument("--port", type=int)
+parser.add_argument("--model-path")
+parser.add_argument("--release", default="0.5.23")
 parser.add_argument("--fail", action="store_true")
+parser.add_argument("--die", action="store_true")
 given, _ = parser.parse_known_args()
 
-ANSWERS = {
-    "/ready": {},
-    "/server_info": {"max_req_input_len": 250, "argv": sys.argv[1:], "tmpdir": os.environ["TMPDIR"]},
+NUMBER = tuple(map(int, given.release.split(".")[:3]))
+SPANS, READY = NUMBER >= (0, 5, 19), NUMBER >= (0, 5, 21)
+DRAFTS = (
+    {"spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 4, "spec_verify_ct": 2}
+    if NUMBER >= (0, 5, 12)
+    else {"spec_accept_token_num": 3, "spec_draft_token_num": 4, "spec_verify_ct": 2}
+)
+served = {"version": "default"}
+asked: list[str] = []
+written = threading.Lock()
+
+
+def generated(body: dict) -> dict:
+    size = body["sampling_params"]["max_new_tokens"]
+    version = served["version"]
+    meta = {
+        "id": body["rid"],
+        "finish_reason": {"type": "length", "length": size},
+        "output_token_logprobs": [[-1.0, 7, None]] * size,
+        "weight_version": version,
+        "cached_tokens": 0,
+        **DRAFTS,
+    }
+    if SPANS:
+        meta["weight_versions"] = [{"version": version, "start": 0, "end": size}]
+    return {"text": "", "output_ids": [7] * size, "meta_info": meta}
+
+
+def loaded(body: dict) -> dict:
+    served["version"] = body["weight_version"]
+    return {"success": True, "message": "", "num_paused_requests": 0}
+
+
+INFO = {
+    "version": given.release,
+    "model_path": given.model_path,
+    "max_req_input_len": 250,
+    "argv": sys.argv[1:],
+    "tmpdir": os.environ["TMPDIR"],
+    "asked": asked,
+}
+GETS = {
+    **({"/ready": {}} if READY else {}),
+    "/health_generate": {},
+    "/server_info": INFO,
+    "/model_info": {"model_path": given.model_path, "tokenizer_path": given.model_path},
     "/v1/models": {"data": [{"max_model_len": 256}]},
+}
+POSTS = {
+    "/generate": generated,
+    "/update_weights_from_disk": loaded,
+    "/pause_generation": lambda body: {"status": "ok"},
+    "/continue_generation": lambda body: {"status": "ok"},
 }
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def do_GET(self) -> None:
-        body = json.dumps(ANSWERS[self.path]).encode()
-        self.send_response(200)
+        self._answer(GETS.get(self.path))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])) or "{}")
+        if given.die:
+            print("the last words of a server", flush=True)
+            os._exit(7)
+        with written:
+            asked.append(self.path)
+        self._answer(POSTS[self.path](body) if self.path in POSTS else None)
+
+    def _answer(self, found: dict | None) -> None:
+        body = json.dumps({"detail": "Not Found"} if found is None else found).encode()
+        self.send_response(404 if found is None else 200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def do_POST(self) -> None:
-        print("the last words of a server", flush=True)
-        os._exit(7)
 
     def log_message(self, *told: object) -> None:
         pass

@@ -1,68 +1,87 @@
 """What the engine asks of a server and makes of its answers, with the kit's fake one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from on_the_fake import no_choice, used
 
 from slime_core.errors import ModelError, WorkerError
-from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateRequest, SamplingParams
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
+from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
+from slime_core.testing import make_launcher, publish_model
 from slime_core.testing.fake_engine import (
     AbortMidway,
     Behaviour,
     Disconnect,
+    Ended,
     FailThenOk,
-    FakeEngine,
     Flaw,
     Malformed,
     Slow,
     StaleVersion,
 )
+from slime_engine_sglang.answers import scored
+from slime_engine_sglang.asking import Facts
+from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.fleet import Fleet
+from slime_engine_sglang.requests import Requests
 from slime_engine_sglang.server import Server, Table
 from slime_engine_sglang.settings import SglangSettings
+from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
 
 T = TypeVar("T")
+PROMPT_LOG_PROB = -0.5
+"""What the fake engine says of every token that it is given."""
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
-
-
-def used(
-    scratch: Path, use: Callable[[SglangEngine], Awaitable[T]], *script: Behaviour, **given: object
-) -> tuple[T, FakeEngine]:
-    """What `use` returns of an engine that serves version 0, and the server behind it."""
-
-    async def main(server: FakeEngine) -> T:
-        setup = EngineSetup(
-            _make,
-            0,
-            hf_checkpoint=write_tiny_model(scratch / "model"),
-            eos_token_ids=frozenset({0}),
-            launcher=make_launcher(scratch),
-            scratch=scratch,
-        )
-        engine = SglangEngine(SglangSettings.model_validate({"urls": [server.url], **given}), setup)
-        try:
-            await engine.start()
-            await engine.load_weights(publish_model(setup.hf_checkpoint, scratch, 0), 0)
-            return await use(engine)
-        finally:
-            await engine.close()
-
-    with FakeEngine(*script) as server:
-        return asyncio.run(main(server)), server
 
 
 async def taken(engine: SglangEngine) -> None:
     async for _ in engine.stream(PLAIN):
         pass
+
+
+FACTS = Facts(64, 256, 250, seeded=True, tells_experts=False)
+REPLY: Table = {
+    "output_ids": [9],
+    "meta_info": {
+        "weight_version": "0",
+        "finish_reason": {"type": "length", "length": 1},
+        "output_token_logprobs": [[-1.0, 9, None]],
+    },
+}
+
+
+async def _no_abort(rid: str | None) -> None:
+    pass
+
+
+def _fleet(scratch: Path) -> Fleet:
+    setup = EngineSetup(
+        no_choice, 0, hf_checkpoint=scratch, eos_token_ids=frozenset(), launcher=make_launcher(scratch), scratch=scratch
+    )
+    return Fleet(setup, SglangSettings.model_validate({"urls": ["http://127.0.0.1:9"]}))
+
+
+@asynccontextmanager
+async def replying(port: int, reply: Table) -> AsyncIterator[None]:
+    """A server that answers every request with the same."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = json.dumps(reply).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", port):
+        yield
 
 
 def refusal(scratch: Path, request: GenerateRequest) -> str:
@@ -79,8 +98,14 @@ def refusal(scratch: Path, request: GenerateRequest) -> str:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"sampling": SamplingParams(8, logit_bias={3: 1.0})}, "logit_bias"),
-        ({"sampling": SamplingParams(8, repetition_penalty=1.2, min_new_tokens=2)}, "min_new_tokens, repetition_pen"),
+        (
+            {"sampling": SamplingParams(8, 0.7, logit_bias={3: 1.0}, min_new_tokens=2)},
+            "min_new_tokens, logit_bias at temperature 1 and 0 alone, not at 0.7",
+        ),
+        (
+            {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "made": 2},
+            "presence_penalty, repetition_penalty for a response that was interrupted",
+        ),
         ({"sampling": SamplingParams(8, min_p=0.1)}, "min_p with deterministic = true"),
         ({"sampling": SamplingParams(8, stop=("x",)), "made": 2}, "stop for a response that was interrupted"),
         ({"prompt": (5, 64)}, "ids outside of the model's, 0 to 63"),
@@ -130,6 +155,73 @@ def test_a_request_is_asked_by_sglangs_names(tmp_path: Path) -> None:
     }
 
 
+def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_it(tmp_path: Path) -> None:
+    sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
+    asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, made=2, want=frozenset({Extra.TOP_LOG_PROBS}))
+
+    async def use(engine: SglangEngine) -> tuple[GenerateOutput, GenerateOutput]:
+        request = replace(asked, top_log_probs=2)
+        whole = await engine.generate(request)
+        return whole, GenerateOutput.joined([chunk async for chunk in engine.stream(request)])
+
+    (whole, streamed), server = used(tmp_path, use)
+    drawn, scored, *_ = [each.body for each in server.received if each.path == "/generate"]
+    told = drawn["sampling_params"]
+    assert (told["frequency_penalty"], told["min_new_tokens"], told["logit_bias"]) == (0.5, 3, {"6": 1.0})
+    assert scored.pop("rid") != drawn["rid"]
+    assert scored == {
+        "input_ids": [5, 6, 6, *whole.tokens],
+        "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+        "return_logprob": True,
+        "logprob_start_len": 2,
+        "top_logprobs_num": 2,
+    }
+    assert whole.log_probs == [PROMPT_LOG_PROB] * 6
+    assert whole.extras is not None
+    assert [len(each) for each in whole.extras.top_log_probs or ()] == [2] * 6
+    assert (streamed.tokens, streamed.log_probs) == (whole.tokens, whole.log_probs)
+
+
+def test_a_score_tells_the_last_id_of_the_vocabulary_as_0_and_no_other_as_another() -> None:
+    output = GenerateOutput([63, 7], [-1.0, -2.0], FinishReason.LENGTH, 0)
+
+    def reply(*ids: int) -> Table:
+        entries = [[None, 5, None], *([-0.5, token, None] for token in ids)]
+        return {"meta_info": {"finish_reason": {"type": "length"}, "input_token_logprobs": entries}}
+
+    found = scored(output, reply(0, 7), PLAIN)
+    assert found is not None
+    assert found.log_probs == [-0.5, -0.5]
+    with pytest.raises(ValueError, match="that are not the 2 of the response"):
+        scored(output, reply(63, 8), PLAIN)
+
+
+def test_weights_wait_until_what_is_drawn_is_scored(tmp_path: Path) -> None:
+    sampling = SamplingParams(40, min_new_tokens=1, ignore_eos=True)
+
+    async def use(engine: SglangEngine) -> int:
+        asked = asyncio.create_task(engine.generate(replace(PLAIN, sampling=sampling)))
+        await asyncio.sleep(0.2)
+        channel = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)
+        await engine.load_weights(channel, 1)
+        assert asked.done()
+        return (await asked).weight_version
+
+    version, server = used(tmp_path, use, Slow(1.0))
+    assert version == 0
+    paths = [each.path for each in server.received if each.path != "/ready"]
+    assert paths[-3:] == ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]
+    assert paths[-5:-3] == ["/generate", "/generate"]
+
+
+def test_what_is_drawn_from_a_changed_distribution_leaves_room_to_be_scored(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> None:
+        await engine.generate(replace(PLAIN, prompt=[5] * 2045, sampling=SamplingParams(8, min_new_tokens=1)))
+
+    _, server = used(tmp_path, use)
+    assert server.generations[0].sampling.max_new_tokens == 2  # 2047 is the longest prompt
+
+
 def test_a_budget_is_what_the_context_has_room_for(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> list[tuple[int, FinishReason]]:
         asked = [replace(PLAIN, prompt=[5] * length, sampling=SamplingParams(8)) for length in (2045, 2047, 2048)]
@@ -171,6 +263,69 @@ def test_weights_are_read_where_the_trainer_wrote_them(tmp_path: Path) -> None:
     assert (folder / "model.safetensors").resolve() == (tmp_path / "1.safetensors").resolve()
     assert {each.name for each in folder.iterdir()} == {each.name for each in (tmp_path / "model").iterdir()}
     assert "/pause_generation" not in [each.path for each in server.received]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_a_server_has_no_room_for_is_asked_again(tmp_path: Path, *, streamed: bool) -> None:
+    async def use(engine: SglangEngine) -> None:
+        await (taken(engine) if streamed else engine.generate(PLAIN))
+
+    _, server = used(tmp_path, use, FailThenOk(503, times=3))
+    assert [each.ended for each in server.generations] == [Ended.FAILED] * 3 + [Ended.ANSWERED]
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500, 502])
+def test_nothing_else_is_asked_again(tmp_path: Path, status: int) -> None:
+    async def use(engine: SglangEngine) -> str:
+        with pytest.raises(ModelError if status < 500 else WorkerError) as caught:
+            await engine.generate(PLAIN)
+        return str(caught.value)
+
+    said, server = used(tmp_path, use, FailThenOk(status))
+    assert len(server.generations) == 1
+    assert "the script of the fake engine says that this one fails" in said
+
+
+def test_what_waits_for_room_is_aborted_with_the_rest(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> FinishReason:
+        asked = asyncio.create_task(engine.generate(PLAIN))
+        await asyncio.sleep(0.5)
+        await engine.abort()
+        return (await asked).finish
+
+    finish, _ = used(tmp_path, use, FailThenOk(503, times=1000))
+    assert finish is FinishReason.ABORT
+
+
+def test_a_request_that_was_never_sent_is_sent_again(tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        with socket.create_server(("127.0.0.1", 0)) as kept:
+            port = kept.getsockname()[1]
+        server = Server(f"http://127.0.0.1:{port}")
+        calls = Calls(_no_abort)
+        weights = ServedWeights(calls, Folder(tmp_path), NewWeights.RETRACT)
+        requests = Requests(server, FACTS, set(), calls, _fleet(tmp_path), weights, within_s=5.0)
+        asked = asyncio.create_task(requests.answer(PLAIN))
+        await asyncio.sleep(0.2)
+        assert not asked.done()
+        async with replying(port, REPLY):
+            output = await asked
+        await server.close()
+        return list(output.tokens)
+
+    assert asyncio.run(main()) == [9]
+
+
+def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> None:
+        for asked in (engine.generate(PLAIN), taken(engine)):
+            with pytest.raises(WorkerError, match=r"no answer to /generate within 0.3 s"):
+                await asked
+        await engine._calls.close()
+
+    _, server = used(tmp_path, use, Slow(30.0), request_timeout_s=0.3)
+    rids = [each.body["rid"] for each in server.received if each.path == "/generate"]
+    assert [each.body for each in server.received if each.path == "/abort_request"] == [{"rid": rid} for rid in rids]
 
 
 class Failing:

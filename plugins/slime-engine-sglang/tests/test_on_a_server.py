@@ -4,110 +4,35 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from on_a_server import MOE, PROMPT, apart, channel_of, distances, on_a_server
 from safetensors.torch import load_file, save_file
-from servers import PYTHON, needs_servers
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from servers import needs_routers, needs_servers
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeForCausalLM
 
 from slime_core.errors import WorkerError
 from slime_core.roles import (
-    EngineSetup,
     Extra,
     FinishReason,
     GenerateOutput,
     GenerateRequest,
     SamplingParams,
-    WeightChannel,
-    WeightSlot,
 )
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
+from slime_core.testing import publish_model, write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.settings import SglangSettings
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
-PROMPT = (5, 6, 7, 8, 9)
 TEMPERATURE = 0.7
-MOE = Qwen3MoeConfig(
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=64,
-    moe_intermediate_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    num_experts=4,
-    num_experts_per_tok=2,
-    norm_topk_prob=True,
-    max_position_embeddings=256,
-    eos_token_id=2,
-    bos_token_id=1,
-    pad_token_id=None,
-    tie_word_embeddings=False,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Files(WeightChannel):
-    """A model directory a version."""
-
-    folder: Path
-
-    def path_of(self, version: int) -> Path:
-        return self.folder / str(version) / "model.safetensors"
 
 
 @pytest.fixture(autouse=True)
 def _servers() -> None:
     needs_servers()
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
-
-
-def with_engine(model: Path, scratch: Path, use: Callable[[SglangEngine], Awaitable[None]]) -> None:
-    async def main() -> None:
-        launcher = make_launcher(scratch)
-        setup = EngineSetup(
-            _make,
-            0,
-            hf_checkpoint=model,
-            eos_token_ids=frozenset({2}),
-            launcher=launcher,
-            scratch=scratch / "engine",
-            want=frozenset({Extra.ROUTED_EXPERTS}),
-        )
-        engine = SglangEngine(SglangSettings(python=PYTHON), setup)
-        try:
-            await engine.start()
-            await use(engine)
-        finally:
-            await engine.close()
-            await launcher.close()
-
-    asyncio.run(main())
-
-
-def apart(model: PreTrainedModel, prompt: tuple[int, ...], output: GenerateOutput, temperature: float) -> float:
-    """The largest distance of log-probs from Hugging Face's in fp32."""
-    return float(distances(model, prompt, output, temperature).max())
-
-
-def distances(
-    model: PreTrainedModel, prompt: tuple[int, ...], output: GenerateOutput, temperature: float
-) -> torch.Tensor:
-    tokens = torch.tensor([[*prompt, *output.tokens]])
-    with torch.no_grad():
-        log_probs = (model(tokens).logits[0, :-1] / temperature).log_softmax(-1)
-    own = log_probs.gather(1, tokens[0, 1:, None])[len(prompt) - 1 :, 0]
-    return (own - torch.tensor(list(output.log_probs))).abs()
 
 
 async def check_stops(engine: SglangEngine) -> None:
@@ -128,6 +53,19 @@ async def check_min_p(engine: SglangEngine) -> None:
     assert list(drawn.tokens) == list(greedy.tokens)
 
 
+async def check_changed_draws(engine: SglangEngine, hf: PreTrainedModel) -> None:
+    """Whatever changes the draw, the log-probs are the model's own."""
+    plain = SamplingParams(24, ignore_eos=True)
+    for changes in (
+        {"logit_bias": {20: 3.0, 30: -100.0}},
+        {"frequency_penalty": 1.5, "presence_penalty": 1.0, "repetition_penalty": 1.5},
+        {"min_new_tokens": 20, "stop_token_ids": frozenset(range(10, 40)), "ignore_eos": False},
+    ):
+        output = await engine.generate(GenerateRequest(PROMPT, replace(plain, **changes), 0))  # type: ignore[arg-type]
+        assert len(output.tokens) >= 20
+        assert apart(hf, PROMPT, output, 1.0) < 1e-5
+
+
 def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
@@ -140,6 +78,7 @@ def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: P
             assert apart(hf, PROMPT[:length], output, TEMPERATURE) < 1e-5
         await check_stops(engine)
         await check_min_p(engine)
+        await check_changed_draws(engine, hf)
         scheduler = next(pid for pid in pids() if name_of(pid).startswith("sglang::schedul"))
         running = asyncio.create_task(engine.generate(GenerateRequest(PROMPT, SamplingParams(240, ignore_eos=True), 0)))
         await asyncio.sleep(0.2)
@@ -151,7 +90,7 @@ def test_log_probs_are_hugging_faces_and_a_dead_scheduler_is_noticed(tmp_path: P
             await running
         assert time.monotonic() - killed < 20  # SGLang itself takes a minute
 
-    with_engine(model, tmp_path, use)
+    on_a_server(model, tmp_path, use)
 
 
 def test_new_weights_go_on_with_an_answer_as_if_they_had_begun_it(tmp_path: Path) -> None:
@@ -159,7 +98,7 @@ def test_new_weights_go_on_with_an_answer_as_if_they_had_begun_it(tmp_path: Path
     weights = load_file(models[0] / "model.safetensors")
     save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / "model.safetensors")
     hfs = [AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval() for model in models]
-    channel = Files("files", tuple(WeightSlot(name, tuple(each.shape)) for name, each in weights.items()), tmp_path)
+    channel = channel_of(models, tmp_path)
     request = GenerateRequest(PROMPT, SamplingParams(240, ignore_eos=True), 0)
 
     async def use(engine: SglangEngine) -> None:
@@ -175,18 +114,18 @@ def test_new_weights_go_on_with_an_answer_as_if_they_had_begun_it(tmp_path: Path
         assert float(distances(hfs[0], PROMPT, output, 1.0)[:before].max()) < 1e-5
         assert float(distances(hfs[1], PROMPT, output, 1.0)[before:].max()) < 1e-5
 
-    with_engine(models[0], tmp_path, use)
+    on_a_server(models[0], tmp_path, use)
 
 
-def test_experts_come_of_every_token_but_the_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize("router", [None, "smg"])
+def test_experts_come_of_every_token_but_the_last(tmp_path: Path, router: str | None) -> None:
     model = write_tiny_model(tmp_path / "model")
     torch.manual_seed(0)
     hf = Qwen3MoeForCausalLM(MOE).eval()
     hf.save_pretrained(model)
     request = GenerateRequest(PROMPT, SamplingParams(12, ignore_eos=True), 0, want=frozenset({Extra.ROUTED_EXPERTS}))
 
-    async def use(engine: SglangEngine) -> None:
-        await engine.load_checkpoint()
+    async def check(engine: SglangEngine) -> None:
         output = await engine.generate(request)
         assert apart(hf, PROMPT, output, 1.0) < 1e-5
         assert output.extras is not None
@@ -199,7 +138,17 @@ def test_experts_come_of_every_token_but_the_last(tmp_path: Path) -> None:
         expected = torch.stack([each[:-1].topk(top_k).indices for each in logits], dim=1)
         assert experts.sort(-1).values.tolist() == expected.sort(-1).values.tolist()
 
-    with_engine(model, tmp_path, use)
+    async def use(engine: SglangEngine) -> None:
+        await engine.load_checkpoint()
+        await check(engine)
+        fleet, own = engine._fleet, engine._server
+        assert own is not None
+        while router is not None and fleet.router_for(own, request) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await check(engine)
+
+    through = router and {"use": router, "python": needs_routers()}
+    on_a_server(model, tmp_path, use, want=frozenset({Extra.ROUTED_EXPERTS}), router=through)
 
 
 def pids() -> list[int]:
@@ -211,3 +160,25 @@ def name_of(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+def test_with_seeds_an_answer_is_the_same_in_every_bit_whatever_else_is_asked(tmp_path: Path, mixture: bool) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    if mixture:
+        torch.manual_seed(0)
+        Qwen3MoeForCausalLM(MOE).save_pretrained(model)
+    requests = [
+        GenerateRequest(PROMPT[: 1 + seed % 5] * (1 + seed % 3), SamplingParams(8 + seed, ignore_eos=True), seed)
+        for seed in range(24)
+    ]
+
+    async def use(engine: SglangEngine) -> None:
+        await engine.load_checkpoint()
+        alone = [await engine.generate(request) for request in requests]
+        together = await asyncio.gather(*(engine.generate(request) for request in requests))
+        for one, other in zip(alone, together, strict=True):
+            assert list(one.tokens) == list(other.tokens)
+            assert list(one.log_probs) == list(other.log_probs)
+
+    on_a_server(model, tmp_path, use, deterministic=True)

@@ -2,60 +2,26 @@
 
 import asyncio
 import os
-import sys
-from collections.abc import Awaitable, Callable
+import signal
+import socket
 from pathlib import Path
 
 import pytest
+from fake_python import python_with
+from servers import stand_in
+from with_an_engine import with_engine
 
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
-from slime_core.testing import make_launcher, write_tiny_model
+from slime_core.roles import GenerateRequest, Place, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.settings import SglangSettings
+from slime_engine_sglang.host import ServerHost
 
-STAND_IN = Path(__file__).with_name("stand_in.py")
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise LookupError(name)
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """A Python that runs the stand-in, whatever it is told to."""
-    path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
-    path.chmod(0o755)
-    return path
-
-
-def with_engine(
-    scratch: Path,
-    use: Callable[[SglangEngine], Awaitable[None]],
-    count: int = 1,
-    **given: object,
-) -> None:
-    async def main() -> None:
-        launcher = make_launcher(scratch / "logs")
-        setup = EngineSetup(
-            _make,
-            0,
-            hf_checkpoint=write_tiny_model(scratch / "model"),
-            eos_token_ids=frozenset({2}),
-            launcher=launcher,
-            scratch=scratch / "engine",
-            count=count,
-        )
-        engine = SglangEngine(SglangSettings.model_validate(given), setup)
-        try:
-            await use(engine)
-        finally:
-            await engine.close()
-            await launcher.close()
-
-    asyncio.run(main())
+    return stand_in(tmp_path / "servers")
 
 
 def gone(pid: int) -> bool:
@@ -83,7 +49,7 @@ def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp
         assert gone(pid)
         assert not await asyncio.to_thread(Path(str(info["tmpdir"])).exists)
 
-    with_engine(tmp_path, use, python=str(python), server_args={"sleep_on_idle": True})
+    with_engine(tmp_path, use, python=str(python), server={"sleep_on_idle": True})
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Path) -> None:
@@ -91,17 +57,11 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Path) -> 
         with pytest.raises(WorkerError, match=r"(?s)there is no such model.*ended with code 3"):
             await engine.start()
 
-    with_engine(tmp_path, use, python=str(python), server_args={"fail": True})
-
-
-def test_a_python_that_is_not_there_is_named_before_anything_starts() -> None:
-    with pytest.raises(ValueError, match=r"there is no /nowhere/python to start .*: `make sglang` in a checkout"):
-        SglangSettings.model_validate({"python": "/nowhere/python"})
+    with_engine(tmp_path, use, python=str(python), server={"fail": True})
 
 
 def test_a_python_that_another_node_has_not_is_named_there(tmp_path: Path) -> None:
-    here = tmp_path / "python"
-    here.touch(0o755)
+    here = python_with(tmp_path / "servers", "0.5.23")
 
     async def use(engine: SglangEngine) -> None:
         here.unlink()
@@ -120,7 +80,35 @@ def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: 
         with pytest.raises(WorkerError, match=r"(?s)the last words of a server.*code 7"):
             await watching
 
+    with_engine(tmp_path, use, python=str(python), server={"die": True})
+
+
+def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path) -> None:
+    async def use(engine: SglangEngine) -> None:
+        await engine.start()
+        assert engine._server is not None
+        pid = int(engine._server.title.partition("pid ")[2].partition(")")[0])
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(WorkerError, match=f"is stopped: its process {pid} has not run for 5 s"):
+            await asyncio.wait_for(engine.watch(), 60)
+        async with asyncio.timeout(30):
+            while not gone(pid):  # noqa: ASYNC110  # nothing tells when
+                await asyncio.sleep(0.05)
+
     with_engine(tmp_path, use, python=str(python))
+
+
+def test_a_port_that_was_taken_meanwhile_is_not_asked_for(tmp_path: Path, python: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        host = ServerHost(0, 1, command=[str(python)], environment={}, place=Place(0, port=port))
+        try:
+            url, pid = host.address()
+            assert not url.endswith(f":{port}")
+            assert not gone(pid)
+        finally:
+            host.close()
+        assert gone(pid)
 
 
 def test_each_engine_needs_an_address(tmp_path: Path) -> None:
@@ -129,11 +117,3 @@ def test_each_engine_needs_an_address(tmp_path: Path) -> None:
             await engine.start()
 
     with_engine(tmp_path, use, count=2, urls=["http://127.0.0.1:9"])
-
-
-def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
-    async def use(engine: SglangEngine) -> None:
-        with pytest.raises(WorkerError, match=r"http://127.0.0.1:9 was not ready in 0.3 s"):
-            await engine.start()
-
-    with_engine(tmp_path, use, urls=["http://127.0.0.1:9"], start_timeout_s=0.3)

@@ -1,0 +1,208 @@
+"""Broadcast: an engine's end of `distributed`: it has its server join the group and take what rank 0 broadcasts.
+
+Example:
+
+    async with met(channel, engine=0, version=3, server=server.url, ranks=1) as source:
+        await weights.switch(server, source, 3)
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+from slime_core.errors import SlimeError, WorkerError
+from slime_engine_sglang.broadcast.channel import DistributedChannel
+from slime_engine_sglang.broadcast.wire import (
+    DONE,
+    END,
+    LONGEST,
+    READY,
+    Bucket,
+    Hello,
+    Join,
+    Message,
+    as_a,
+    read,
+    written,
+)
+from slime_engine_sglang.server import Server, Table
+from slime_engine_sglang.weights import Stuck, Untouched
+
+LOOK_S = 0.02
+
+
+class Broadcast:
+    """A version on its way; see `slime_engine_sglang.weights.Source`. It comes once."""
+
+    lasts: ClassVar[bool] = False
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Over a connection to rank 0, which has been told who comes."""
+        self._reader, self._writer = reader, writer
+        self._taken = False
+        self._heard: asyncio.Task[Message] | None = None
+
+    async def load(self, server: Server, version: str, *, flush: bool) -> None:
+        """Take what rank 0 broadcasts, in a session of the server's.
+
+        Raises:
+            Untouched: nothing of it came.
+            Stuck: others of the group went away, and the server waits for them.
+            WorkerError: it broke off half-way, or came before: nobody has it any more.
+        """
+        if self._taken:
+            raise WorkerError(f"version {version} of the weights was broadcast, and nobody keeps it")
+        self._taken = True
+        try:
+            await server.ask("/begin_weight_update", {})
+            await self._say(READY)
+            order = await self._join(server, await self._hear())
+        except Stuck:
+            raise
+        except SlimeError as error:
+            await _end(server)
+            raise Untouched(str(error)) from error
+        try:
+            while (bucket := as_a(Bucket, order)) is not None:
+                await self._ask(server, "/update_weights_from_distributed", _body(bucket, version, flush=flush))
+                await self._say(DONE)
+                order = await self._hear()
+            if order != END:
+                raise WorkerError(f"version {version} of the weights broke off: {_why(order)}")
+        except Stuck:
+            raise
+        except SlimeError:
+            await _end(server)
+            raise
+        await server.ask("/end_weight_update", {})
+
+    async def close(self) -> None:
+        """Wait for nothing more of rank 0."""
+        if self._heard is not None:
+            self._heard.cancel()
+            await asyncio.gather(self._heard, return_exceptions=True)
+
+    async def _join(self, server: Server, order: Message) -> Message:
+        """Join a group, if that is the order; the order after it, or the one that is of weights."""
+        if join := as_a(Join, order):
+            if join.leave:
+                with suppress(SlimeError):  # a server that has been started since was never in it
+                    await server.ask("/destroy_weights_update_group", {"group_name": join.leave})
+            await self._ask(
+                server,
+                "/init_weights_update_group",
+                {
+                    "master_address": join.address,
+                    "master_port": join.port,
+                    "rank_offset": join.first,
+                    "world_size": join.size,
+                    "group_name": join.name,
+                    "backend": join.backend,
+                },
+            )
+            await self._say(DONE)
+            order = await self._hear()
+        if as_a(Bucket, order) is None:
+            raise WorkerError(f"no weights came: {_why(order)}")
+        return order
+
+    async def _ask(self, server: Server, path: str, body: Table) -> None:
+        """Ask for what the server does together with others; it is not waited for when one of them has gone away."""
+        asking = asyncio.create_task(server.ask(path, body))
+        self._heard = self._heard or asyncio.create_task(self._read())
+        try:
+            await asyncio.wait([asking, self._heard], return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise Stuck(f"{server.title} waits in {path} for others: {_why(self._heard.result())}")
+            asking.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _say(self, said: Message) -> None:
+        try:
+            self._writer.write(written(said))
+            await self._writer.drain()
+        except OSError as error:
+            raise _gone(error) from error
+
+    async def _hear(self) -> Message:
+        """What comes next, which `_ask` may have begun to wait for."""
+        heard, self._heard = self._heard or asyncio.create_task(self._read()), None
+        return await heard
+
+    async def _read(self) -> Message:
+        try:
+            message = read(await self._reader.readline())
+        except (OSError, ValueError) as error:
+            return {"failed": f"{error}"}
+        return message or {"failed": "the trainer's first rank closed the connection"}
+
+
+@asynccontextmanager
+async def met(
+    channel: DistributedChannel, *, engine: int, version: int, server: str, ranks: int
+) -> AsyncIterator[Broadcast]:
+    """Come to rank 0 for a version; who leaves early is passed over there.
+
+    Args:
+        channel: of the run.
+        engine: the engine's number.
+        version: the one that is published now.
+        server: address of its server.
+        ranks: how many of the server's join a group.
+
+    Raises:
+        WorkerError: rank 0 is not there in time.
+    """
+    try:
+        async with asyncio.timeout(channel.settings.timeout_s):
+            port = await _port(channel.place)
+            reader, writer = await asyncio.open_connection(channel.settings.address, port, limit=LONGEST)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise _gone(error) from error
+    try:
+        writer.write(written(Hello(channel.secret, engine, version, server, ranks)))
+        broadcast = Broadcast(reader, writer)
+        try:
+            yield broadcast
+        finally:
+            await broadcast.close()
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _port(place: Path) -> int:
+    while not await asyncio.to_thread(place.exists):  # noqa: ASYNC110  # a file of another machine
+        await asyncio.sleep(LOOK_S)
+    return int(await asyncio.to_thread(place.read_text, "utf-8"))
+
+
+async def _end(server: Server) -> None:
+    """Close a session that is of no use any more, if it was opened."""
+    with suppress(SlimeError):
+        await server.ask("/end_weight_update", {})
+
+
+def _body(bucket: Bucket, version: str, *, flush: bool) -> Table:
+    return {
+        "names": list(bucket.names),
+        "shapes": [list(shape) for shape in bucket.shapes],
+        "dtypes": [bucket.dtype] * len(bucket.names),
+        "group_name": bucket.group,
+        "load_format": "flattened_bucket",
+        "weight_version": version,
+        "flush_cache": flush,
+    }
+
+
+def _why(order: Message) -> object:
+    return order.get("failed") or order
+
+
+def _gone(why: object) -> WorkerError:
+    return WorkerError(f"the trainer's first rank cannot be reached, of which weights would come: {why}")

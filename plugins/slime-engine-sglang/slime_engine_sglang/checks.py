@@ -1,0 +1,118 @@
+"""What is looked at before a server is started: the Python, its SGLang and router, and whether the model can be split.
+
+Example:
+
+    check_use(settings, EngineUse(model, config, engines=2))        # or a ConfigError that says what to type
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from slime_core.errors import ConfigError, did_you_mean
+from slime_core.roles import EngineUse, arguments_model
+from slime_engine_sglang.arguments import router_arguments
+from slime_engine_sglang.installed import NEWEST, check_version, installed_version
+from slime_engine_sglang.settings import ROUTER_MODULES, ROUTER_OWN_ARGUMENTS, RouterSettings, SglangSettings
+
+HOW_TO_GET = (
+    "`make sglang` in a checkout of slime-core builds .venv-sglang for CPUs; with GPUs, "
+    f"`pip install -e . -e './plugins/slime-engine-sglang[server]'`, or sglang=={NEWEST} alone, in an environment "
+    "of its own; [engine.sglang] python, or --sglang-python, names the Python that has it"
+)
+
+
+def check_use(settings: SglangSettings, use: EngineUse) -> None:
+    """See that servers can be started, or are named, as a run needs them.
+
+    Raises:
+        ConfigError: says what does not fit.
+    """
+    if settings.router is not None:
+        check_router(settings.router)
+    if settings.urls:
+        check_count(settings, use.engines)
+        return
+    check_python(settings.python)
+    _check_split(settings.gpus, use)
+    if settings.deterministic and use.sampling.min_p:
+        raise ConfigError(
+            f"rollout_min_p = {use.sampling.min_p:g} with [engine.sglang] deterministic = true: SGLang draws with "
+            "seeds without min-p alone, and its server would end; leave one of them out, or use rollout_top_p"
+        )
+
+
+def check_count(settings: SglangSettings, engines: int) -> None:
+    """See that each engine has a server where they run already.
+
+    Raises:
+        ConfigError: there are more or fewer.
+    """
+    if len(settings.urls) != engines:
+        raise ConfigError(
+            f"[engine.sglang] urls names {len(settings.urls)} servers, and the run has {engines} engines: give as "
+            f"many, or rollout_num_engines = {len(settings.urls)}"
+        )
+
+
+def check_python(python: Path | None) -> None:
+    """See that there is a Python, and that it has an SGLang that is known.
+
+    Raises:
+        ConfigError: there is none, or it is too old.
+    """
+    if python is not None and shutil.which(python) is None:
+        raise ConfigError(f"there is no {python} to start SGLang's servers with: {HOW_TO_GET}")
+    where = f"in {python or sys.executable}"
+    try:
+        version = installed_version(python)
+        if version is None:
+            raise ConfigError(f"there is no SGLang {where}: {HOW_TO_GET}")
+        check_version(version, where)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_router(settings: RouterSettings) -> None:
+    """See that there is a router, and that it knows what it is told.
+
+    Raises:
+        ConfigError: it is not there, or says of its arguments that they are others.
+    """
+    use, table = settings.use, "[engine.sglang.router]"
+    try:
+        arguments = router_arguments(use, settings.python)
+    except ValueError as error:
+        raise ConfigError(f"{table} use = {use!r}: {error}; or python names another Python that has it") from None
+    free = {each.name for each in arguments} - ROUTER_OWN_ARGUMENTS
+    lists = f"`{settings.python or sys.executable} -m {ROUTER_MODULES[use]} --help` lists them"
+    problems = [
+        f"{table} args.{name}: {use} has no such argument.{did_you_mean(name, free)} It has {len(free)}, {lists}"
+        for name in settings.args
+        if name not in free
+    ]
+    given = {"policy": settings.policy, **{name: value for name, value in settings.args.items() if name in free}}
+    try:
+        arguments_model("RouterArguments", arguments).model_validate(given)
+    except ValidationError as error:
+        for each in error.errors(include_url=False):
+            key = ".".join(map(str, each["loc"]))
+            where = "policy" if key == "policy" else f"args.{key}"
+            problems.append(f"{table} {where} = {each['input']!r}: {each['msg'][0].lower()}{each['msg'][1:]}; {lists}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _check_split(gpus: int, use: EngineUse) -> None:
+    """SGLang gives each GPU as many heads: it ends with an assertion where they do not divide, after a minute."""
+    config = {**use.model, **cast(dict[str, object], use.model.get("text_config") or {})}
+    heads = config.get("num_attention_heads")
+    if isinstance(heads, int) and gpus > 1 and heads % gpus:
+        fits = [str(each) for each in range(1, heads + 1) if heads % each == 0]
+        raise ConfigError(
+            f"[engine.sglang] gpus = {gpus}: the model in {use.hf_checkpoint} has {heads} attention heads, which "
+            f"cannot be split over {gpus} GPUs; give one of {', '.join(fits)}"
+        )

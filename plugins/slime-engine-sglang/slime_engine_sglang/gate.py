@@ -1,0 +1,64 @@
+"""Gate: keeps requests from beginning for a while: until all are aborted, or weights are switched.
+
+Example:
+
+    gate = Gate()
+    await gate.turn()                   # waits while it is shut
+    async with gate.held():             # nothing begins, and no whole is under way
+        ...
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+
+class Gate:
+    """Open or shut, by as many as there are who shut it."""
+
+    def __init__(self) -> None:
+        """It is open."""
+        self._holds = self._wholes = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether nothing may begin."""
+        return self._holds > 0
+
+    async def turn(self) -> None:
+        """Wait while it is shut."""
+        while self._holds:
+            await self._changed.wait()
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Nothing new begins; what is under way goes on."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._change()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """The same, and no whole is under way."""
+        with self.shut():
+            while self._wholes:
+                await self._changed.wait()
+            yield
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Calls of which one needs what the other had: the weights, say. To be begun when it is one's turn."""
+        self._wholes += 1
+        try:
+            yield
+        finally:
+            self._wholes -= 1
+            self._change()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,212 @@
+"""Requests: how a request reaches a server and comes back: when it is sent, to whom, how often, and by when.
+
+It is asked again of whoever did not take it, and where a router failed it, of the engine's own server: whose fault that
+was is then clear. Nothing else is asked twice here; the run's pool does that, of another engine.
+
+Example:
+
+    requests = Requests(server, facts, eos_token_ids, calls, fleet, weights, within_s=3600.0)
+    output = await requests.answer(request)
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Set
+from functools import partial
+
+from slime_core.errors import SlimeError, WorkerError
+from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
+from slime_engine_sglang.answers import chunk_of, output_of, scored
+from slime_engine_sglang.asking import Facts, body_of, budget_of, check, score_of, shaping_of
+from slime_engine_sglang.calls import Calls
+from slime_engine_sglang.fleet import Fleet
+from slime_engine_sglang.server import Busy, NotTaken, Server, Table, TooLate
+from slime_engine_sglang.weights import ServedWeights
+
+GENERATE = "/generate"
+SESSION = "X-SMG-Routing-Key"
+"""Header by which a router keeps the turns of a conversation on one server."""
+FIRST_S, LONGEST_S = 0.05, 2.0
+"""Seconds before a request that was not taken is sent again: the first pause, and the longest."""
+UNHEARD_S, BUSY_S = 1.0, 30.0
+"""And all of them, where nobody listens, and where there is no room."""
+MOST_SCORES = 20
+"""How often a score is asked for that an abort of everything else ended."""
+
+
+class Requests:
+    """Sends requests for one engine."""
+
+    def __init__(
+        self,
+        server: Server,
+        facts: Facts,
+        eos_token_ids: Set[int],
+        calls: Calls,
+        fleet: Fleet,
+        weights: ServedWeights,
+        *,
+        within_s: float,
+    ) -> None:
+        """Send none yet.
+
+        Args:
+            server: the engine's own.
+            facts: of it.
+            eos_token_ids: ids that end a response.
+            calls: what is under way.
+            fleet: the other servers, and perhaps a router before them all.
+            weights: that the engine's own server has.
+            within_s: seconds until a whole answer must be there.
+        """
+        self.facts = facts
+        """What the server is and can do."""
+        self._server, self._eos = server, eos_token_ids
+        self._calls, self._fleet, self._weights = calls, fleet, weights
+        self._within_s = within_s
+
+    async def answer(self, request: GenerateRequest) -> GenerateOutput:
+        """The answer to a request.
+
+        Raises:
+            ModelError: the server does not do what is asked for; names what.
+            WorkerError: the engine's own server failed.
+        """
+        check(request, self.facts)
+        if shaping_of(request.sampling):
+            return await self._scored(request)
+        sending = Sending(self._calls)
+        while (early := await self._early(request, sending)) is None:
+            server, rid = self._to(request, sending), uuid.uuid4().hex
+            call = server.ask(GENERATE, self._body(request, rid), within_s=self._within_s, headers=_headers(request))
+            try:
+                reply = await self._calls.finished(rid, call)
+                output = server.understood(GENERATE, partial(output_of, reply, request, server.url))
+            except SlimeError as error:
+                await self._bear(error, rid, server, sending)
+                continue
+            if server is self._server:
+                self._fleet.prove(server)
+            return output
+        return GenerateOutput((), (), early, self._weights.version)
+
+    async def parts(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+        """The same in parts; once one has come, nobody else is asked.
+
+        Raises:
+            ModelError, WorkerError: as `answer` does.
+        """
+        check(request, self.facts)
+        if shaping_of(request.sampling):
+            yield (await self._scored(request)).as_chunk
+            return
+        sending, told = Sending(self._calls), 0
+        while (early := await self._early(request, sending)) is None:
+            server, rid = self._to(request, sending), uuid.uuid4().hex
+            body, headers = {**self._body(request, rid), "stream": True}, _headers(request)
+            events = self._calls.followed(rid, server.events(GENERATE, body, within_s=self._within_s, headers=headers))
+            try:
+                async for event in events:
+                    chunk = server.understood(GENERATE, partial(chunk_of, event, request, server.url, told))
+                    told += len(chunk.tokens)
+                    if len(chunk.tokens) or chunk.finish is not None:
+                        yield chunk
+                return
+            except SlimeError as error:
+                if told:
+                    raise
+                await self._bear(error, rid, server, sending)
+            finally:
+                self._calls.leave(rid)
+        yield GenerateChunk((), (), self._weights.version, early)
+
+    async def _scored(self, request: GenerateRequest) -> GenerateOutput:
+        """An answer drawn from a changed distribution, with the log-probs of the model's own: asked for afterwards."""
+        sending = Sending(self._calls, direct=True)
+        while (early := await self._early(request, sending)) is None:
+            rid = uuid.uuid4().hex
+            with self._calls.gate.whole():  # both of the same weights
+                try:
+                    reply = await self._ask(self._body(request, rid), rid)
+                    output = self._server.understood(GENERATE, partial(output_of, reply, request, self._server.url))
+                    return await self._score(request, output) if len(output.tokens) else output
+                except NotTaken as error:
+                    kept = error
+            await self._bear(kept, rid, self._server, sending)
+        return GenerateOutput((), (), early, self._weights.version)
+
+    async def _score(self, request: GenerateRequest, output: GenerateOutput) -> GenerateOutput:
+        for _ in range(MOST_SCORES):
+            rid = uuid.uuid4().hex
+            reply = await self._ask(score_of(request, output.tokens, rid), rid)
+            found = self._server.understood(GENERATE, partial(scored, output, reply, request))
+            if found is not None:
+                return found
+            await asyncio.sleep(FIRST_S)
+        raise WorkerError(f"{self._server.title}: aborted {MOST_SCORES} times what nobody had asked it to")
+
+    async def _ask(self, body: Table, rid: str) -> Table:
+        try:
+            return await self._calls.finished(rid, self._server.ask(GENERATE, body, within_s=self._within_s))
+        except TooLate:
+            self._calls.forget(rid)
+            raise
+
+    def _body(self, request: GenerateRequest, rid: str) -> Table:
+        return self._weights.marked(body_of(request, rid, self.facts, self._eos))
+
+    def _to(self, request: GenerateRequest, sending: "Sending") -> Server:
+        """Whom to ask."""
+        router = None if sending.direct else self._fleet.router_for(self._server, request)
+        return router or self._server
+
+    async def _early(self, request: GenerateRequest, sending: "Sending") -> FinishReason | None:
+        """Wait for one's turn; why a request ends without being sent, if it does."""
+        if self._calls.is_held:
+            await self._calls.turn()
+        if sending.aborts != self._calls.aborts:
+            return FinishReason.ABORT
+        if self._weights.are_lost:
+            await self._weights.restore(self._server)
+            self._fleet.serves(self._server, self._weights.version)
+        return None if budget_of(request, self.facts) > 0 else FinishReason.LENGTH
+
+    async def _bear(self, error: SlimeError, rid: str, server: Server, sending: "Sending") -> None:
+        """Return where a request may be sent again, and is to be.
+
+        Raises:
+            SlimeError: it may not.
+        """
+        if isinstance(error, TooLate) or server is not self._server:
+            self._calls.forget(rid)
+        if server is not self._server:
+            sending.direct = True
+        elif not isinstance(error, NotTaken) or not await sending.pause(
+            BUSY_S if isinstance(error, Busy) else UNHEARD_S
+        ):
+            raise error
+
+
+class Sending:
+    """What became of one request so far."""
+
+    def __init__(self, calls: Calls, *, direct: bool = False) -> None:
+        """Nothing."""
+        self.aborts = calls.aborts
+        """How often all had been aborted when it came."""
+        self.direct = direct
+        """Whether no router is asked."""
+        self._next_s, self._waited_s = FIRST_S, 0.0
+
+    async def pause(self, most_s: float) -> bool:
+        """Wait before it is sent again; whether it is to be."""
+        if self._waited_s >= most_s:
+            return False
+        await asyncio.sleep(self._next_s)
+        self._waited_s += self._next_s
+        self._next_s = min(2 * self._next_s, LONGEST_S)
+        return True
+
+
+def _headers(request: GenerateRequest) -> dict[str, str] | None:
+    return None if request.session is None else {SESSION: request.session}

@@ -1,0 +1,104 @@
+"""Writes the arguments of SGLang's server, or of a router, as JSON: a script that its Python runs, once a release.
+
+It imports nothing of this package, nor of slime-core. Its own parser is asked, so that whatever it was built for and
+whatever its plugins add is among them.
+
+Example:
+
+    python -P tell_arguments.py FILE sglang        # [{"name": "mem_fraction_static", "kind": "number", ...}, ...]
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+PROGRAMS = {
+    "sglang": ("sglang.srt.server_args", "ServerArgs"),
+    "smg": ("smg.router_args", "RouterArgs"),
+    "sglang-router": ("sglang_router.router_args", "RouterArgs"),
+}
+"""Which module and class have the parser of each."""
+KINDS = {int: "integer", float: "number", json.loads: "json"}
+JSON_PARSERS = ("json_list_type", "parse_cuda_graph_config_arg")
+"""What SGLang reads JSON with, besides `json.loads`."""
+
+
+def main(path: str, program: str) -> None:
+    """Write them to a file: SGLang prints whatever it likes."""
+    if program == "sglang":
+        _make_importable()
+    module, name = PROGRAMS[program]
+    parser = argparse.ArgumentParser(add_help=False)
+    getattr(importlib.import_module(module), name).add_cli_args(parser)
+    told = [about for action in parser._actions for about in told_of(action)]
+    Path(path).write_text(json.dumps(told), "utf-8")
+
+
+def told_of(action: argparse.Action) -> list[dict[str, object]]:
+    """One entry for each name of an argument, those that say no left out."""
+    names = [each.removeprefix("--").replace("-", "_") for each in action.option_strings if each.startswith("--")]
+    negative = {name: f"no_{name}" for name in names if f"no_{name}" in names}
+    about: dict[str, object] = {"kind": _kind(action), "help": _help(action)}
+    if action.choices is not None:
+        # Some of SGLang's are sets, in another order each time.
+        about["choices"] = sorted((each for each in action.choices if isinstance(each, str | int)), key=str)
+    if action.nargs in ("+", "*"):
+        about["many"] = True
+    if _is_plain(action.default) and isinstance(action.default, bool) == (about["kind"] == "switch"):
+        about["default"] = action.default
+    return [
+        {"name": name, **about, **({"negative": negative[name]} if name in negative else {})}
+        for name in names
+        if name not in negative.values()
+    ]
+
+
+def _kind(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return "switch"
+    parser = action.type
+    if getattr(parser, "__name__", "") in JSON_PARSERS:
+        return "json"
+    return next((kind for each, kind in KINDS.items() if parser is each), "text")
+
+
+def _help(action: argparse.Action) -> str:
+    """Its help in one line, with the default and choices that argparse would put in."""
+    text = action.help if action.help not in (None, argparse.SUPPRESS) else ""
+    try:
+        text = text % {"default": action.default, "choices": action.choices, "type": action.type, "prog": "sglang"}
+    except (TypeError, ValueError, KeyError):  # a bare per cent sign
+        text = text.replace("%%", "%")
+    return " ".join(text.split())
+
+
+def _is_plain(value: object) -> bool:
+    if value is None or value == argparse.SUPPRESS:
+        return False
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _make_importable() -> None:
+    """Where there is no CUDA, put the stand-ins in place that its servers have, too."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    spec = importlib.util.spec_from_file_location("on_cpu", Path(__file__).with_name("on_cpu.py"))
+    assert spec is not None, "a path that ends in .py"
+    assert spec.loader is not None, "the same"
+    on_cpu = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = on_cpu
+    spec.loader.exec_module(on_cpu)
+    on_cpu.install()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

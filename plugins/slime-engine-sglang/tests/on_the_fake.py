@@ -1,0 +1,77 @@
+"""The engine before the kit's fake server: in a test of one call, and under the contract of engines.
+
+tokens, server = used(tmp_path, ask, Slow(0.1), new_weights="wait")     # what `ask(engine)` returned, and the server
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from slime_core.roles import Engine, EngineSetup, WeightChannel
+from slime_core.testing import EngineContract, make_launcher, publish_model, write_tiny_model
+from slime_core.testing.fake_engine import Behaviour, FakeEngine
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.settings import SglangSettings
+
+T = TypeVar("T")
+
+
+def no_choice(role: str, name: str, **settings: object) -> object:
+    """What a setup makes of other choices: there are none."""
+    raise LookupError(name)
+
+
+def used(
+    scratch: Path, use: Callable[[SglangEngine], Awaitable[T]], *script: Behaviour, **given: object
+) -> tuple[T, FakeEngine]:
+    """What `use` returns of an engine that serves version 0, and the server behind it."""
+
+    async def main(server: FakeEngine) -> T:
+        setup = EngineSetup(
+            no_choice,
+            0,
+            hf_checkpoint=write_tiny_model(scratch / "model"),
+            eos_token_ids=frozenset({0}),
+            launcher=make_launcher(scratch),
+            scratch=scratch,
+        )
+        engine = SglangEngine(SglangSettings.model_validate({"urls": [server.url], **given}), setup)
+        try:
+            await engine.start()
+            await load(engine, scratch, 0)
+            return await use(engine)
+        finally:
+            await engine.close()
+
+    with FakeEngine(*script) as server:
+        return asyncio.run(main(server)), server
+
+
+async def load(engine: SglangEngine, scratch: Path, version: int) -> None:
+    """Publish a version of the model in `scratch`, and load it."""
+    channel = await asyncio.to_thread(publish_model, scratch / "model", scratch, version)
+    await engine.load_weights(channel, version)
+
+
+class OnTheFake(EngineContract):
+    """The contract; a fixture of its subclasses starts `server` and says in `settings` where it is."""
+
+    __test__ = False
+    choice = "slime-engine-sglang/sglang"
+    too_long = 5000
+    server: ClassVar[FakeEngine]
+    settings: ClassVar[Mapping[str, object]]
+
+    def make_setup(self, scratch: Path) -> EngineSetup:
+        model = write_tiny_model(scratch / "model")
+        launcher = make_launcher(scratch)
+        return EngineSetup(
+            self.make, 1, hf_checkpoint=model, eos_token_ids=frozenset({0}), launcher=launcher, scratch=scratch
+        )
+
+    def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
+        return publish_model(setup.hf_checkpoint, setup.scratch, version)
+
+    def running(self, engine: Engine) -> int:
+        return len(self.server.running)

@@ -1,0 +1,120 @@
+"""A server that takes weights as SGLang does, in a process of its own with torch: sessions, groups and broadcasts.
+
+python receiver.py      # prints its port; POST /fail {"path": "/update_weights_from_distributed"} makes a call fail
+"""
+
+import hashlib
+import http.server
+import json
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, _new_process_group_helper, _world
+
+groups: dict[str, dist.ProcessGroup] = {}
+state: dict[str, object] = {
+    "session": False,
+    "version": "default",
+    "paused": False,
+    "fail": "",
+    "asked": [],
+    "released": [],
+}
+weights: dict[str, torch.Tensor] = {}
+
+
+class Refused(Exception):
+    pass
+
+
+def init(body: dict) -> None:
+    address, port, size = body["master_address"], body["master_port"], body["world_size"]
+    timeout, name, rank = timedelta(seconds=30), body["group_name"], body["rank_offset"]
+    store = PrefixStore(name, dist.TCPStore(address, port, size, timeout=timeout))
+    group, _ = _new_process_group_helper(size, rank, [], body["backend"], store, group_name=name, timeout=timeout)
+    _world.pg_group_ranks[group] = {each: each for each in range(size)}
+    groups[name] = group
+
+
+def destroy(body: dict) -> None:
+    dist.destroy_process_group(groups.pop(body["group_name"]))
+
+
+def update(body: dict) -> None:
+    if not state["session"]:
+        raise Refused("update_weights_from_distributed must run between begin_weight_update() and end_weight_update()")
+    assert body["load_format"] == "flattened_bucket"
+    dtypes = [getattr(torch, each) for each in body["dtypes"]]
+    sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in zip(body["shapes"], dtypes, strict=True)]
+    flat = torch.empty(sum(sizes), dtype=torch.uint8)
+    dist.broadcast(flat, src=0, group=groups[body["group_name"]])
+    for name, shape, dtype, part in zip(body["names"], body["shapes"], dtypes, flat.split(sizes), strict=True):
+        weights[name] = part.view(dtype).view(shape)
+    state["version"] = body["weight_version"]
+
+
+def session(opened: bool) -> None:
+    if state["session"] == opened:
+        raise Refused("a weight-update session is already open" if opened else "no weight-update session is open")
+    state["session"] = opened
+
+
+CALLS = {
+    "/init_weights_update_group": init,
+    "/destroy_weights_update_group": destroy,
+    "/update_weights_from_distributed": update,
+    "/begin_weight_update": lambda body: session(True),
+    "/end_weight_update": lambda body: session(False),
+    "/pause_generation": lambda body: state.update(paused=True),
+    "/continue_generation": lambda body: state.update(paused=False),
+    "/release_memory_occupation": lambda body: state.update(released=body["tags"]),
+    "/resume_memory_occupation": lambda body: state.update(released=[]),
+    "/fail": lambda body: state.update(fail=body["path"], asked=[]),
+}
+
+
+def told() -> dict[str, object]:
+    sums = {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in sorted(weights.items())}
+    return {**state, "groups": len(groups), "sums": sums}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        answers = {
+            "/told": told,
+            "/ready": dict,
+            "/server_info": lambda: {"version": "0.5.23", "model_path": "tiny", "max_req_input_len": 250, "tp_size": 1},
+            "/model_info": dict,
+            "/v1/models": lambda: {"data": [{"max_model_len": 256}]},
+        }
+        self._answer(200, answers[self.path]())
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        state["asked"] = [*state["asked"], self.path]
+        try:
+            if state["fail"] == self.path:
+                raise Refused("it was told to fail")
+            CALLS[self.path](body)
+        except (Refused, RuntimeError, KeyError) as error:
+            self._answer(400, {"success": False, "message": f"{error}"})
+        else:
+            self._answer(200, {"success": True, "message": "Success"})
+
+    def _answer(self, status: int, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *told: object) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()

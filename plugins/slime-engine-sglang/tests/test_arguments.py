@@ -1,0 +1,175 @@
+"""Arguments of the installed SGLang: which release, listed here or asked, and what the command line becomes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_python import python_with
+
+from slime_core.errors import ConfigError
+from slime_core.roles import ArgumentKind, EngineSetup, EngineUse, SamplingParams
+from slime_core.testing import make_launcher, write_tiny_model
+from slime_engine_sglang.arguments import server_arguments, server_model
+from slime_engine_sglang.checks import check_use
+from slime_engine_sglang.command import server_command
+from slime_engine_sglang.installed import SglangWarning, installed_version
+from slime_engine_sglang.settings import SglangSettings
+
+TELLS = """#!/bin/sh
+# As `python -P tell_arguments.py FILE`; counts how often it is asked.
+echo asked >> "{log}"
+echo '[{{"name": "brand_new", "kind": "integer", "help": "New.", "default": 3}}]' > "$3"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def line(python: Path, model: Path, *, offloads: bool = False, **given: object) -> list[str]:
+    settings = SglangSettings.model_validate({"python": str(python), **given})
+    setup = EngineSetup(
+        lambda role, name, **settings: None,
+        0,
+        hf_checkpoint=model,
+        eos_token_ids=frozenset({2}),
+        launcher=make_launcher(model),
+        scratch=model,
+        offloads=offloads,
+    )
+    return server_command(settings, setup)
+
+
+def test_the_release_that_this_was_made_with_is_listed_and_never_asked(tmp_path: Path) -> None:
+    python = python_with(tmp_path, "0.5.23")  # an empty file: it could not be asked
+    model = server_model({"python": str(python)})
+    assert model.model_fields["mem_fraction_static"].annotation is float
+    assert "flashinfer" in str(model.model_fields["attention_backend"].annotation)
+    assert (model.model_fields["log_level"].description or "").startswith("The logging level")
+    assert len(model.model_fields) > 500
+    assert {each.kind for each in server_arguments(python)} == set(ArgumentKind)
+
+
+def test_another_release_is_asked_once_in_its_own_python(tmp_path: Path) -> None:
+    python, log = python_with(tmp_path, "0.5.24"), tmp_path / "log"
+    python.write_text(TELLS.format(log=log), "utf-8")
+    assert list(server_model({"python": str(python)}).model_fields) == ["brand_new"]
+    server_arguments.cache_clear()
+    assert [each.default for each in server_arguments(python)] == [3]
+    assert log.read_text("utf-8") == "asked\n"
+
+
+def test_a_release_that_does_not_tell_has_those_that_are_listed(tmp_path: Path) -> None:
+    python = python_with(tmp_path, "0.5.22")
+    python.write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n", "utf-8")
+    with pytest.warns(SglangWarning, match=r"SGLang 0.5.22 in .* \(it is broken\): those of 0.5.23 are taken"):
+        assert len(server_arguments(python)) > 500
+
+
+def test_what_is_given_is_on_the_command_line(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    python = python_with(tmp_path, "0.5.23")
+    server = {"dllm_fdfo": False, "log_level": "info", "disable_overlap_schedule": False, "lora_paths": ["a", "b"]}
+    made = line(python, model, server=server)
+    assert "--no-dllm-fdfo" in made
+    assert "--disable-overlap-schedule" not in made  # what this package would give otherwise
+    assert made[made.index("--log-level") + 1] == "info"
+    assert made[made.index("--lora-paths") + 1 :][:2] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("gpus", "offloads"), [(1, True), (1, False), (0, True)])
+def test_a_server_on_gpus_that_will_give_memory_up_is_started_so_that_it_can(
+    tmp_path: Path, gpus: int, offloads: bool
+) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    made = line(python_with(tmp_path, "0.5.23"), model, gpus=gpus, offloads=offloads)
+    assert ("--enable-memory-saver" in made) == bool(gpus and offloads)
+
+
+def test_a_release_is_found_without_starting_it(tmp_path: Path) -> None:
+    assert installed_version(python_with(tmp_path / "venv", "0.5.12.post1")) == "0.5.12.post1"
+    asked = tmp_path / "python"
+    asked.write_text("#!/bin/sh\necho sglang 0.5.20\n", "utf-8")
+    asked.chmod(0o755)
+    assert installed_version(asked) == "0.5.20"
+    asked.write_text("#!/bin/sh\nexit 1\n", "utf-8")
+    assert installed_version(asked) is None
+
+
+def use(model: Path, engines: int = 1, sampling: SamplingParams | None = None, **config: object) -> EngineUse:
+    return EngineUse(model, {"num_attention_heads": 4, **config}, engines, sampling or SamplingParams(8))
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("0.5.8", "SGLang 0.5.8 in .* is too old: .* 0.5.9 up to 0.5.23; pip install"), ("0.4.10.post2", "is too old")],
+)
+def test_a_release_that_is_too_old_is_refused_before_anything_starts(tmp_path: Path, version: str, said: str) -> None:
+    settings = SglangSettings(python=python_with(tmp_path, version))
+    with pytest.raises(ConfigError, match=said):
+        check_use(settings, use(tmp_path))
+
+
+@pytest.mark.parametrize("version", ["0.5.24", "0.6.0rc1"])
+def test_one_that_is_newer_than_any_that_was_tried_is_warned_of(tmp_path: Path, version: str) -> None:
+    with pytest.warns(SglangWarning, match=f"SGLang {version} in .* is newer than any"):
+        check_use(SglangSettings(python=python_with(tmp_path, version)), use(tmp_path))
+
+
+@pytest.mark.parametrize("version", ["0.5.9", "0.5.12.post1", "0.5.23", "0.5.23.post2"])
+def test_those_between_are_taken_in_silence(tmp_path: Path, version: str) -> None:
+    check_use(SglangSettings(python=python_with(tmp_path, version)), use(tmp_path))
+
+
+def test_what_cannot_start_is_refused_before_it_does(tmp_path: Path) -> None:
+    python = python_with(tmp_path / "with", "0.5.23")
+    bare = python_with(tmp_path / "without", None)
+    for settings, asked, said in (
+        (SglangSettings(python=tmp_path / "no"), use(tmp_path), "there is no .*/no to start SGLang's servers with"),
+        (SglangSettings(python=bare), use(tmp_path), r"there is no SGLang in .*slime-engine-sglang\[server\]"),
+        (
+            SglangSettings(python=python, gpus=3),
+            use(tmp_path),
+            "4 attention heads, .* over 3 GPUs; .* 1, 2, 4",
+        ),
+        (
+            SglangSettings(python=python, gpus=4),
+            use(tmp_path, num_attention_heads=None, text_config={"num_attention_heads": 6}),
+            "has 6 attention heads",
+        ),
+        (
+            SglangSettings(python=python, deterministic=True),
+            use(tmp_path, sampling=SamplingParams(8, min_p=0.1)),
+            "rollout_min_p = 0.1 with .* deterministic = true",
+        ),
+        (SglangSettings(urls=["http://a:1"]), use(tmp_path, engines=2), "names 1 servers, and the run has 2 engines"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            check_use(settings, asked)
+
+
+def test_the_driver_knows_all_of_it_without_sglang() -> None:
+    code = (
+        "import sys; from slime_engine_sglang.arguments import server_model; server_model({}); "
+        "print(sorted({each.partition('.')[0] for each in sys.modules} & {'sglang', 'torch', 'numpy', 'aiohttp'}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_what_is_listed_is_one_argument_a_line() -> None:
+    path = Path(sys.modules[server_model.__module__].__file__ or "").with_name("arguments-0.5.23.json")
+    rows = path.read_text("utf-8").splitlines()
+    assert len(rows) == len(json.loads(path.read_text("utf-8"))) + 2
+
+
+def test_a_flag_that_sglang_has_not_is_refused_with_the_nearest_and_nothing_is_started(tmp_path: Path) -> None:
+    python = python_with(tmp_path / "servers", "0.5.23")
+    (tmp_path / "run.toml").write_text(f'[engine]\nuse = "sglang"\n[engine.sglang]\npython = "{python}"\n', "utf-8")
+    command = [sys.executable, "-m", "slime_core", "plan", "run.toml", "--sglang-mem-fraction", "0.8"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "'--sglang-mem-fraction'. Did you mean '--sglang-mem-fraction-static'?" in " ".join(ran.stderr.split())

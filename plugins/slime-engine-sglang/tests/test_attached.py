@@ -1,0 +1,168 @@
+"""Addresses that are no server of the run's model: each is told apart, and said in one paragraph."""
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from servers import STAND_IN
+from with_an_engine import with_engine
+
+from slime_core.errors import ConfigError, WorkerError
+from slime_core.testing import write_tiny_model
+from slime_engine_sglang import engine as engine_module
+from slime_engine_sglang.engine import SglangEngine
+
+
+class SaysYes(BaseHTTPRequestHandler):
+    """A web page for every address."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "6")
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, *told: object) -> None:
+        pass
+
+
+class ListsFiles(SimpleHTTPRequestHandler):
+    def log_message(self, *told: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@contextmanager
+def running(model: Path, tmp_path: Path) -> Iterator[str]:
+    """A server of SGLang's kind, started by hand."""
+    port = free_port()
+    command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
+    with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError, **given: object) -> str:
+    said: list[str] = []
+
+    async def use(engine: SglangEngine) -> None:
+        with pytest.raises(kind) as caught:
+            await asyncio.wait_for(engine.start(), 60)
+        said.append(str(caught.value))
+
+    with_engine(tmp_path, use, urls=[url], **given)
+    return said[0]
+
+
+@pytest.mark.parametrize("handler", [SaysYes, ListsFiles])
+def test_another_kind_of_server_is_told_apart_at_once(tmp_path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
+    with serving(handler) as url:
+        said = refusal(tmp_path, url)
+    assert said.startswith(f"{url} answers, and is no SGLang server")
+    assert "`python -m sglang.launch_server` has started" in said
+
+
+def test_an_address_where_nobody_listens_is_not_waited_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
+    url = f"http://127.0.0.1:{free_port()}"
+    said = refusal(tmp_path, url, WorkerError)
+    assert f"{url} refuses connections: nothing listens there; [engine.sglang] urls names servers that run" in said
+
+
+def test_one_that_talks_something_else_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "ATTACH_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        assert f"{url} takes connections, and does not answer" in refusal(tmp_path, url, WorkerError)
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_server_of_the_runs_own_model_is_taken_wherever_its_files_lie(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    copied = tmp_path / "copied"
+    shutil.copytree(model, copied)
+
+    async def use(engine: SglangEngine) -> None:
+        await engine.start()
+        assert engine._asking.facts.context == 256
+
+    with running(copied, tmp_path) as url:
+        with_engine(tmp_path, use, urls=[url])
+
+
+def of_config(**changes: object) -> Callable[[Path], None]:
+    def change(model: Path) -> None:
+        path = model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), "utf-8")
+
+    return change
+
+
+def of_ends(model: Path) -> None:
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 9]}), "utf-8")
+
+
+def of_tokenizer(model: Path) -> None:
+    path = model / "tokenizer.json"
+    about = json.loads(path.read_text("utf-8"))
+    vocab = about["model"]["vocab"]
+    first, second = list(vocab)[:2]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    path.write_text(json.dumps(about), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (of_config(vocab_size=128), "the vocab_size of {other} is 128, not 64"),
+        (of_config(model_type="qwen2"), "the model_type of {other} is qwen2, not "),
+        (of_config(num_hidden_layers=9), "the num_hidden_layers of {other} is 9, not "),
+        (of_ends, "it ends a response at [9], which do not end one of the run's"),
+        (of_tokenizer, "its tokenizer, {other}, has other ids for texts"),
+    ],
+)
+def test_a_server_of_another_model_is_refused(tmp_path: Path, change: Callable[[Path], None], said: str) -> None:
+    other = write_tiny_model(tmp_path / "other")
+    change(other)
+    with running(other, tmp_path) as url:
+        told = refusal(tmp_path, url)
+    assert f"{url} was started with another model than the run's {tmp_path / 'model'}: " in told
+    assert said.format(other=other) in told
+    assert f"start it with --model-path {tmp_path / 'model'}" in told

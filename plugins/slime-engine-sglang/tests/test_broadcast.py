@@ -1,0 +1,285 @@
+"""The transport `distributed`: a real group of rank 0 and two servers, one of which fails at any step."""
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from slime_core.errors import ModelError, SlimeError, WorkerError
+from slime_core.roles import EngineSetup, MemoryTag, TransportSetup, WeightDtype, WeightSlot
+from slime_core.testing import TransportContract, make_launcher, write_tiny_model
+from slime_engine_sglang.broadcast.channel import Distributed, DistributedChannel, DistributedSettings
+from slime_engine_sglang.broadcast.sender import BroadcastSender, filled
+from slime_engine_sglang.checkpoint import weights_of
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.settings import SglangSettings
+from slime_engine_sglang.weights import Stuck
+
+RECEIVER = Path(__file__).with_name("receiver.py")
+BEGIN, JOIN, UPDATE, END = (
+    "/begin_weight_update",
+    "/init_weights_update_group",
+    "/update_weights_from_distributed",
+    "/end_weight_update",
+)
+
+
+class TestTransport(TransportContract):
+    choice = "slime-engine-sglang/distributed"
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[list[str]]:
+    """Two servers."""
+    servers = [subprocess.Popen([sys.executable, str(RECEIVER)], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        ports = [int(server.stdout.readline()) for server in servers if server.stdout is not None]
+        yield [f"http://127.0.0.1:{port}" for port in ports]
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+
+def told(url: str) -> dict:
+    with urllib.request.urlopen(f"{url}/told", timeout=30) as reply:
+        found: dict = json.load(reply)
+    return found
+
+
+def fail(url: str, path: str) -> None:
+    urllib.request.urlopen(f"{url}/fail", json.dumps({"path": path}).encode(), timeout=30).close()
+
+
+def _make(role: str, name: str, **settings: object) -> object:
+    raise LookupError(name)
+
+
+class Run:
+    """Rank 0 in a thread, and an engine a server, as a run has them."""
+
+    def __init__(self, folder: Path, urls: list[str], **given: object) -> None:
+        self.model = write_tiny_model(folder / "model")
+        slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
+        (folder / "sent").mkdir()
+        settings = DistributedSettings.model_validate({"bucket_mb": 0.02, "timeout_s": 20.0})
+        transport = Distributed(settings, TransportSetup(_make, 0, scratch=folder / "sent"))
+        self.channel: DistributedChannel = asyncio.run(transport.open(slots))
+        self.sender = self.channel.sender(0, 2)
+        self.settings = SglangSettings.model_validate({"urls": urls, **given})
+        self.setup = EngineSetup(
+            _make,
+            0,
+            hf_checkpoint=self.model,
+            eos_token_ids=frozenset({0}),
+            launcher=make_launcher(folder),
+            scratch=folder / "engine",
+            count=len(urls),
+        )
+
+    def weights(self, version: int) -> dict[str, torch.Tensor]:
+        return {slot.name: torch.full(slot.shape, version + 0.5) for slot in self.channel.slots}
+
+    async def begin(self, numbers: tuple[int, ...] = (0, 1)) -> list[SglangEngine]:
+        self.engines = [SglangEngine(self.settings, replace(self.setup, number=number)) for number in numbers]
+        for engine in self.engines:
+            await engine.start()
+        return self.engines
+
+    async def publish(self, version: int, engines: list[SglangEngine] | None = None) -> list[object]:
+        """What the sender and each engine came to: None where they did."""
+        loading = engines or self.engines
+        buckets = iter(self.weights(version).items())
+        sending = asyncio.to_thread(self.sender.send, version, buckets, [each._setup.number for each in loading])
+        loads = [engine.load_weights(self.channel, version) for engine in loading]
+        return await asyncio.gather(sending, *loads, return_exceptions=True)
+
+    async def close(self) -> None:
+        for engine in self.engines:
+            await engine.close()
+        self.sender.close()
+
+
+def sums(weights: dict[str, torch.Tensor]) -> dict[str, str]:
+    return {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in sorted(weights.items())}
+
+
+def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str]) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls)
+
+    async def main() -> None:
+        engines = await run.begin()
+        for version in range(3):
+            assert await run.publish(version) == [None] * 3
+            for url in urls:
+                server = told(url)
+                assert server["sums"] == sums(run.weights(version))
+                assert (server["version"], server["session"], server["paused"]) == (str(version), False, False)
+            assert [engine._weights.version for engine in engines] == [version] * 2
+        asked = told(urls[0])["asked"]
+        assert asked.count(JOIN) == 1
+        assert asked.count(UPDATE) > 3 * 3
+        # One that comes late is sent the version alone, and all are together again for the next one.
+        assert await run.publish(2, engines[1:]) == [None] * 2
+        assert await run.publish(3) == [None] * 3
+        assert [told(url)["sums"] == sums(run.weights(3)) for url in urls] == [True, True]
+        assert max(told(url)["groups"] for url in urls) <= 2
+        await run.close()
+
+    asyncio.run(main())
+
+
+def test_weights_that_nobody_could_send_again_are_not_given_up(tmp_path: Path, urls: list[str]) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls[:1])
+    both = frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE})
+
+    async def main() -> None:
+        (engine,) = await run.begin((0,))
+        assert await run.publish(0) == [None] * 2
+        await engine.release(both)
+        assert told(urls[0])["released"] == ["kv_cache"]
+        await engine.resume(both)
+        await engine._weights.restore(engine._running)  # as before a request: there is nothing to load
+        await run.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("step", ["/pause_generation", BEGIN])
+def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls: list[str], step: str) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls)
+
+    async def main() -> None:
+        engines = await run.begin()
+        assert await run.publish(0) == [None] * 3
+        fail(urls[1], step)
+        sent, good, bad = await run.publish(1)
+        assert (sent, good) == (None, None)
+        assert isinstance(bad, SlimeError)
+        assert [told(url)["sums"] == sums(run.weights(version)) for url, version in zip(urls, (1, 0), strict=True)]
+        assert [engine._weights.version for engine in engines] == [1, 0]
+        assert not told(urls[1])["session"]
+        fail(urls[1], "")
+        assert await run.publish(2) == [None] * 3
+        await run.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("step", [JOIN, UPDATE, END])
+def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
+    tmp_path: Path, urls: list[str], step: str
+) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls)
+
+    async def main() -> None:
+        engines = await run.begin()
+        fail(urls[1], step)
+        sent, good, bad = await run.publish(0)
+        assert sent is None  # what became of it is the engines' to say
+        assert isinstance(bad, WorkerError)
+        if step == END:  # its weights are all there, but it has not put them to use
+            assert good is None
+        else:
+            assert isinstance(good, Stuck if step == JOIN else WorkerError)
+        fail(urls[1], "")
+        others = [engine for engine in engines if engine is engines[1] or step != END]
+        for engine in others:  # as the run does with engines that it has replaced
+            again = SglangEngine(engine._settings, engine._setup)
+            await again.start()
+            assert await run.publish(0, [again]) == [None] * 2
+            assert again._weights.version == 0
+            await again.close()
+        assert [told(url)["sums"] == sums(run.weights(0)) for url in urls] == [True, True]
+        await run.close()
+
+    asyncio.run(main())
+
+
+def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tmp_path: Path, urls: list[str]) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls[:1])
+
+    def broken(after: int) -> Iterator[tuple[str, torch.Tensor]]:
+        for number, each in enumerate(run.weights(1).items()):
+            if number == after:
+                raise ValueError("no more of them")
+            yield each
+
+    async def fails(after: int) -> tuple[object, object]:
+        sending = asyncio.to_thread(run.sender.send, 1, broken(after), [0])
+        sent, loaded = await asyncio.gather(
+            sending, run.engines[0].load_weights(run.channel, 1), return_exceptions=True
+        )
+        assert isinstance(sent, ValueError)
+        assert isinstance(loaded, WorkerError)
+        assert "no more of them" in str(loaded)
+        return sent, loaded
+
+    async def main() -> None:
+        (engine,) = await run.begin((0,))
+        assert await run.publish(0) == [None] * 2
+        await fails(0)
+        assert not engine._weights._lost  # nothing had come
+        await fails(12)
+        with pytest.raises(WorkerError, match="version 0 of the weights was broadcast, and nobody keeps it"):
+            await engine._weights.restore(engine._running)
+        assert await run.publish(2) == [None] * 2
+        await run.close()
+
+    asyncio.run(main())
+
+
+def test_weights_of_another_model_and_checksums_are_refused_before_anybody_comes(tmp_path: Path) -> None:
+    run = Run(tmp_path, ["http://127.0.0.1:9"])
+    run.sender.close()
+    slots = (replace(run.channel.slots[0], name="no.such.weight"), *run.channel.slots[1:])
+
+    async def load(channel: DistributedChannel, **given: object) -> None:
+        settings = SglangSettings.model_validate({"urls": run.settings.urls, **given})
+        engine = SglangEngine(settings, run.setup)
+        from slime_engine_sglang.server import Server
+
+        engine._server = Server("http://127.0.0.1:9")
+        try:
+            await engine.load_weights(channel, 0)
+        finally:
+            await engine._server.close()
+
+    with pytest.raises(ModelError, match=r"no\.such\.weight"):
+        asyncio.run(load(replace(run.channel, slots=slots)))
+    with pytest.raises(ModelError, match="verify_weights = 'checksum' sums the file of a version"):
+        asyncio.run(load(run.channel, verify_weights="checksum"))
+
+
+def test_a_flat_tensor_is_of_one_dtype_and_about_so_many_bytes() -> None:
+    one, half = torch.arange(6.0).view(2, 3), torch.arange(4, dtype=torch.bfloat16)
+    found = list(filled(iter([("a", one), ("b", one), ("c", one), ("d", half), ("e", torch.tensor(7.0))]), 48))
+    assert [[name for name, _ in names] for names, _ in found] == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert torch.equal(found[0][1], torch.cat([one.view(-1)] * 2))
+    assert found[2][1].dtype == torch.bfloat16
+    assert [list(shape) for _, shape in found[3][0]] == [[]]
+
+
+def test_ranks_but_the_first_send_nothing(tmp_path: Path) -> None:
+    channel = DistributedChannel(
+        "distributed", (WeightSlot("a", (1,), WeightDtype.FLOAT32),), tmp_path, "", DistributedSettings()
+    )
+    assert not isinstance(channel.sender(1, 2), BroadcastSender)

@@ -1,0 +1,98 @@
+"""Health: a server is asked to prove that it generates where there is reason to doubt, and given up if it does not."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from slime_core.errors import WorkerError
+from slime_engine_sglang import health
+from slime_engine_sglang.health import look_after
+from slime_engine_sglang.server import Server
+
+Asked = list[str]
+
+
+class Answering(ThreadingHTTPServer):
+    """A server of which only the HTTP process is there; `generates` says what it makes of `/health_generate`."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.asked: Asked = []
+        self.generates = True
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Answering
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        # Paused, as for new weights: it says so, and is well.
+        status = {"/ready": 503, "/health_generate": 200 if self.server.generates else 503}[self.path]
+        self.send_response(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *told: object) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def served() -> Iterator[Answering]:
+    with Answering() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def looked_after(served: Answering, *, is_asked: bool, until: int = 0, silence_s: float = 0.5) -> None:
+    """Until it is given up, or was asked whether it generates so often."""
+
+    async def main() -> None:
+        server = Server(f"http://127.0.0.1:{served.server_port}", "engine")
+        try:
+            task = asyncio.create_task(look_after(server, lambda: is_asked, silence_s))
+            while not task.done() and (not until or served.asked.count("/health_generate") < until):
+                await asyncio.sleep(0.05)
+                if not is_asked and served.asked.count("/ready") > 3:
+                    break
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+        finally:
+            await server.close()
+
+    asyncio.run(main())
+
+
+def test_one_that_is_asked_for_nothing_generates_nothing(served: Answering) -> None:
+    looked_after(served, is_asked=False)
+    assert set(served.asked) == {"/ready"}
+
+
+def test_one_that_is_silent_and_still_generates_is_kept(served: Answering) -> None:
+    looked_after(served, is_asked=True, until=2)
+    assert served.asked.count("/health_generate") == 2
+
+
+def test_one_that_is_silent_and_does_not_generate_is_given_up(served: Answering) -> None:
+    served.generates = False
+    with pytest.raises(WorkerError, match=r"engine, http.* has answered nothing for \d+ s, and does not answer "):
+        looked_after(served, is_asked=True)
+
+
+def test_one_that_is_gone_is_given_up_though_nothing_is_asked_of_it(served: Answering) -> None:
+    served.shutdown()
+    served.server_close()
+    with pytest.raises(WorkerError, match=r"refuses connections: nothing listens there, and does not answer /health_"):
+        looked_after(served, is_asked=True, silence_s=60)

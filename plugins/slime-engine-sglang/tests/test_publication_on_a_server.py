@@ -1,0 +1,143 @@
+"""New weights on a real server: that they are those that were sent, what goes on with them, and memory given up."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+import torch
+from on_a_server import FILE, MOE, PROMPT, apart, channel_of, distances, on_a_server
+from on_the_fake import no_choice
+from safetensors.torch import load_file, save_file
+from servers import needs_servers
+from transformers import AutoModelForCausalLM, Qwen3MoeForCausalLM
+
+from slime_core.errors import WorkerError
+from slime_core.roles import (
+    GenerateOutput,
+    GenerateRequest,
+    MemoryTag,
+    SamplingParams,
+    TransportSetup,
+    WeightSlot,
+)
+from slime_core.testing import write_tiny_model
+from slime_engine_sglang.broadcast.channel import Distributed, DistributedSettings
+from slime_engine_sglang.checksums import Checksums
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.server import Server
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
+REQUEST = GenerateRequest(PROMPT, SamplingParams(240, ignore_eos=True), 0)
+GREEDY = GenerateRequest(PROMPT, SamplingParams(16, temperature=0.0, ignore_eos=True), 0)
+WEIGHTS, KV_CACHE = frozenset({MemoryTag.WEIGHTS}), frozenset({MemoryTag.KV_CACHE})
+
+
+@pytest.fixture(autouse=True)
+def _servers() -> None:
+    needs_servers()
+
+
+def test_weights_go_on_in_place_are_compared_and_come_back_with_their_memory(tmp_path: Path) -> None:
+    models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
+    weights = load_file(models[0] / FILE)
+    save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / FILE)
+    hfs = [AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval() for model in models]
+    channel = channel_of(models, tmp_path)
+
+    async def use(engine: SglangEngine) -> None:
+        await engine.load_weights(channel, 0)
+        async with aclosing(engine.stream(REQUEST)) as chunks:
+            made = [await anext(chunks)]
+            await engine.load_weights(channel, 1)
+            made += [chunk async for chunk in chunks]
+        output = GenerateOutput.joined(made)
+        assert output.extras is not None
+        assert output.extras.retractions == 0
+        (before, _), (after, _) = output.versions
+        assert [version for _, version in output.versions] == [0, 1]
+        assert before + after == len(output.tokens) == 240
+        assert float(distances(hfs[0], PROMPT, output, 1.0)[:before].max()) < 1e-5
+        # Keys and values of what was there are the old ones: the log-probs are neither's, but of real numbers.
+        assert 1e-4 < float(distances(hfs[1], PROMPT, output, 1.0)[before:].max()) < 5
+        later = await engine.generate(REQUEST)
+        assert later.versions == ((240, 1),)
+        assert apart(hfs[1], PROMPT, later, 1.0) < 1e-5  # the same prompt, and nothing of it from the cache
+        await check_sums(engine, models)
+        await check_memory(engine, later)
+
+    on_a_server(models[0], tmp_path, use, new_weights="in_place", verify_weights="checksum")
+
+
+async def check_sums(engine: SglangEngine, models: list[Path]) -> None:
+    """Those of another version are not those that the server has."""
+    assert isinstance(engine._server, Server)
+    await Checksums(tied=False).compare(engine._server, models[1] / FILE)
+    with pytest.raises(WorkerError, match="weights are not those that were sent"):
+        await Checksums(tied=False).compare(engine._server, models[0] / FILE)
+
+
+async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:
+    """Given up amid nothing and amid an answer, twice, in parts and as one; what is served is what was."""
+    greedy = await engine.generate(GREEDY)
+    running = asyncio.create_task(engine.generate(REQUEST))
+    await asyncio.sleep(0.1)
+    await engine.release(KV_CACHE)
+    assert running.done()
+    await engine.release(KV_CACHE | WEIGHTS)
+    await engine.resume(WEIGHTS)
+    await engine.resume(KV_CACHE | WEIGHTS)
+    after = await engine.generate(GREEDY)
+    assert list(after.tokens) == list(greedy.tokens)
+    assert list(after.log_probs) == pytest.approx(list(greedy.log_probs), abs=1e-5)
+    assert after.weight_version == before.weight_version
+
+
+def test_weights_are_broadcast_amid_an_answer(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    weights = load_file(model / FILE)
+    hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    slots = [WeightSlot(name, tuple(each.shape)) for name, each in weights.items()]
+
+    async def use(engine: SglangEngine) -> None:
+        settings = DistributedSettings.model_validate({"bucket_mb": 0.03})
+        transport = Distributed(settings, TransportSetup(no_choice, 0, scratch=tmp_path))
+        channel = await transport.open(slots)
+        sender = channel.sender(0, 1)
+
+        async def publish(version: int, factor: float) -> None:
+            buckets = ((name, factor * each) for name, each in weights.items())
+            sending = asyncio.to_thread(sender.send, version, buckets, [0])
+            await asyncio.gather(sending, engine.load_weights(channel, version))
+
+        await publish(0, 1.0)
+        async with aclosing(engine.stream(REQUEST)) as chunks:
+            made = [await anext(chunks)]
+            await publish(1, 1.5)
+            made += [chunk async for chunk in chunks]
+        output = GenerateOutput.joined(made)
+        (before, _), (_, _) = output.versions
+        assert [version for _, version in output.versions] == [0, 1]
+        assert float(distances(hf, PROMPT, output, 1.0)[:before].max()) < 1e-5
+        hf.load_state_dict({name: 1.5 * each for name, each in weights.items()})
+        assert float(distances(hf, PROMPT, output, 1.0)[before:].max()) < 1e-5
+        sender.close()
+
+    on_a_server(model, tmp_path, use)
+
+
+def test_experts_are_compared_and_weights_may_be_released_before_any_came(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    torch.manual_seed(0)
+    hf = Qwen3MoeForCausalLM(MOE).eval()
+    hf.save_pretrained(model)
+    write_tiny_model(tmp_path / "0")
+    hf.save_pretrained(tmp_path / "0")
+
+    async def use(engine: SglangEngine) -> None:
+        await engine.release(WEIGHTS)
+        await engine.resume(WEIGHTS)
+        await engine.load_weights(channel_of([tmp_path / "0"], tmp_path), 0)
+        assert apart(hf, PROMPT, await engine.generate(REQUEST), 1.0) < 1e-5
+
+    on_a_server(model, tmp_path, use, verify_weights="checksum")

@@ -1,0 +1,266 @@
+"""Engines behind a router: who is asked what, and what becomes of requests when servers or the router fail.
+
+The router is a stand-in that speaks the wire of smg and sglang-router; test_routers.py has the real ones.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import WorkerError
+from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
+from slime_core.rollout import EnginePool, Limits
+from slime_core.testing import make_launcher, publish_model, write_tiny_model
+from slime_core.testing.fake_engine import Behaviour, Ended, FailThenOk, FakeEngine, Slow
+from slime_engine_sglang import fleet as fleet_module
+from slime_engine_sglang import router as router_module
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.plugin import slime_engines
+from slime_engine_sglang.settings import SglangSettings
+
+STAND_IN = Path(__file__).with_name("stand_in_router.py")
+PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8, ignore_eos=True), 3)
+LIMITS = Limits(silence_s=60.0, restart_s=30.0, probe_s=30.0, load_s=30.0)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python that runs the stand-in, whatever it is told to."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n', "utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def _make(role: str, name: str, **settings: object) -> object:
+    raise LookupError(name)
+
+
+class Run:
+    """Servers, and what makes engines before them."""
+
+    def __init__(self, scratch: Path, servers: Sequence[FakeEngine], launcher: Launcher, router: object) -> None:
+        self.scratch, self.servers, self.launcher = scratch, servers, launcher
+        self.model = write_tiny_model(scratch / "model")
+        urls = [each.url for each in servers]
+        self.settings = SglangSettings.model_validate({"urls": urls, "router": router})
+        self.made: dict[int, SglangEngine] = {}
+
+    def engine(self, number: int) -> SglangEngine:
+        scratch = self.scratch / f"engine-{number}"
+        scratch.mkdir(exist_ok=True)
+        setup = EngineSetup(
+            _make,
+            0,
+            hf_checkpoint=self.model,
+            eos_token_ids=frozenset({0}),
+            launcher=self.launcher,
+            scratch=scratch,
+            number=number,
+            count=len(self.servers),
+        )
+        self.made[number] = SglangEngine(self.settings, setup)
+        return self.made[number]
+
+    def answers(self) -> list[int]:
+        """Of each server, how many answers of more than a probe's one token it gave."""
+        return [
+            sum(each.ended is Ended.ANSWERED and len(each.tokens) != 1 for each in server.generations)
+            for server in self.servers
+        ]
+
+    @property
+    def router_pid(self) -> int:
+        server = self.made[0]._fleet._router.server  # type: ignore[union-attr]
+        return int(server.title.partition("pid ")[2].partition(")")[0])
+
+    async def published(self, pool: EnginePool, version: int) -> None:
+        await pool.load_weights(await asyncio.to_thread(publish_model, self.model, self.scratch, version), version)
+
+    async def joined(self, pool: EnginePool) -> None:
+        """Until all servers are behind the router."""
+        while len(self.made[0]._fleet._behind) < len(self.servers):
+            await asyncio.gather(*(pool.generate(PLAIN) for _ in self.servers))
+
+
+def follow(server: FakeEngine, behaviour: Behaviour) -> None:
+    """Have a server that runs do this from now on."""
+    state = server._state
+    state.script, state.asked = type(state.script)((behaviour,)), 0
+
+
+def played(
+    scratch: Path,
+    play: Callable[[Run, EnginePool], Awaitable[None]],
+    *scripts: Sequence[Behaviour],
+    **router: object,
+) -> Run:
+    """What a pool of engines does behind a router."""
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[Run]:
+        async with AsyncExitStack() as stack:
+            servers = [await stack.enter_async_context(FakeEngine(*script)) for script in scripts]
+            launcher = make_launcher(scratch / "logs")
+            stack.push_async_callback(launcher.close)
+            yield Run(scratch, servers, launcher, router)
+
+    async def main() -> Run:
+        async with running() as run, asyncio.timeout(60):
+            pool = EnginePool(run.engine, len(run.servers), LIMITS, probe=replace(PLAIN, sampling=SamplingParams(1)))
+            try:
+                await pool.start()
+                await run.published(pool, 0)
+                await run.joined(pool)
+                await play(run, pool)
+            finally:
+                await pool.close()
+            return run
+
+    return asyncio.run(main())
+
+
+def test_the_router_deals_and_the_servers_are_steered_each_by_itself(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        before = run.answers()
+        for _ in range(10):  # one by one the pool would ask its first engine alone
+            await pool.generate(PLAIN)
+        assert [after - was for after, was in zip(run.answers(), before, strict=True)] == [5, 5]
+        await run.published(pool, 1)
+        assert {(await pool.generate(PLAIN)).weight_version for _ in range(4)} == {1}
+
+    run = played(tmp_path, play, (), (), python=str(python))
+    for server in run.servers:
+        steered = Counter(each.path for each in server.received)
+        assert steered["/update_weights_from_disk"] == 2
+
+
+def test_a_session_stays_with_a_server(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        before = run.answers()
+        for _ in range(6):
+            await pool.generate(replace(PLAIN, session="s"))
+        assert sorted(after - was for after, was in zip(run.answers(), before, strict=True)) == [0, 6]
+
+    run = played(tmp_path, play, (), (), python=str(python))
+    keys = {each.headers.get("x-smg-routing-key") for server in run.servers for each in server.received}
+    assert keys <= {None, "s"}
+
+
+def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        for server in run.servers:
+            follow(server, Slow(30.0))
+        asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
+        while sum(len(server.running) for server in run.servers) < 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        asked[0].cancel()
+        while sum(len(server.running) for server in run.servers) == 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await pool.abort()
+        assert {(await each).finish for each in asked[1:]} == {FinishReason.ABORT}
+        assert [server.running for server in run.servers] == [(), ()]
+
+    played(tmp_path, play, (), (), python=str(python))
+
+
+def test_what_the_router_fails_is_asked_of_the_engines_own_server(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        follow(run.servers[1], FailThenOk(500, times=1))
+        outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
+        assert [len(each.tokens) for each in outputs] == [8] * 4
+        assert pool.serving == (0, 1)
+
+    run = played(tmp_path, play, (), (), python=str(python))
+    assert sum(each.ended is Ended.FAILED for each in run.servers[1].generations) == 1
+
+
+def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "DEAF_S", 1.0)
+    monkeypatch.setattr(fleet_module, "FIRST_S", 0.1)
+
+    async def play(run: Run, pool: EnginePool) -> None:
+        for server in run.servers:
+            follow(server, Slow(0.5))
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
+            await asyncio.sleep(0.2)
+            pid = run.router_pid
+            os.kill(pid, number)
+            assert [len((await each).tokens) for each in asked] == [8] * 8
+            assert pool.serving == (0, 1)
+            while run.router_pid == pid or not run.made[0]._fleet._is_up:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    played(tmp_path, play, (), (), python=str(python))
+
+
+def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        fleet, fallen = run.made[0]._fleet, run.made[1]
+        pool._crew.quarantine(pool._crew.seats[1].member, *_died())
+        while fallen._server in fleet._behind:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        router = fleet._router
+        assert router is not None
+        while await router._listed(run.servers[1].url):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
+        assert len(outputs) == 4
+        while pool.serving != (0, 1):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await run.joined(pool)
+        assert await router._listed(run.servers[1].url)
+
+    played(tmp_path, play, (), (), python=str(python))
+
+
+def _died() -> tuple[object, str]:
+    from slime_core.rollout.engines._member import Cause
+
+    return Cause.DIED, "of something"
+
+
+def test_what_a_router_leaves_out_goes_past_it(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        fleet, own = run.made[0]._fleet, run.made[0]._server
+        assert own is not None
+        assert fleet.router_for(own, PLAIN) is not None
+        assert fleet.router_for(own, replace(PLAIN, want=frozenset({Extra.ROUTED_EXPERTS}))) is None
+
+    played(tmp_path, play, (), (), python=str(python), use="sglang-router")
+
+
+def test_a_router_that_does_not_start_says_why_before_any_server_is(tmp_path: Path, python: Path) -> None:
+    async def play(run: Run, pool: EnginePool) -> None:
+        raise AssertionError("it has started")
+
+    with pytest.raises(WorkerError, match=r"(?s)unrecognized arguments: --fail.*the router, process \d+, ended with"):
+        played(tmp_path, play, (), python=str(python), args={"fail": True})
+
+
+def test_what_a_router_leaves_out_is_not_given() -> None:
+    spec = next(iter(slime_engines()))
+    for use, withheld in (("smg", frozenset()), ("sglang-router", {Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS})):
+        settings = SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"use": use}})
+        assert spec.withholds(settings) == withheld
+    assert spec.withholds(SglangSettings.model_validate({"urls": ["http://a:1"]})) == frozenset()
+
+
+def test_arguments_that_follow_from_the_run_are_refused() -> None:
+    with pytest.raises(ValueError, match="port follows from the run"):
+        SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"args": {"--port": 3}}})
+    with pytest.raises(ValueError, match="there is no /nowhere/python to start the router with"):
+        SglangSettings.model_validate({"urls": ["http://a:1"], "router": {"python": "/nowhere/python"}})

@@ -1,0 +1,119 @@
+"""Arguments of the installed router: asked in its Python, refused before anything starts, and its command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_python import python_with
+from servers import needs_routers
+
+from slime_core.errors import ConfigError
+from slime_core.roles import command_line
+from slime_engine_sglang.arguments import TELLS, listed_router, router_arguments
+from slime_engine_sglang.checks import check_router
+from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS, RouterSettings
+
+ROUTERS = {"smg": "1.13.0", "sglang-router": "0.3.2"}
+SAYS = """#!/bin/sh
+# As `python -P tell_arguments.py FILE smg`; counts how often it is asked.
+echo "$4" >> "{log}"
+cp "{told}" "$3"
+"""
+TOLD = [
+    {"name": "policy", "kind": "text", "choices": ["cache_aware", "random"]},
+    {"name": "cache_threshold", "kind": "number", "default": 0.3},
+    {"name": "worker_auto_recovery", "kind": "switch", "negative": "no_worker_auto_recovery"},
+    {"name": "port", "kind": "integer"},
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """One with smg, which tells what is in TOLD."""
+    python = python_with(tmp_path / "routers", "1.13.9", program="smg")
+    (tmp_path / "told.json").write_text(json.dumps(TOLD), "utf-8")
+    python.write_text(SAYS.format(log=tmp_path / "log", told=tmp_path / "told.json"), "utf-8")
+    return python
+
+
+def settings_of(python: Path, **given: object) -> RouterSettings:
+    return RouterSettings.model_validate({"python": python, **given})
+
+
+def test_a_router_is_asked_once_and_what_it_knows_passes(tmp_path: Path, python: Path) -> None:
+    for _ in range(2):
+        check_router(settings_of(python, policy="random", args={"cache-threshold": 0.5, "worker_auto_recovery": False}))
+        router_arguments.cache_clear()
+    assert (tmp_path / "log").read_text("utf-8") == "smg\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"args": {"cache_treshold": 0.5}},
+            r"args.cache_treshold: smg has no such argument. Did you mean 'cache_threshold'\? It has 2, .* --help",
+        ),
+        ({"args": {"cache_threshold": "much"}}, "args.cache_threshold = 'much': input should be a valid number"),
+        ({"policy": "cache_awre"}, "policy = 'cache_awre': input should be 'cache_aware' or 'random'; .* --help"),
+    ],
+)
+def test_what_a_router_does_not_know_is_refused_before_anything_starts(
+    python: Path, given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_router(settings_of(python, **given))
+
+
+def test_a_python_without_that_router_is_refused_with_what_to_type(tmp_path: Path, python: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no sglang-router in .*: `.* -m pip install sglang-router`; or"):
+        check_router(settings_of(python, use="sglang-router"))
+    with pytest.raises(ConfigError, match=f"there is no smg in {sys.executable}"):
+        check_router(RouterSettings())
+
+
+def test_one_that_does_not_tell_is_refused_in_its_own_words(python: Path) -> None:
+    python.write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n", "utf-8")
+    with pytest.raises(ConfigError, match=r"smg 1.13.9 in .* does not tell its arguments: it is broken"):
+        check_router(settings_of(python))
+
+
+def test_those_of_the_releases_that_this_was_made_with_are_listed_and_never_asked(tmp_path: Path) -> None:
+    for program, version in ROUTERS.items():
+        python = python_with(tmp_path / program, version, program=program.replace("-", "_"))  # it could not be asked
+        check_router(settings_of(python, use=program, args={"cache_threshold": 0.4}))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("use", ROUTERS)
+def test_what_is_listed_is_what_they_tell(tmp_path: Path, use: str) -> None:
+    told = tmp_path / "told.json"
+    subprocess.run([needs_routers(), "-P", TELLS, told, use], check=True)
+    listed = listed_router(use, ROUTERS[use])
+    assert json.loads(listed.read_text("utf-8")) == json.loads(told.read_text("utf-8"))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("use", ["smg", "sglang-router"])
+def test_the_real_routers_tell_theirs(use: str) -> None:
+    python = needs_routers()
+    known = {each.name for each in router_arguments(use, python)}
+    assert {"cache_threshold", "retry_max_retries", *ROUTER_OWN_ARGUMENTS} <= known
+    check_router(settings_of(python, use=use, args={"cache_threshold": 0.4, "request_id_headers": ["x-id"]}))
+    with pytest.raises(ConfigError, match="Did you mean 'retry_max_retries'"):
+        check_router(settings_of(python, use=use, args={"retry_max_retry": 1}))
+    with pytest.raises(ConfigError, match=r"policy = 'cleverly': input should be 'cache_aware', "):
+        check_router(settings_of(python, use=use, policy="cleverly"))
+
+
+@pytest.mark.server
+def test_no_is_said_as_the_router_has_it() -> None:
+    known = router_arguments("smg", needs_routers())
+    assert list(command_line(known, {"worker_auto_recovery": False})) == ["--no-worker-auto-recovery"]

@@ -1,0 +1,96 @@
+"""The real routers, smg and sglang-router, before fake servers: what they pass on, and how they come back."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from servers import needs_routers
+from test_router import PLAIN, Run, follow, played
+
+from slime_core.roles import Extra, SamplingParams
+from slime_core.rollout import EnginePool
+from slime_core.testing.fake_engine import Slow
+from slime_engine_sglang.settings import LEAVES_OUT
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.parametrize("use", ["smg", "sglang-router"])]
+
+REQUEST = replace(
+    PLAIN,
+    sampling=SamplingParams(8, 0.7, top_p=0.9, top_k=5, stop_token_ids=frozenset({9}), stop=("ab",), ignore_eos=True),
+    want=frozenset({Extra.TOP_LOG_PROBS, Extra.ROUTED_EXPERTS, Extra.TOP_P_TOKENS}),
+    top_log_probs=2,
+)
+
+
+def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
+    python = needs_routers()
+
+    async def play(run: Run, pool: EnginePool) -> None:
+        fleet, own = run.made[0]._fleet, run.made[0]._server
+        assert own is not None
+        request = replace(REQUEST, want=REQUEST.want - LEAVES_OUT[use])
+        assert fleet.router_for(own, request) is not None
+        if LEAVES_OUT[use]:
+            assert fleet.router_for(own, REQUEST) is None
+        before = [len(server.received) for server in run.servers]
+        output = await pool.generate(replace(request, session="s"))
+        assert len(output.tokens) == 8
+        assert output.extras is not None
+        assert not any(output.extras.lacks(extra) for extra in request.want - {Extra.ROUTED_EXPERTS})
+        chunks = [chunk async for chunk in pool.stream(request)]
+        assert sum(len(chunk.tokens) for chunk in chunks) == 8
+        came = [
+            each
+            for server, start in zip(run.servers, before, strict=True)
+            for each in server.received[start:]
+            if each.path == "/generate"
+        ]
+        assert {each.headers.get("x-smg-routing-key") for each in came} == {"s", None}
+        for each in came:
+            told = each.body["sampling_params"]  # type: ignore[index,call-overload]
+            assert (told["temperature"], told["top_p"], told["stop"], told["ignore_eos"]) == (0.7, 0.9, ["ab"], True)
+            assert (told["sampling_seed"], told["stop_token_ids"], told["no_stop_trim"]) == (3, [0, 9], True)
+
+    played(tmp_path, play, (), (), python=str(python), use=use, policy="round_robin")
+
+
+def test_both_servers_are_dealt_to_and_a_router_that_is_killed_comes_back(tmp_path: Path, use: str) -> None:
+    python = needs_routers()
+
+    async def play(run: Run, pool: EnginePool) -> None:
+        before = run.answers()
+        for _ in range(10):
+            await pool.generate(PLAIN)
+        assert all(after > was for after, was in zip(run.answers(), before, strict=True))
+        for server in run.servers:
+            follow(server, Slow(0.5))
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
+            await asyncio.sleep(0.2)
+            pid = run.router_pid
+            os.kill(pid, number)
+            assert [len((await each).tokens) for each in asked] == [8] * 8
+            while run.router_pid == pid or not run.made[0]._fleet._is_up:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert pool.serving == (0, 1)
+
+    played(tmp_path, play, (), (), python=str(python), use=use, policy="round_robin")
+
+
+def test_a_server_is_taken_out_and_put_back(tmp_path: Path, use: str) -> None:
+    python = needs_routers()
+
+    async def play(run: Run, pool: EnginePool) -> None:
+        router, url = run.made[0]._fleet._router, run.servers[1].url
+        assert router is not None
+        await router.remove(url)
+        async with asyncio.timeout(20):
+            while await router._listed(url):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await router.add(url)
+        assert await router._listed(url)
+
+    played(tmp_path, play, (), (), python=str(python), use=use, policy="manual")

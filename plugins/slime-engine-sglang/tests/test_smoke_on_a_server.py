@@ -1,0 +1,48 @@
+"""One real server, from its start to its end: what `.ci/run` has of SGLang itself; `make sglang` has the rest."""
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from on_a_server import FILE, PROMPT, apart, channel_of, on_a_server
+from safetensors.torch import load_file, save_file
+from servers import needs_servers
+from transformers import AutoModelForCausalLM
+
+from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
+from slime_core.testing import write_tiny_model
+from slime_engine_sglang.engine import SglangEngine
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+REQUEST = GenerateRequest(PROMPT, SamplingParams(24, temperature=0.7, ignore_eos=True), 3)
+
+
+def test_a_server_generates_takes_new_weights_and_leaves_nothing(tmp_path: Path) -> None:
+    needs_servers()
+    models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
+    weights = load_file(models[0] / FILE)
+    save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / FILE)
+    pids = []
+
+    async def use(engine: SglangEngine) -> None:
+        assert engine._server is not None
+        pids.append(int(engine._server.title.partition("pid ")[2].partition(")")[0]))
+        for version, model in enumerate(models):
+            await engine.load_weights(channel_of(models, tmp_path), version)
+            hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+            requests = [replace(REQUEST, seed=seed) for seed in range(8)]
+            outputs = await asyncio.gather(*(engine.generate(request) for request in requests))
+            assert len({tuple(output.tokens) for output in outputs}) > 1
+            for output in outputs:
+                assert (len(output.tokens), output.finish) == (24, FinishReason.LENGTH)
+                assert output.weight_version == version
+                assert apart(hf, PROMPT, output, 0.7) < 1e-5
+            again = await asyncio.gather(*(engine.generate(request) for request in requests))
+            assert [list(each.log_probs) for each in again] == [list(each.log_probs) for each in outputs]
+
+    on_a_server(models[0], tmp_path, use, deterministic=True, verify_weights="checksum")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)

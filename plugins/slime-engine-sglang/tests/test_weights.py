@@ -1,0 +1,222 @@
+"""How weights come to a server, and what becomes of one that fails at any step, with the kit's fake one."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from on_the_fake import load, used
+from safetensors import safe_open
+
+from slime_core.errors import ModelError, WorkerError
+from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
+from slime_core.testing import write_tiny_model
+from slime_core.testing.fake_engine import Slow
+from slime_engine_sglang.checksums import joined, sums_of
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.server import Table
+from slime_engine_sglang.settings import SglangSettings
+
+T = TypeVar("T")
+PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
+LONG = replace(PLAIN, sampling=SamplingParams(40, ignore_eos=True))
+PAUSE, LOAD, CONTINUE = "/pause_generation", "/update_weights_from_disk", "/continue_generation"
+BOTH = frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE})
+
+
+class Between:
+    """A server whose answers to some calls are others; what it was asked to do is kept."""
+
+    def __init__(self, engine: SglangEngine, answers: dict[str, Table | Exception]) -> None:
+        assert engine._server is not None
+        self._ask, self.answers = engine._server.ask, answers
+        self.asked: list[tuple[str, object]] = []
+        engine._server.ask = lambda *given, **how: self.ask(*given, **how)  # type: ignore[method-assign]
+
+    async def ask(self, path: str, body: Table | None = None, **how: object) -> Table:
+        if path != "/generate":
+            self.asked.append((path, (body or {}).get("weight_version")))
+        answer = self.answers.get(path)
+        if isinstance(answer, Exception):
+            raise answer
+        return await self._ask(path, body, **how) if answer is None else answer  # type: ignore[arg-type]
+
+
+def test_answers_go_on_in_place_and_later_ones_take_nothing_from_the_cache_of_old_weights(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> list[tuple[int, int]]:
+        asked = asyncio.create_task(engine.generate(LONG))
+        await asyncio.sleep(0.3)
+        await load(engine, tmp_path, 1)
+        output = await asked
+        assert output.extras is not None
+        assert output.extras.retractions == 0
+        await engine.generate(PLAIN)
+        return list(output.versions)
+
+    spans, server = used(tmp_path, use, Slow(1.0), new_weights="in_place")
+    assert [version for _, version in spans] == [0, 1]
+    assert sum(count for count, _ in spans) == 40
+    asked = [(each.path, each.body) for each in server.received if each.method == "POST"]
+    assert [body["mode"] for path, body in asked if path == PAUSE] == ["in_place"] * 2
+    assert [body["flush_cache"] for path, body in asked if path == LOAD] == [False] * 2
+    assert [body["extra_key"] for path, body in asked if path == "/generate"] == ["0", "1"]
+
+
+@pytest.mark.parametrize("new_weights", ["retract", "in_place"])
+def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weights: str) -> None:
+    async def use(engine: SglangEngine) -> list[tuple[str, object]]:
+        between = Between(engine, {})
+        told = between.answers
+
+        async def failing(path: str, body: Table | None = None, **how: object) -> Table:
+            told.pop(LOAD, None)
+            if path == LOAD and body is not None and body["weight_version"] == "1":
+                told[LOAD] = ModelError("no room")
+            return await Between.ask(between, path, body, **how)
+
+        between.ask = failing  # type: ignore[method-assign]
+        with pytest.raises(ModelError, match="no room"):
+            await load(engine, tmp_path, 1)
+        return between.asked
+
+    asked, server = used(tmp_path, use, new_weights=new_weights)
+    assert asked == [(PAUSE, None), (LOAD, "1"), (LOAD, "0"), (CONTINUE, None)]
+    assert (server.weight_version, server.paused) == ("0", False)
+
+
+def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_else(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> None:
+        Between(engine, {LOAD: ModelError("no room")})
+        with pytest.raises(WorkerError, match=r"no room.*nor can what was served be loaded.*not hold version 0"):
+            await load(engine, tmp_path, 2)  # in the file of version 0
+
+    used(tmp_path, use)
+
+
+def test_an_engine_that_takes_over_a_paused_server_lets_it_go_on(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> None:
+        assert engine._server is not None
+        await engine._server.ask(PAUSE, {"mode": "retract"})
+        other = SglangEngine(engine._settings, engine._setup)
+        await other.start()
+        await load(other, tmp_path, 1)
+        assert (await other.generate(PLAIN)).weight_version == 1
+        await other.close()
+
+    used(tmp_path, use)
+
+
+# --- memory
+
+
+def test_memory_is_given_up_after_what_is_under_way_and_weights_are_loaded_again(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> list[tuple[str, object]]:
+        between = Between(engine, {})
+        asked = asyncio.create_task(engine.generate(PLAIN))
+        await asyncio.sleep(0.1)
+        for _ in range(2):
+            await engine.release(BOTH)
+        assert asked.done()
+        for _ in range(2):
+            await engine.resume(frozenset({MemoryTag.WEIGHTS}))
+        await engine.resume(BOTH)
+        await asyncio.gather(*(engine.generate(PLAIN) for _ in range(3)))
+        return between.asked
+
+    asked, server = used(tmp_path, use, Slow(0.5))
+    release, resume = "/release_memory_occupation", "/resume_memory_occupation"
+    assert asked == [(PAUSE, None), (release, None), (CONTINUE, None), (resume, None), (resume, None), (LOAD, "0")]
+    tags = [each.body["tags"] for each in server.received if each.path in (release, resume)]
+    assert tags == [["kv_cache", "weights"], ["weights"], ["kv_cache"]]
+    assert server.released == frozenset()
+
+
+def test_weights_that_come_while_they_are_given_up_are_loaded_once(tmp_path: Path) -> None:
+    async def use(engine: SglangEngine) -> None:
+        await engine.release(BOTH)
+        await engine.resume(frozenset({MemoryTag.WEIGHTS}))
+        await load(engine, tmp_path, 1)
+        await engine.resume(frozenset({MemoryTag.KV_CACHE}))
+        assert (await engine.generate(PLAIN)).weight_version == 1
+
+    _, server = used(tmp_path, use)
+    loads = [each.body["weight_version"] for each in server.received if each.path == LOAD]
+    assert loads == ["0", "1"]
+
+
+# --- checksums
+
+
+def test_what_sglang_keeps_as_one_is_known() -> None:
+    layer = "model.layers.0"
+    names = [f"{layer}.self_attn.{part}_proj.{kind}" for part in "vqk" for kind in ("weight", "bias")]
+    names += [f"{layer}.mlp.up_proj.weight", f"{layer}.mlp.gate_proj.weight", f"{layer}.mlp.down_proj.weight"]
+    experts = f"{layer}.mlp.experts"
+    names += [f"{experts}.{number}.{part}_proj.weight" for number in (10, 2) for part in ("up", "down", "gate")]
+    assert joined(names) == {
+        f"{layer}.self_attn.qkv_proj.weight": [f"{layer}.self_attn.{part}_proj.weight" for part in "qkv"],
+        f"{layer}.self_attn.qkv_proj.bias": [f"{layer}.self_attn.{part}_proj.bias" for part in "qkv"],
+        f"{layer}.mlp.gate_up_proj.weight": [f"{layer}.mlp.{part}_proj.weight" for part in ("gate", "up")],
+        f"{layer}.mlp.down_proj.weight": [f"{layer}.mlp.down_proj.weight"],
+        f"{experts}.w13_weight": [
+            f"{experts}.{number}.{part}_proj.weight" for number in (2, 10) for part in ("gate", "up")
+        ],
+        f"{experts}.w2_weight": [f"{experts}.{number}.down_proj.weight" for number in (2, 10)],
+    }
+
+
+CPU = {"device": "cpu", "tp_size": 1}
+
+
+def verified(tmp_path: Path, answers: dict[str, Table | Exception]) -> Callable[[], None]:
+    """Loads version 0 of a server that says this of itself."""
+
+    async def use(engine: SglangEngine) -> None:
+        engine._publications._verified = True
+        engine._publications._checked = None
+        Between(engine, answers)
+        await load(engine, tmp_path, 0)
+
+    return lambda: used(tmp_path, use)[0]
+
+
+def checked(sums: dict[str, str]) -> dict[str, Table | Exception]:
+    return {"/server_info": CPU, "/weights_checker": {"success": True, "ranks": [{"checksums": sums}]}}
+
+
+def test_weights_are_those_that_were_sent_or_the_engine_is_of_no_use(tmp_path: Path) -> None:
+    sums = sums_of(write_tiny_model(tmp_path / "model") / "model.safetensors")
+    verified(tmp_path, checked(sums))()
+    name = "model.layers.1.mlp.gate_up_proj.weight"
+    with pytest.raises(WorkerError, match=f"1 of {len(sums)} weights are not those that were sent, {name}"):
+        verified(tmp_path, checked({**sums, name: "0" * 16}))()
+    del sums[name]
+    with pytest.raises(WorkerError, match=f"{name} among them: their sum is None there"):
+        verified(tmp_path, checked(sums))()
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    sums = sums_of(write_tiny_model(tmp_path / "model") / "model.safetensors")
+    with pytest.raises(ModelError, match=r"has model\.rotary, and nothing that was sent is known to become it"):
+        verified(tmp_path, checked({**sums, "model.rotary": "0" * 16}))()
+    with pytest.raises(ModelError, match="has tp_size 2 on cuda"):
+        verified(tmp_path, {**checked(sums), "/server_info": {"device": "cuda", "tp_size": 2}})()
+
+
+def test_checksums_are_refused_with_gpus_before_anything_starts() -> None:
+    with pytest.raises(ValueError, match=r"verify_weights = 'checksum' is for servers on a CPU, and gpus = 2"):
+        SglangSettings.model_validate({"gpus": 2, "verify_weights": "checksum"})
+
+
+def test_a_sum_is_of_all_bytes_of_its_tensors(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "model") / "model.safetensors"
+    before = sums_of(path)
+    with safe_open(path, "numpy") as file:
+        assert len(before) < len(list(file.keys()))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    after = sums_of(path)
+    assert len([name for name in before if before[name] != after[name]]) == 1

@@ -1,0 +1,57 @@
+"""One engine with a launcher of its own: for tests of how servers are started, recognised and ended.
+
+with_engine(tmp_path, use, python=stand_in(tmp_path / "servers"))       # `await use(engine)`, which is not started
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from on_the_fake import no_choice
+
+from slime_core.roles import EngineSetup, Extra
+from slime_core.testing import make_launcher, write_tiny_model
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.settings import SglangSettings
+
+
+def with_engine(
+    scratch: Path,
+    use: Callable[[SglangEngine], Awaitable[None]],
+    *,
+    model: Path | None = None,
+    count: int = 1,
+    want: frozenset[Extra] = frozenset(),
+    **given: object,
+) -> None:
+    """Make it with these settings, use it, and end it and all that it has started.
+
+    Args:
+        scratch: where logs and its files are.
+        use: what is done with it.
+        model: what it serves; by default a tiny model.
+        count: how many engines it is told that there are.
+        want: what it is told that requests will want.
+        given: its settings.
+    """
+
+    async def main() -> None:
+        launcher = make_launcher(scratch / "logs")
+        setup = EngineSetup(
+            no_choice,
+            0,
+            hf_checkpoint=model or write_tiny_model(scratch / "model"),
+            eos_token_ids=frozenset({2}),
+            launcher=launcher,
+            scratch=scratch / "engine",
+            count=count,
+            want=want,
+        )
+        engine = SglangEngine(SglangSettings.model_validate(given), setup)
+        try:
+            await use(engine)
+        finally:
+            await engine.close()
+            await launcher.close()
+
+    asyncio.run(main())
