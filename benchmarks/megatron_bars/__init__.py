@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/megatron_trainer.py`, one module each."""

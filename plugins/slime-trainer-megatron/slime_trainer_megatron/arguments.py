@@ -1,0 +1,289 @@
+"""Settings of the trainer: what is passed on to megatron-core, with its own names, types, defaults and help.
+
+They are made of the installed megatron-core's source when the trainer is chosen. What megatron-core has and this
+trainer does not pass on is refused by its name, and so is what the run or the model decides.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, Self, cast
+
+from pydantic import ByteSize, Field, create_model, model_validator
+
+from slime_core.errors import ConfigError, did_you_mean
+from slime_core.roles import Settings
+from slime_trainer_megatron.families import Model
+from slime_trainer_megatron.installed import fields
+from slime_trainer_megatron.layout import Layout
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+PASSED: Mapping[str, object] = {
+    "tensor_model_parallel_size": AtLeastOne,
+    "pipeline_model_parallel_size": AtLeastOne,
+    "context_parallel_size": AtLeastOne,
+    "expert_model_parallel_size": AtLeastOne,
+    "expert_tensor_parallel_size": AtLeastOne | None,
+    "sequence_parallel": bool,
+    "recompute_granularity": Literal["full", "selective"] | None,
+    "recompute_method": Literal["uniform", "block"] | None,
+    "recompute_num_layers": AtLeastOne | None,
+    "recompute_modules": list[Literal["core_attn", "mlp", "moe"]] | None,
+    "moe_aux_loss_coeff": Annotated[float, Field(ge=0.0)],
+    "overlap_grad_reduce": bool,
+    "bucket_size": AtLeastOne | None,
+    "use_distributed_optimizer": bool,
+}
+"""The arguments that are passed on, and what each may be."""
+RUNS = {
+    "lr": "lr",
+    "min_lr": "min_lr",
+    "weight_decay": "weight_decay",
+    "adam_beta1": "adam_beta1",
+    "adam_beta2": "adam_beta2",
+    "adam_eps": "adam_eps",
+    "clip_grad": "clip_grad",
+    "bf16": "bf16",
+    "calculate_per_token_loss": "calculate_per_token_loss",
+}
+"""What the run decides for every trainer: Megatron's name -> the run's key."""
+MODELS = (
+    "add_qkv_bias",
+    "ffn_hidden_size",
+    "hidden_size",
+    "kv_channels",
+    "layernorm_epsilon",
+    "moe_ffn_hidden_size",
+    "moe_layer_freq",
+    "moe_router_pre_softmax",
+    "moe_router_topk",
+    "num_attention_heads",
+    "num_layers",
+    "num_moe_experts",
+    "num_query_groups",
+    "qk_layernorm",
+)
+"""What the model decides."""
+REASONS = {
+    "overlap_param_gather": "weights are gathered before they are published and asked, which is after every step",
+    "num_distributed_optimizer_instances": "the moments are dealt to all replicas",
+    "average_in_collective": "gradients are added up: the weights of tokens count over the whole step already",
+    "grad_reduce_in_fp32": "gradients are always added up in fp32",
+    "moe_enable_routing_replay": "use_rollout_routing_replay = true replays what the engine's routers chose",
+    "moe_expert_capacity_factor": "no token is dropped",
+    "moe_token_dispatcher_type": "tokens are sent to experts by all-to-all",
+    "virtual_pipeline_model_parallel_size": "each pipeline stage has one run of layers",
+    "hidden_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
+    "attention_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
+    "fp16": "it computes in fp32",
+    "fp8": "it computes in fp32",
+    "params_dtype": "it computes in fp32",
+}
+"""Why some are not passed on."""
+OF_EXPERTS = (
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "moe_aux_loss_coeff",
+    "use_rollout_routing_replay",
+)
+"""Settings that a model without experts has no use for."""
+NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
+
+
+class CriticBase(Settings):
+    """`[trainer.megatron.critic]`, without what megatron-core's source says; what is left out is as of the policy."""
+
+    max_tokens_per_gpu: int | None = Field(None, ge=1, description="Tokens of a micro-batch of the critic.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_ours(cls, given: object) -> object:
+        return _refuse_others(given)
+
+
+class MegatronBase(Settings):
+    """`[trainer.megatron]`, without what megatron-core's source says."""
+
+    num_gpus: int = Field(
+        2, ge=1, le=65536, description="Ranks in all, `actor_num_nodes` times `actor_num_gpus_per_node`."
+    )
+    max_tokens_per_gpu: int = Field(
+        16384, ge=1, description="Tokens of a micro-batch, prompts included, for each rank that texts are cut over."
+    )
+    log_probs_chunk_size: int = Field(
+        1024, ge=1, description="Response tokens whose logits are held at once; they are computed again backwards."
+    )
+
+    max_shard_size: ByteSize = Field(
+        ByteSize(5 * 10**9), ge=1, description="Bytes of a file of hf/, about: a number, or 256MiB, 5GB."
+    )
+    critic: CriticBase | None = Field(
+        None, description="What is otherwise for the critic; its layout is the policy's. Keys as here."
+    )
+    use_rollout_routing_replay: bool = Field(
+        False, description="Send tokens to the experts that the engine's routers chose; it must be able to tell them."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_ours(cls, given: object) -> object:
+        return _refuse_others(given)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        layout_of(self).check_ranks()
+        for why in _without_effect(self.__dict__, layout_of(self)):
+            raise ValueError(why)
+        if self.critic is not None:
+            _check_critic(self, self.critic)
+        return self
+
+
+def of_critic(settings: Settings) -> Settings:
+    """The settings of the critic: the policy's, but for what `[trainer.megatron.critic]` says."""
+    critic: Settings | None = settings.__dict__["critic"]
+    own = {} if critic is None else {name: value for name, value in critic.__dict__.items() if value is not None}
+    return settings.model_copy(update={**own, "critic": None, "use_rollout_routing_replay": False})
+
+
+def _check_critic(settings: Settings, critic: Settings) -> None:
+    for name, value in critic.__dict__.items():
+        if name.endswith("_size") and name != "bucket_size" and value not in (None, settings.__dict__[name]):
+            raise ValueError(
+                f"critic.{name} = {value}: the critic is laid out as the policy, whose {name} is "
+                f"{settings.__dict__[name]}; leave it out"
+            )
+    for why in _without_effect(of_critic(settings).__dict__, layout_of(settings)):
+        raise ValueError(f"critic: {why}")
+
+
+def _refuse_others(given: object) -> object:
+    for name in given if isinstance(given, Mapping) else ():
+        if why := refusal(str(name)):
+            raise ValueError(why)
+    return given
+
+
+def refusal(name: str) -> str:
+    """Why an argument of Megatron's is no setting here; "" for one that is, and for what Megatron has not either."""
+    if name in RUNS:
+        return f"{name} is the run's: set {RUNS[name]} at the top of the run file, or --{RUNS[name].replace('_', '-')}"
+    if name in MODELS:
+        return f"{name} is the model's: it is read from its config.json; leave it out"
+    if name in PASSED or name not in fields():
+        return ""
+    reason = f": {REASONS[name]}" if name in REASONS else ""
+    return (
+        f"{name} of megatron-core's {fields()[name].owner} is not passed on by this trainer{reason}; leave it out. "
+        f"It passes on {', '.join(PASSED)}.{did_you_mean(name, PASSED)}"
+    )
+
+
+def layout_of(settings: Settings) -> Layout:
+    """The layout that settings ask for."""
+    given = cast(Mapping[str, int], settings.__dict__)
+    return Layout(
+        given["num_gpus"],
+        tensor=given["tensor_model_parallel_size"],
+        pipeline=given["pipeline_model_parallel_size"],
+        context=given["context_parallel_size"],
+        expert=given["expert_model_parallel_size"],
+        expert_tensor=given["expert_tensor_parallel_size"] or 0,
+    )
+
+
+def check_model(settings: Settings, model: Model) -> None:
+    """See that a layout can hold a model.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    layout = layout_of(settings)
+    layout.check(model)
+    if model.experts and layout.tensor > 1 and not settings.__dict__["sequence_parallel"]:
+        raise ConfigError(
+            f"[trainer.megatron] tensor_model_parallel_size = {layout.tensor}: the model ({model.family}) has experts, "
+            "which Megatron cuts so only with sequence_parallel = true; set it, or tensor_model_parallel_size = 1"
+        )
+
+
+def check_effect(settings: Settings, model: Model) -> None:
+    """See that no setting is for nothing with the model that is trained.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for name in OF_EXPERTS if model.experts is None else ():
+        if settings.__dict__[name] not in (None, settings_model().model_fields[name].default):
+            raise ConfigError(
+                f"[trainer.megatron] {name} has no effect here: the model ({model.family}) has no experts; leave it out"
+            )
+
+
+def passed(settings: Settings, owner: str) -> dict[str, object]:
+    """The arguments that a class of megatron-core's configuration is given, by name.
+
+    Args:
+        settings: validated ones.
+        owner: the class; of two that have an argument, the first of `slime_trainer_megatron.installed.SOURCES`.
+    """
+    return {name: settings.__dict__[name] for name in PASSED if fields()[name].owner == owner}
+
+
+def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str]:
+    """A sentence for each argument that is given for nothing, or lacks another."""
+    if given["sequence_parallel"] and layout.tensor == 1:
+        yield "sequence_parallel has no effect here: it needs tensor_model_parallel_size of 2 or more"
+    if given["overlap_grad_reduce"] and layout.data * layout.context == 1:
+        yield "overlap_grad_reduce has no effect here: there is one replica of the model"
+    if layout.expert == 1 and layout.expert_tensor != layout.tensor:
+        yield (
+            f"expert_tensor_parallel_size = {layout.expert_tensor} with tensor_model_parallel_size = {layout.tensor} "
+            "needs expert_model_parallel_size of 2 or more"
+        )
+    if given["bucket_size"] and not given["overlap_grad_reduce"]:
+        yield "bucket_size has no effect here: set overlap_grad_reduce = true"
+    if given["use_distributed_optimizer"] and layout.data * layout.context == 1:
+        yield "use_distributed_optimizer has no effect here: there is one replica of the model, which keeps its moments"
+    granularity = given["recompute_granularity"]
+    for name in ("recompute_method", "recompute_num_layers"):
+        if given[name] and granularity != "full":
+            yield f'{name} has no effect here: set recompute_granularity = "full"'
+        if not given[name] and granularity == "full":
+            yield f'recompute_granularity = "full" needs {name}'
+    if given["recompute_modules"] and granularity != "selective":
+        yield 'recompute_modules has no effect here: set recompute_granularity = "selective"'
+
+
+@functools.cache
+def settings_model() -> type[Settings]:
+    """`[trainer.megatron]`, made of what is installed.
+
+    Raises:
+        PluginError: there is no megatron-core.
+    """
+    made: dict[str, tuple[object, object]] = {
+        name: (annotation, Field(fields()[name].default, description=fields()[name].help))
+        for name, annotation in PASSED.items()
+    }
+    critic = critic_model()
+    made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
+    model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]
+    return cast(type[Settings], model)
+
+
+@functools.cache
+def critic_model() -> type[Settings]:
+    """`[trainer.megatron.critic]`, likewise."""
+    made = {
+        name: (annotation | None, Field(None, description=fields()[name].help))  # type: ignore[operator]
+        for name, annotation in PASSED.items()
+    }
+    model = create_model(CRITIC, __base__=CriticBase, __module__=__name__, **made)  # type: ignore[call-overload]
+    return cast(type[Settings], model)
+
+
+def __getattr__(name: str) -> object:
+    """The models by their names, by which other processes find them."""
+    if name in (NAME, CRITIC):
+        return settings_model() if name == NAME else critic_model()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

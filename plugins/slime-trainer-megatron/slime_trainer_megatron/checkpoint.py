@@ -1,0 +1,189 @@
+"""Checkpoints: weights and moments in Megatron's torch_dist, of which any layout reads its own part; `hf/` beside it.
+
+Every rank writes what it holds, from a copy, while training goes on. What is no tensor is JSON.
+
+Example:
+
+    saving = save(directory, held, hf=True)
+    saving.finish(wait=True)
+    load(directory, held)
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from slime_core.errors import CheckpointError
+from slime_core.roles import WeightSlot
+from slime_trainer_megatron.beside import Beside
+from slime_trainer_megatron.export import exported
+from slime_trainer_megatron.families import Model
+from slime_trainer_megatron.hf_files import HfWriter
+from slime_trainer_megatron.model import Policy
+from slime_trainer_megatron.moments import MOMENTS
+from slime_trainer_megatron.optimizer import RankOptimizer
+from slime_trainer_megatron.pieces import held_by
+from slime_trainer_megatron.stored import Stored
+from slime_trainer_megatron.torch_dist import Piece, Saving
+
+FORMAT = 2
+ABOUT = "megatron.json"
+BACKEND = {
+    "sharded_backend": "torch_dist",
+    "sharded_backend_version": 1,
+    "common_backend": "torch",
+    "common_backend_version": 1,
+}
+"""`metadata.json`, by which Megatron knows the format."""
+OPTIMIZER = "optimizer.state."
+"""What Megatron puts before the names of a moment and its weight."""
+CRITIC = "critic."
+"""What stands before the names of a critic's."""
+REFERENCE = "reference."
+"""What stands before a refreshed reference's."""
+BESIDE = ("*.json", "*.txt", "*.model", "*.jinja")
+"""What of a model directory goes along with its weights."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a rank saves and loads."""
+
+    policy: Policy
+    """Its part of the weights."""
+    optimizer: RankOptimizer
+    """Its part of the moments."""
+    beside: Beside
+    """The models beside it."""
+    model: Model
+    """The whole."""
+    source: Path
+    """The model directory that training began with, for tokenizer and configuration."""
+    shard_bytes: int
+    """Of a file of `hf/`, about."""
+
+
+def slots_of(model: Model) -> list[WeightSlot]:
+    """Every weight, in the order in which they are exported."""
+    return [slot for weight in model.weights() for slot in weight.hf]
+
+
+def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
+    """Begin to write what `load` needs to `optim/`; with `hf`, a model directory stands in `hf/` when this returns.
+
+    Called on all ranks.
+    """
+    first = dist.get_rank() == 0
+    if hf:
+        _write_hf(directory / "hf", saved)
+    pieces, critic = [*_trained(saved.policy, saved.optimizer)], saved.beside.critic
+    pieces += _trained(critic.policy, critic.optimizer, CRITIC) if critic else ()
+    reference = saved.beside.refreshed()
+    for held in held_by(reference) if reference else ():
+        pieces += held.pieces(held.parameter.data, REFERENCE) if held.is_given else []
+    folder = directory / "optim"
+    saving = Saving(folder, pieces)
+    if first:
+        about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": asdict(saved.model), **saved.beside.told()}
+        if critic:
+            about["critic_steps"] = critic.optimizer.steps
+        (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
+        (folder / "metadata.json").write_text(json.dumps(BACKEND), "utf-8")
+    return saving
+
+
+def load(directory: Path, saved: Saved) -> None:
+    """Read this rank's part of what any layout saved.
+
+    Raises:
+        CheckpointError: it is not there, half written, or of another model.
+    """
+    folder = directory / "optim"
+    about = read_about(folder)
+    theirs, mine = about.get("model"), asdict(saved.model)
+    if differ := [key for key in mine if not isinstance(theirs, dict) or theirs.get(key) != mine[key]]:
+        raise CheckpointError(
+            f"{folder} is of another model: {', '.join(differ)} differ from what hf_checkpoint's config.json says; "
+            "continue with the model that the run began with"
+        )
+    stored, critic = Stored(folder), saved.beside.critic
+    _restore(stored, int(str(about["steps"])), saved.policy, saved.optimizer)
+    if critic:
+        if "critic_steps" not in about:
+            raise CheckpointError(f"{folder} has no critic: it is of a run without one; continue without one, too")
+        _restore(stored, int(str(about["critic_steps"])), critic.policy, critic.optimizer, CRITIC)
+    if reference := saved.beside.restored(about):
+        for held in held_by(reference):
+            stored.read(held.pieces(held.parameter.data, REFERENCE))
+
+
+def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iterator[Piece]:
+    """A rank's part of weights and moments."""
+    for held in held_by(policy):
+        if held.is_given:
+            yield from held.pieces(held.parameter.data, prefix)
+        for kind, name in MOMENTS.items():
+            moment = optimizer.moment(kind, held.parameter)  # of all replicas, so on all of them
+            if held.is_given:
+                yield from held.pieces(moment, f"{prefix}{OPTIMIZER}{name}.")
+
+
+def _restore(stored: Stored, steps: int, policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> None:
+    optimizer.restore(steps)
+    for held in held_by(policy):
+        stored.read(held.pieces(held.parameter.data, prefix))
+        for kind, name in MOMENTS.items():
+            whole = torch.empty_like(held.parameter.data)
+            stored.read(held.pieces(whole, f"{prefix}{OPTIMIZER}{name}."))
+            optimizer.put_moment(kind, held.parameter, whole)
+
+
+def read_about(folder: Path) -> dict[str, object]:
+    """What a checkpoint says of itself.
+
+    Raises:
+        CheckpointError: it is none of this trainer's.
+    """
+    path = folder / ABOUT
+    try:
+        about: object = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}): the checkpoint is half written, or of another trainer"
+        ) from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not of format {FORMAT}, which this release of slime-trainer-megatron reads")
+    return about
+
+
+def copy_beside(source: Path, target: Path, dtype: str) -> None:
+    """Configuration and tokenizer; the configuration says in what the weights are written."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in _matching(source, BESIDE):
+        if not path.name.endswith(".index.json"):
+            shutil.copyfile(path, target / path.name)
+    config = json.loads((source / "config.json").read_text("utf-8"))
+    for key in {"dtype", "torch_dtype"} & config.keys() or {"dtype"}:
+        config[key] = dtype
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+
+
+def _write_hf(folder: Path, saved: Saved) -> None:
+    made = exported(saved.policy, saved.model, lambda parameter: parameter)
+    if dist.get_rank() != 0:
+        for _ in made:
+            pass
+        return
+    with HfWriter(folder, slots_of(saved.model), saved.shard_bytes) as writer:
+        for name, tensor in made:
+            writer.add(name, tensor)
+    copy_beside(saved.source, folder, "float32")
+
+
+def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})

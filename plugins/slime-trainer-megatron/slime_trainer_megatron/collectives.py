@@ -1,0 +1,74 @@
+"""Collectives: what ranks of one group make together, of tensors and of names with numbers.
+
+Example:
+
+    whole_T = gathered(mine_T, ps.get_data_parallel_group())     # called on every rank of the group
+"""
+
+import json
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.distributed as dist
+
+Group = dist.ProcessGroup
+
+
+def summed(tensor: torch.Tensor, group: Group | None = None) -> torch.Tensor:
+    """The sum of a tensor of one shape, a new tensor; the same bits on every rank. None: over all ranks."""
+    total = tensor.clone()
+    dist.all_reduce(total, group=group)
+    return total
+
+
+def largest(number: int, group: Group | None = None) -> int:
+    """The largest of the ranks' numbers."""
+    found = torch.tensor(number, dtype=torch.int64)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX, group=group)
+    return int(found)
+
+
+def gathered(values: torch.Tensor, group: Group) -> torch.Tensor:
+    """The ranks' values [N], of any number on each, one after another."""
+    size = dist.get_world_size(group)
+    if size == 1:
+        return values
+    lengths = torch.zeros(size, dtype=torch.int64)
+    lengths[dist.get_rank(group)] = len(values)
+    dist.all_reduce(lengths, group=group)
+    mine = values.new_zeros(int(lengths.max()))
+    mine[: len(values)] = values
+    parts = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(parts, mine, group=group)
+    return torch.cat([part[:length] for part, length in zip(parts, lengths.tolist(), strict=True)])
+
+
+def parts_at_first(tensor: torch.Tensor, group: Group) -> Sequence[torch.Tensor]:
+    """The ranks' tensors of one shape, in order, on the group's first rank; nothing on the others."""
+    size = dist.get_world_size(group)
+    if size == 1:
+        return [tensor]
+    first = dist.get_rank(group) == 0
+    parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)] if first else []
+    dist.gather(tensor.contiguous(), parts if first else None, group=group, group_dst=0)
+    return parts
+
+
+def told_by(said: object, source: int, group: Group) -> object:
+    """What one rank says, plain data, on all ranks of a group.
+
+    Args:
+        said: it; of the others, whatever.
+        source: the rank's number among all.
+        group: whom it is told.
+    """
+    if dist.get_world_size(group) == 1:
+        return said
+    speaks = dist.get_rank() == source
+    text = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8) if speaks else torch.empty(0)
+    length = torch.tensor(text.numel())
+    dist.broadcast(length, src=source, group=group)
+    heard = text if speaks else torch.empty(int(length), dtype=torch.uint8)
+    dist.broadcast(heard, src=source, group=group)
+    return cast(object, json.loads(bytes(heard.tolist())))

@@ -1,0 +1,209 @@
+"""Megatron without CUDA: its modules, and nobody else's, see a `torch` whose CUDA calls answer for the CPU.
+
+megatron-core names CUDA where it means "where the model is". Replacing torch's own functions would reach everybody:
+other libraries then load wrong weights without a word. So each of its modules is given a stand-in for `torch` that is
+torch in all but the names below. With CUDA nothing is changed at all.
+
+Example:
+
+    import megatron.core
+    stand_in_for_cuda()        # after the imports of megatron that follow, too; idempotent
+"""
+
+import functools
+import logging
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+CPU = torch.device("cpu")
+FACTORIES = ("arange", "empty", "empty_like", "full", "ones", "tensor", "zeros", "zeros_like")
+"""Functions of torch that megatron hands `device="cuda"`."""
+PACKAGE = "megatron.core"
+
+
+class StandIn(types.ModuleType):
+    """A module that is another one but for some names."""
+
+    def __init__(self, real: types.ModuleType, names: dict[str, object]) -> None:
+        super().__init__(real.__name__)
+        self.__dict__.update(names)
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.__dict__["_real"], name)
+
+
+class NoStream:
+    """A stream and an event where everything happens in order anyway."""
+
+    def __init__(self, *given: object, **options: object) -> None:
+        pass
+
+    def __enter__(self) -> "NoStream":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        if name == "record_event":
+            return NoStream
+        if name not in ("record", "synchronize", "wait", "wait_event", "wait_stream"):
+            raise AttributeError(name)
+        return _nothing
+
+
+def stand_in_for_cuda() -> None:
+    """Give every imported module of megatron-core the stand-in, where there is no CUDA."""
+    if torch.cuda.is_available():
+        return
+    for name, module in list(sys.modules.items()):
+        if name.startswith(PACKAGE) and module.__dict__.get("torch") is torch:
+            module.__dict__["torch"] = _torch()
+    # Where there is no Transformer Engine, the module asks for what it has not defined.
+    sys.modules[f"{PACKAGE}.transformer.moe.moe_utils"].__dict__.setdefault("te_general_gemm", None)
+    dispatcher = sys.modules[f"{PACKAGE}.transformer.moe.token_dispatcher"]
+    dispatcher.__dict__["maybe_move_tensor_to_cpu"] = _as_on_cpu
+    mappings = sys.modules[f"{PACKAGE}.tensor_parallel.mappings"].__dict__
+    if mappings["_gather_along_first_dim"] is not _gather_parts:
+        _REAL.update(gather=mappings["_gather_along_first_dim"], scatter=mappings["_reduce_scatter_along_first_dim"])
+        mappings.update(_gather_along_first_dim=_gather_parts, _reduce_scatter_along_first_dim=_reduce_scatter_parts)
+    rng = sys.modules[f"{PACKAGE}.tensor_parallel.random"]
+    rng.__dict__["_set_cuda_rng_state"] = _set_rng_state
+    linear = sys.modules[f"{PACKAGE}.tensor_parallel.layers"].__dict__[
+        "linear_with_grad_accumulation_and_async_allreduce"
+    ]
+    linear.warned = True  # of a variable for GPUs
+    # It warns that the CPU's random state has changed, which here is what was asked for.
+    logger = logging.getLogger(rng.__name__)
+    if not logger.filters:
+        logger.addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import megatron-core without a warning: what is not installed has a substitute, what is old is not ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without the warnings of megatron-core, of what is not installed and what it will do otherwise one day.
+
+    Nothing that a run can change is among them.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"megatron\.|torch\.distributed|contextlib")
+        yield
+
+
+@contextmanager
+def tensors_stay() -> Iterator[None]:
+    """While a model or an optimizer is built, tensors are on a GPU by their own account, where there is no CUDA.
+
+    Megatron moves the embedding so that stages can compare it, and the distributed optimizer asks for the type of each
+    parameter. Methods of tensors are everybody's: only meanwhile.
+    """
+    if torch.cuda.is_available():
+        yield
+        return
+    moved, typed = torch.Tensor.cuda, torch.Tensor.type
+
+    def type_of(tensor: torch.Tensor, *given: object, **options: object) -> object:
+        if given or options:
+            return typed(tensor, *given, **options)  # type: ignore[call-overload]
+        return str(typed(tensor)).replace("torch.", "torch.cuda.", 1)
+
+    torch.Tensor.cuda = lambda tensor, *given, **options: tensor  # type: ignore[method-assign]
+    torch.Tensor.type = type_of  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.cuda, torch.Tensor.type = moved, typed  # type: ignore[method-assign]
+
+
+@functools.cache
+def _torch() -> StandIn:
+    random = StandIn(torch.cuda.random, {"get_rng_state": _rng_state})
+    cuda: dict[str, object] = {
+        "Event": NoStream,
+        "Stream": NoStream,
+        "current_device": lambda: CPU,
+        "current_stream": NoStream,
+        "empty_cache": _nothing,
+        "get_rng_state": _rng_state,
+        "manual_seed": torch.manual_seed,
+        "random": random,
+        "set_rng_state": _set_rng_state,
+        "stream": NoStream,
+        "synchronize": _nothing,
+    }
+    factories: dict[str, object] = {name: _on_cpu(name) for name in FACTORIES}
+    return StandIn(torch, {"cuda": StandIn(torch.cuda, cuda), **factories})
+
+
+def _on_cpu(name: str) -> Callable[..., torch.Tensor]:
+    """A factory whose `cuda` is the CPU."""
+    factory: Callable[..., torch.Tensor] = getattr(torch, name)
+
+    @functools.wraps(factory)
+    def made(*given: object, **options: object) -> torch.Tensor:
+        if str(options.get("device")).startswith("cuda"):
+            options["device"] = CPU
+        options.pop("pin_memory", None)
+        return factory(*given, **options)
+
+    return made
+
+
+_REAL: dict[str, Callable[..., torch.Tensor]] = {}
+"""Megatron's own functions, for parts of one size."""
+
+
+def _gather_parts(
+    part: torch.Tensor, group: dist.ProcessGroup, sizes: list[int] | None = None, *rest: object, **options: object
+) -> torch.Tensor:
+    """The ranks' parts, one after another; gloo gathers such as are of one size alone."""
+    if sizes is None:
+        return _REAL["gather"](part, group, None, *rest, **options)
+    padded = part.new_zeros(max(sizes), *part.shape[1:])
+    padded[: len(part)] = part
+    gathered = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(gathered, padded, group=group)
+    return torch.cat([each[:size] for each, size in zip(gathered, sizes, strict=True)])
+
+
+def _reduce_scatter_parts(
+    whole: torch.Tensor, group: dist.ProcessGroup, sizes: list[int] | None = None, *rest: object, **options: object
+) -> torch.Tensor:
+    """This rank's part of the sum of all ranks' tensors; likewise."""
+    if sizes is None:
+        return _REAL["scatter"](whole, group, None, *rest, **options)
+    total = whole.clone()
+    dist.all_reduce(total, group=group)
+    return torch.split(total, sizes)[group.rank()].contiguous()
+
+
+def _as_on_cpu(tensor: object, as_numpy: bool = False, record_stream: bool = False) -> object:
+    """What Megatron makes of counts that it fetches from a GPU: of a tensor on the CPU it makes nothing."""
+    return tensor.numpy() if as_numpy and isinstance(tensor, torch.Tensor) else tensor
+
+
+def _rng_state(device: object = None) -> torch.Tensor:
+    return torch.get_rng_state()
+
+
+def _set_rng_state(state: torch.Tensor, device: object = None, graph_safe: bool = False) -> None:
+    torch.set_rng_state(state)
+
+
+def _nothing(*given: object, **options: object) -> None:
+    pass

@@ -1,0 +1,78 @@
+"""Conversion: weights of Hugging Face's as parameters of Megatron's, whole, or the part of a tensor-parallel rank.
+
+Copies and rearrangements only, so that there and back is bit for bit the same. Moments have the shape of their weight,
+and are converted in the same way.
+
+Example:
+
+    whole = fuse(model, weight, [q, k, v])                     # [groups * (queries + 2) * head, hidden]
+    part = cut(weight, whole, rank=0, ranks=2)
+    q, k, v = split(model, weight, join(weight, [part, other]))
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from slime_trainer_megatron.families import Model, Weight
+
+ROWS = ("word_embeddings.weight", "output_layer.weight", "linear_qkv.weight", "linear_qkv.bias", "linear_fc1.weight")
+"""Parameters of which a tensor-parallel rank has some rows."""
+COLUMNS = ("linear_proj.weight", "linear_fc2.weight")
+"""Those of which it has some columns."""
+
+
+def fuse(model: Model, weight: Weight, hf: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One parameter of the weights that it holds.
+
+    Queries, keys and values lie together by group: Megatron gives a rank whole groups. So do gate and up.
+    """
+    if "linear_qkv." in weight.name and len(hf) > 1:
+        parts = [_by_group(model, each) for each in hf]
+        return torch.cat(parts, 1).flatten(0, 1)
+    return torch.cat(list(hf)) if len(hf) > 1 else hf[0]
+
+
+def split(model: Model, weight: Weight, whole: torch.Tensor) -> list[torch.Tensor]:
+    """The weights that a parameter holds; padding of the vocabulary is left out."""
+    if "linear_qkv." in weight.name and len(weight.hf) > 1:
+        queries = model.heads // model.groups * model.head
+        parts = torch.split(_by_group(model, whole), [queries, model.head, model.head], 1)
+        return [part.flatten(0, 1) for part in parts]
+    return list(torch.split(whole, [slot.shape[0] for slot in weight.hf] + _rest(weight, whole)))[: len(weight.hf)]
+
+
+def cut(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> torch.Tensor:
+    """The part of a rank; the vocabulary is padded with zeros to a multiple of the ranks."""
+    if "linear_fc1.weight" in weight.name:
+        return torch.cat([half.chunk(ranks)[rank] for half in whole.chunk(2)])
+    if weight.name.endswith(ROWS):
+        missing = -len(whole) % ranks
+        padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])]) if missing else whole
+        return padded.chunk(ranks)[rank]
+    return whole.chunk(ranks, 1)[rank] if weight.name.endswith(COLUMNS) else whole
+
+
+def join(weight: Weight, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The whole of the parts of all ranks; of what each has whole, the first."""
+    if len(parts) == 1:
+        return parts[0]
+    if "linear_fc1.weight" in weight.name:
+        return torch.cat([part.chunk(2)[half] for half in (0, 1) for part in parts])
+    if weight.name.endswith(ROWS):
+        return torch.cat(list(parts))
+    return torch.cat(list(parts), 1) if weight.name.endswith(COLUMNS) else parts[0]
+
+
+def is_parted(weight: Weight) -> bool:
+    """Whether a rank has only a part of it."""
+    return weight.name.endswith(ROWS + COLUMNS)
+
+
+def _by_group(model: Model, rows: torch.Tensor) -> torch.Tensor:
+    return rows.reshape(model.groups, -1, *rows.shape[1:])
+
+
+def _rest(weight: Weight, whole: torch.Tensor) -> list[int]:
+    rest = len(whole) - sum(slot.shape[0] for slot in weight.hf)
+    return [rest] if rest else []

@@ -1,0 +1,160 @@
+"""Converter: a model directory of Hugging Face's as a torch_dist checkpoint, and back, one weight at a time.
+
+One process, no layout: a checkpoint's pieces are of the whole model. Copies and rearrangements only: there and back is
+bit for bit the same.
+
+Example:
+
+    to_torch_dist(Path("models/mine"), Path("mine_torch_dist"), print)
+    to_hf(Path("runs/mine/checkpoints/rollout_000010"), Path("out"), Path("models/mine"), 5 * 10**9, print)
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from slime_core.errors import CheckpointError, ConfigError
+from slime_core.roles import WeightDtype
+from slime_trainer_megatron.compat import importing
+
+with importing():
+    from slime_trainer_megatron.checkpoint import ABOUT, BACKEND, FORMAT, copy_beside, slots_of
+    from slime_trainer_megatron.convert import fuse, split
+    from slime_trainer_megatron.families import Model, Weight, read_directory
+    from slime_trainer_megatron.hf_files import HfWeights, HfWriter
+    from slime_trainer_megatron.stored import METADATA, Stored
+    from slime_trainer_megatron.torch_dist import Piece, Saving
+    from slime_trainer_megatron.whole import as_stored, shape_of, whole_piece
+
+Say = Callable[[str], None]
+"""Is told how far it is, a line at a time."""
+RELEASE = "release"
+"""Folder of a checkpoint that no training wrote, as Megatron names it."""
+OF_MODEL = ("decoder.", "embedding.", "output_layer.")
+"""How names of a model's own weights begin."""
+NEWEST = "latest_checkpointed_iteration.txt"
+"""Where Megatron writes which folder is the newest."""
+
+
+def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
+    """Write a model directory as `target/release`; returns that.
+
+    Raises:
+        ConfigError: there is no converter for its family, or the target has a checkpoint already.
+        ModelError: a weight is not there, or of another shape.
+    """
+    model, folder = read_directory(source), target / RELEASE
+    if folder.exists():
+        raise ConfigError(f"{folder} is there already; give another folder, or remove it")
+    _alone()
+    weights = HfWeights(source)
+    weights.check(slots_of(model))
+    told = _Progress(say, sum(1 for _ in model.weights()), f"{source} -> {folder}")
+
+    def value(weight: Weight) -> torch.Tensor:
+        told.next()
+        return fuse(model, weight, [weights[slot.name] for slot in weight.hf])
+
+    pieces = [
+        whole_piece(model, weight, weights.dtype(weight.hf[0].name), partial(value, weight))
+        for weight in model.weights()
+    ]
+    Saving(folder, pieces, copies=False).finish(wait=True)
+    about = {"format": FORMAT, "steps": 0, "model": asdict(model)}
+    (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
+    (folder / "metadata.json").write_text(json.dumps(BACKEND), "utf-8")
+    (target / NEWEST).write_text(RELEASE, "utf-8")
+    return folder
+
+
+def to_hf(source: Path, target: Path, origin: Path, shard_bytes: int, say: Say) -> None:
+    """Write a checkpoint's weights as a model directory.
+
+    Args:
+        source: the checkpoint, of a run, of Megatron's, or the folder of its files.
+        target: the model directory, which is made.
+        origin: the model directory that has the configuration and the tokenizer.
+        shard_bytes: of a file of weights, about.
+        say: is told how far it is.
+
+    Raises:
+        CheckpointError: the source is not whole, or of another model than the origin.
+        ConfigError: there is no converter for its family, or the target has a model already.
+    """
+    if (target / "config.json").exists():
+        raise ConfigError(f"{target} has a model already; give another folder, or remove it")
+    model, folder = read_directory(origin), files_of(source)
+    stored, weights = Stored(folder), list(model.weights())
+    places = [_place(model, weight, stored) for weight in weights]
+    written = [stored.dtype_of(place) for place in places]
+    known = {place.key for place in places}
+    if more := [key for key in sorted(stored.shapes()) if key.startswith(OF_MODEL) and key not in known]:
+        raise CheckpointError(f"{folder} is of another model: it has {more[0]!r}, which a model of {origin} has not")
+    slots = [
+        replace(slot, dtype=WeightDtype(str(dtype).removeprefix("torch.")))
+        for weight, dtype in zip(weights, written, strict=True)
+        for slot in weight.hf
+    ]
+    told = _Progress(say, len(weights), f"{folder} -> {target}")
+    with HfWriter(target, slots, shard_bytes) as writer:
+        for weight, place, dtype in zip(weights, places, written, strict=True):
+            told.next()
+            whole = torch.empty(shape_of(weight), dtype=dtype)
+            stored.read([replace(place, value=partial(_itself, whole))])
+            for slot, part in zip(weight.hf, split(model, weight, whole), strict=True):
+                writer.add(slot.name, part)
+    copy_beside(origin, target, slots[0].dtype.value)
+
+
+def files_of(source: Path) -> Path:
+    """The folder with a checkpoint's files: itself, `optim/` of a run's, the newest of Megatron's.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    newest, tried = source / NEWEST, [source, source / "optim"]
+    if newest.is_file():
+        name = newest.read_text("utf-8").strip()
+        tried.append(source / (f"iter_{int(name):07}" if name.isdigit() else RELEASE))
+    for folder in tried:
+        if (folder / METADATA).is_file():
+            return folder
+    raise CheckpointError(
+        f"{source} is no torch_dist checkpoint: there is no {METADATA} in {' nor in '.join(map(str, tried))}; give "
+        "RUN/checkpoints/rollout_NNNNNN, or a folder of Megatron's"
+    )
+
+
+def _place(model: Model, weight: Weight, stored: Stored) -> Piece:
+    nothing = torch.empty(0)
+    return as_stored(whole_piece(model, weight, nothing.dtype, partial(_itself, nothing)), weight, stored.shapes())
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _alone() -> None:
+    """A group of this process, which torch.distributed.checkpoint writes with."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+
+
+class _Progress:
+    """A line for each tenth."""
+
+    def __init__(self, say: Say, count: int, what: str) -> None:
+        self._say, self._count, self._done, self._said = say, count, 0, -1
+        say(f"{what}: {count} weights")
+
+    def next(self) -> None:
+        """One more."""
+        self._done += 1
+        if (tenth := self._done * 10 // self._count) > self._said:
+            self._said = tenth
+            self._say(f"{self._done}/{self._count} weights")

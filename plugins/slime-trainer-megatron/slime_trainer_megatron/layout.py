@@ -1,0 +1,118 @@
+"""Layout: which ranks hold which part of the model, and do all of them have one. No torch.
+
+Megatron numbers ranks by tensor, then context, then data, then pipeline parallelism.
+
+Example:
+
+    layout = Layout(ranks=8, tensor=2, pipeline=2)
+    layout.shares                          # (0, 0, 1, 1, 0, 0, 1, 1)
+    layout.check(model)                    # ConfigError: 6 heads over 4 ranks ...
+"""
+
+from dataclasses import dataclass
+
+from slime_core.errors import ConfigError
+from slime_trainer_megatron.families import Model, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How ranks divide the work."""
+
+    ranks: int
+    """All of them."""
+    tensor: int = 1
+    """Ranks that each layer is cut over."""
+    pipeline: int = 1
+    """Ranks that layers are dealt to."""
+    context: int = 1
+    """Ranks that each text is cut over."""
+    expert: int = 1
+    """Ranks that the experts of a layer are dealt to."""
+    expert_tensor: int = 0
+    """Ranks that each expert is cut over; 0 becomes `tensor`."""
+
+    def __post_init__(self) -> None:
+        """Megatron's default."""
+        object.__setattr__(self, "expert_tensor", self.expert_tensor or self.tensor)
+
+    @property
+    def of_model(self) -> int:
+        """Ranks of one replica of the model."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def data(self) -> int:
+        """Replicas, each of which trains on a share of a step."""
+        return self.ranks // self.of_model
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """The share of each rank."""
+        inner = self.tensor * self.context
+        return tuple(rank // inner % self.data for rank in range(self.ranks))
+
+    def stage(self, rank: int) -> int:
+        """The pipeline stage of a rank."""
+        return rank // (self.tensor * self.context * self.data)
+
+    def holder(self, stage: int, expert: int = 0) -> int:
+        """The first rank that has a pipeline stage and, of its experts, the part of this number."""
+        return stage * (self.ranks // self.pipeline) + expert * self.expert_tensor
+
+    def part_of(self, weight: Weight, model: Model) -> int:
+        """The number of the part of the experts that a weight is in; 0 outside of experts."""
+        if weight.expert is None or model.experts is None:
+            return 0
+        return weight.expert // (model.experts.count // self.expert)
+
+    def check_ranks(self) -> None:
+        """See that the ranks are a number of whole replicas, of the model and of its experts.
+
+        Raises:
+            ValueError: they are not.
+        """
+        if self.ranks % self.of_model:
+            fits = sorted(
+                {max(1, self.ranks // self.of_model) * self.of_model, -(-self.ranks // self.of_model) * self.of_model}
+            )
+            raise ValueError(
+                f"num_gpus = {self.ranks} is no multiple of tensor_model_parallel_size x "
+                f"pipeline_model_parallel_size x context_parallel_size = {self.tensor} x {self.pipeline} x "
+                f"{self.context} = {self.of_model}: give {' or '.join(map(str, fits))} ranks "
+                "(actor_num_gpus_per_node), or another layout"
+            )
+        each = self.ranks // self.pipeline
+        if each % (self.expert * self.expert_tensor):
+            raise ValueError(
+                f"expert_model_parallel_size x expert_tensor_parallel_size = {self.expert} x {self.expert_tensor} does "
+                f"not divide the {each} ranks of a pipeline stage (num_gpus = {self.ranks}, "
+                f"pipeline_model_parallel_size = {self.pipeline}): give an expert_model_parallel_size that does"
+            )
+
+    def check(self, model: Model) -> None:
+        """See that a model can be cut so.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if model.experts:
+            _divides("num_experts", model.experts.count, "expert_model_parallel_size", self.expert)
+            _divides("moe_intermediate_size", model.experts.inner, "expert_tensor_parallel_size", self.expert_tensor)
+        for what, number in (
+            ("num_attention_heads", model.heads),
+            ("num_key_value_heads", model.groups),
+            ("intermediate_size", 0 if model.experts else model.inner),
+        ):
+            _divides(what, number, "tensor_model_parallel_size", self.tensor)
+        _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", self.pipeline)
+
+
+def _divides(what: str, number: int, key: str, ways: int) -> None:
+    if number % ways:
+        fits = [each for each in range(1, number + 1) if number % each == 0]
+        near = sorted(fits, key=lambda each: (abs(each - ways), each))[:2]
+        raise ConfigError(
+            f"[trainer.megatron] {key} = {ways}: the model has {what} = {number}, which cannot be cut into {ways} "
+            f"equal parts; give {' or '.join(map(str, sorted(near)))}"
+        )

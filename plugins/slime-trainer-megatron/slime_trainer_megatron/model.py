@@ -1,0 +1,246 @@
+"""The model of one rank: megatron-core's GPT up to its hidden states; logits are made of the rows wanted alone.
+
+Example:
+
+    policy = build_policy(model, settings, Policy)
+    load_hf(policy, directory, model)
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from megatron.core import parallel_state
+from megatron.core.models.gpt import GPTModel
+from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.tensor_parallel.mappings import (
+    copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region,
+)
+from megatron.core.transformer import TransformerConfig
+
+from slime_core.roles import Settings
+from slime_trainer_megatron.arguments import passed
+from slime_trainer_megatron.compat import quietly, tensors_stay
+from slime_trainer_megatron.convert import cut, fuse
+from slime_trainer_megatron.families import LlamaRope, Model, Weight
+from slime_trainer_megatron.hf_files import HfWeights
+from slime_trainer_megatron.layers import block_spec
+from slime_trainer_megatron.layout import Layout
+from slime_trainer_megatron.packing import Pack
+from slime_trainer_megatron.router import Sight, routers
+
+
+class Policy(GPTModel):  # type: ignore[misc]
+    """GPT that ends with hidden states."""
+
+    def begin(self, pack: Pack, part: float, *, trains: bool) -> None:
+        """Tell the routers what comes, what part of the step's tokens that is, and whether a backward pass follows."""
+        for router in routers(self):
+            padding, routes = pack.padding, pack.routes
+            if self.config.sequence_parallel:
+                rank, ranks = _tensor()
+                padding = padding.chunk(ranks)[rank]
+                routes = None if routes is None else routes.chunk(ranks)[rank]
+            router.begin(Sight(padding, routes, part), again=trains)
+
+    def _postprocess(self, hidden_states: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
+        return hidden_states
+
+    def of_pack(self, pack: Pack) -> torch.Tensor:
+        """What this pipeline stage makes of a pack: [T of this rank, 1, width], with sequence parallelism a part."""
+        packed = PackedSeqParams(
+            qkv_format="thd",
+            cu_seqlens_q=pack.ends,
+            cu_seqlens_kv=pack.ends,
+            max_seqlen_q=pack.longest,
+            max_seqlen_kv=pack.longest,
+        )
+        return cast(torch.Tensor, self(pack.tokens[None], pack.positions[None], None, packed_seq_params=packed))
+
+    def rows(self, hidden: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Some rows [M, width] of the last stage's hidden states, whose gradients tensor-parallel ranks add up."""
+        if self.config.sequence_parallel:
+            whole = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True)
+            return cast(torch.Tensor, whole[:, 0][rows])
+        return cast(torch.Tensor, copy_to_tensor_model_parallel_region(hidden[:, 0][rows]))
+
+    def untouched(self) -> torch.Tensor:
+        """A zero that the last stage's output layer has a part in: what was not asked for has a gradient of zero."""
+        return self.output_weight().sum() * 0.0
+
+    def output_weight(self) -> torch.Tensor:
+        """This rank's rows of the output layer."""
+        shared = self.share_embeddings_and_output_weights
+        return cast(torch.Tensor, self.shared_embedding_or_output_weight() if shared else self.output_layer.weight)
+
+
+def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
+    """Megatron's configuration of a model."""
+    return TransformerConfig(
+        num_layers=model.layers,
+        hidden_size=model.hidden,
+        ffn_hidden_size=model.inner,
+        num_attention_heads=model.heads,
+        num_query_groups=model.groups,
+        kv_channels=model.head,
+        layernorm_epsilon=model.epsilon,
+        add_qkv_bias=model.qkv_bias,
+        qk_layernorm=model.qk_norm,
+        normalization="RMSNorm",
+        gated_linear_unit=True,
+        activation_func=F.silu,
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        params_dtype=torch.float32,
+        pipeline_dtype=torch.float32,
+        use_cpu_initialization=not torch.cuda.is_available(),
+        bias_dropout_fusion=False,
+        bias_activation_fusion=False,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+        apply_rope_fusion=False,
+        persist_layer_norm=False,
+        batch_p2p_comm=False,
+        deallocate_pipeline_outputs=True,
+        variable_seq_lengths=True,
+        moe_token_dispatcher_type="alltoall",  # asked for by variable lengths, of dense models too
+        moe_router_load_balancing_type="aux_loss",
+        calculate_per_token_loss=True,  # gradients are added up: the core's weights divide by counts of the whole step
+        **{
+            **passed(settings, "ModelParallelConfig"),
+            **passed(settings, "TransformerConfig"),
+            **_of_experts(model),
+        },
+    )
+
+
+def _of_experts(model: Model) -> dict[str, object]:
+    if model.experts is None:
+        return {"expert_model_parallel_size": 1}  # of a dense model beside one with experts
+    return {
+        "num_moe_experts": model.experts.count,
+        "moe_router_topk": model.experts.chosen,
+        "moe_ffn_hidden_size": model.experts.inner,
+        "moe_router_pre_softmax": not model.experts.normalised,
+    }
+
+
+PolicyT = TypeVar("PolicyT", bound=Policy)
+
+
+def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> PolicyT:
+    """The part of this rank, with random weights."""
+    with quietly():
+        config = transformer_config(model, settings)
+    tensor = parallel_state.get_tensor_model_parallel_world_size()
+    with quietly(), tensors_stay():
+        policy = kind(
+            config,
+            block_spec(config),
+            vocab_size=model.vocab + -model.vocab % tensor,
+            max_sequence_length=2**31,
+            position_embedding_type="rope",
+            rotary_base=model.theta,
+            share_embeddings_and_output_weights=model.tied,
+            pre_process=parallel_state.is_pipeline_first_stage(),
+            post_process=parallel_state.is_pipeline_last_stage(),
+        )
+    if model.stretch:
+        waves = policy.rotary_pos_emb.inv_freq
+        policy.rotary_pos_emb.inv_freq = _stretched(waves, model.stretch)
+    return policy
+
+
+def own_parameters(policy: Policy, model: Model) -> dict[str, tuple[Weight, torch.nn.Parameter]]:
+    """This rank's parameters in the model's order, by a name that is one of the whole model.
+
+    A tied output layer of another stage than the embedding's is a copy, and is not among them; nor is a critic's head.
+    """
+    layer = policy.decoder.layers[0].layer_number - 1
+    expert = model.experts.count // _expert()[1] * _expert()[0] if model.experts else 0
+    mine = dict(policy.named_parameters())
+    found: dict[str, tuple[Weight, torch.nn.Parameter]] = {}
+    for weight in model.weights():
+        if (local := weight.within(layer, expert)) in mine:
+            found[weight.within()] = weight, mine.pop(local)
+    copied = {"value_head.weight", *(("output_layer.weight",) if model.tied else ())}
+    assert mine.keys() <= copied, f"parameters of no known weight: {sorted(mine)}"
+    return found
+
+
+def load_hf(policy: Policy, directory: Path, model: Model) -> None:
+    """Read this rank's part of a model directory.
+
+    Raises:
+        ModelError: a weight is not there, or of another shape.
+    """
+    weights = HfWeights(directory)
+    weights.check([slot for weight in model.weights() for slot in weight.hf])
+    load_parts(policy, model, weights, lambda parameter: parameter.data)
+
+
+@torch.no_grad()
+def load_parts(
+    policy: Policy, model: Model, weights: HfWeights, into: Callable[[torch.nn.Parameter], torch.Tensor]
+) -> None:
+    """Copy this rank's part of whole tensors by Hugging Face's names into what `into` makes of each parameter."""
+    for weight, parameter in own_parameters(policy, model).values():
+        into(parameter).copy_(part_of(weights, weight, model))
+    if model.tied and policy.post_process and not policy.pre_process:
+        embedding = next(model.weights())
+        into(policy.output_layer.weight).copy_(part_of(weights, embedding, model))
+
+
+def part_of(weights: HfWeights, weight: Weight, model: Model) -> torch.Tensor:
+    """What this rank has of a parameter, of whole weights in Hugging Face's names."""
+    whole = fuse(model, weight, [weights[slot.name] for slot in weight.hf])
+    return cut(weight, whole, *(_tensor() if weight.expert is None else _expert_tensor()))
+
+
+def laid_out() -> Layout:
+    """How this rank and the others are laid out now."""
+    return Layout(
+        dist.get_world_size(),
+        tensor=_tensor()[1],
+        pipeline=parallel_state.get_pipeline_model_parallel_world_size(),
+        context=parallel_state.get_context_parallel_world_size(),
+        expert=_expert()[1],
+        expert_tensor=_expert_tensor()[1],
+    )
+
+
+def _tensor() -> tuple[int, int]:
+    """This rank's number among those that layers are cut over, and how many these are."""
+    return parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_tensor_model_parallel_world_size()
+
+
+def _expert() -> tuple[int, int]:
+    """Likewise those that experts are dealt to."""
+    return parallel_state.get_expert_model_parallel_rank(), parallel_state.get_expert_model_parallel_world_size()
+
+
+def _expert_tensor() -> tuple[int, int]:
+    """Likewise those that an expert is cut over."""
+    return parallel_state.get_expert_tensor_parallel_rank(), parallel_state.get_expert_tensor_parallel_world_size()
+
+
+def stage_of(model: Model, stages: int) -> Iterator[tuple[Weight, int]]:
+    """Every parameter and the pipeline stage that has it."""
+    each = model.layers // stages
+    for weight in model.weights():
+        if weight.layer is not None:
+            yield weight, weight.layer // each
+        else:
+            yield weight, 0 if weight.name.startswith("embedding") else stages - 1
+
+
+def _stretched(waves: torch.Tensor, stretch: LlamaRope) -> torch.Tensor:
+    """Llama 3's positions (Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.2, as its code has it)."""
+    turns = stretch.length * waves / (2 * torch.pi)
+    kept = ((turns - stretch.low) / (stretch.high - stretch.low)).clamp(0, 1)
+    return kept * waves + (1 - kept) * waves / stretch.factor

@@ -1,0 +1,81 @@
+"""Moments: those of a parameter, whole, whoever keeps them: its rank, or all replicas of it a part each.
+
+megatron-core's own way to save a distributed optimizer's, without Transformer Engine, fails before the first step, and
+in a resume counts a step for each parameter. Here a parameter's are gathered, bit for bit, and dealt again.
+
+Example:
+
+    whole = DealtMoments(optimizer).get("exp_avg", parameter)     # on all replicas
+"""
+
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
+"""What torch and Megatron call the two."""
+
+
+class Moments(Protocol):
+    """Reads and writes them by torch's names."""
+
+    def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """In the parameter's shape, zeros where there are none; called on all replicas."""
+        ...
+
+    def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
+        """Keep what is this rank's of it."""
+        ...
+
+
+class OwnMoments:
+    """Every rank keeps those of all its parameters."""
+
+    def __init__(self, optimizer: MegatronOptimizer) -> None:
+        """Of an optimizer."""
+        self._state = optimizer.optimizer.state
+
+    def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """The rank's own."""
+        found = self._state[parameter].get(name) if parameter in self._state else None
+        return torch.zeros_like(parameter) if found is None else found
+
+    def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
+        """All of it."""
+        self._state[parameter][name].copy_(whole)
+
+
+class DealtMoments:
+    """Every replica keeps a part of those of some parameters."""
+
+    def __init__(self, optimizer: DistributedOptimizer) -> None:
+        """Of a distributed optimizer."""
+        self._optimizer = optimizer
+
+    def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """The parts of all replicas; their bits are added up, so that a zero keeps its sign."""
+        whole = torch.zeros(parameter.numel(), dtype=torch.float32)
+        start, end, state = self._mine(parameter)
+        if name in state:
+            whole[start:end] = state[name].float()
+        dist.all_reduce(whole.view(torch.int32), group=self._optimizer.data_parallel_group)
+        return whole.view(parameter.shape)
+
+    def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
+        """This replica's part."""
+        start, end, state = self._mine(parameter)
+        if end > start:
+            state[name].copy_(whole.flatten()[start:end])
+
+    def _mine(self, parameter: torch.nn.Parameter) -> tuple[int, int, dict[str, torch.Tensor]]:
+        """From where to where this replica keeps a parameter's, and what it keeps."""
+        optimizer = self._optimizer
+        if parameter not in optimizer.model_param_gbuf_map:
+            return 0, 0, {}
+        buffer, dtype, bucket = optimizer.model_param_gbuf_map[parameter]
+        part = optimizer.gbuf_ranges[buffer][dtype][bucket]["param_map"][parameter]["param"]
+        group, place = optimizer.model_param_group_index_map[parameter]
+        return part.start, part.end, optimizer.optimizer.state[optimizer.optimizer.param_groups[group]["params"][place]]

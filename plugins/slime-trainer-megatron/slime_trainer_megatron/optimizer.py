@@ -1,0 +1,138 @@
+"""The optimizer of one rank: megatron-core's AdamW, with the core's schedule and a norm that is added up in float64.
+
+Example:
+
+    norm = optimizer.prepare()                  # gradients are those of all ranks by now
+    lr = optimizer.step(norm)
+"""
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+from slime_core.roles import Optim, Settings
+from slime_core.train import gradient_norm, learning_rate
+from slime_trainer_megatron.arguments import passed
+from slime_trainer_megatron.compat import quietly, tensors_stay
+from slime_trainer_megatron.model import Policy
+from slime_trainer_megatron.moments import MOMENTS, DealtMoments, Moments, OwnMoments
+
+
+def gradients_of(policy: Policy, settings: Settings) -> DistributedDataParallel:
+    """A model whose gradients are added up over the ranks, and divided by nothing, at the end of a backward pass."""
+    config = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        use_distributed_optimizer=settings.__dict__["use_distributed_optimizer"],
+        **passed(settings, "DistributedDataParallelConfig"),
+    )
+    model = DistributedDataParallel(policy.config, config, policy)
+
+    def finalize(models: list[object], tokens: object, **options: object) -> None:
+        finalize_model_grads(models, None, **options)
+
+    policy.config.finalize_model_grads_func = finalize
+    if config.overlap_grad_reduce:
+        policy.config.no_sync_func = model.no_sync
+    return model
+
+
+class RankOptimizer:
+    """What a rank's parameters are changed by."""
+
+    def __init__(self, model: DistributedDataParallel, optim: Optim) -> None:
+        """Start with zero moments; they are dealt to the replicas where the model's gradients are."""
+        config = OptimizerConfig(
+            optimizer="adam",
+            lr=optim.lr,
+            min_lr=optim.min_lr,
+            weight_decay=optim.weight_decay,
+            adam_beta1=optim.adam_beta1,
+            adam_beta2=optim.adam_beta2,
+            adam_eps=optim.adam_eps,
+            clip_grad=optim.clip_grad,
+            use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
+        )
+        with tensors_stay():
+            self.megatron: MegatronOptimizer = get_megatron_optimizer(config, [model])
+        """Megatron's own, for those who watch."""
+        self._optim, self.steps = optim, 0
+        self._parts = list(getattr(self.megatron, "chained_optimizers", [self.megatron]))
+        for group in self.megatron.param_groups:
+            # Megatron's own schedule does so at every step; the core's is used here.
+            group["weight_decay"] = optim.weight_decay * group["wd_mult"]
+
+    def prepare(self) -> float:
+        """The norm of the whole gradient, the same on all ranks."""
+        with quietly():
+            self.megatron.prepare_grads()
+        total = 0.0
+        for part in self._parts:
+            squares = torch.zeros((), dtype=torch.float64)
+            for gradient in part.get_main_grads_for_grad_norm():
+                squares += gradient_norm(gradient.flatten()) ** 2
+            dist.all_reduce(squares, group=part.get_grad_stats_parallel_group())
+            total += float(squares)
+        return math.sqrt(total)
+
+    def step(self, norm: float) -> float:
+        """Apply the gradient, scaled to the norm limit; returns the learning rate used."""
+        lr, limit = learning_rate(self._optim, self.steps), self._optim.clip_grad
+        if limit and norm > limit:
+            with quietly():
+                for parameter in self.parameters():
+                    parameter.grad.mul_(limit / (norm + 1e-6))  # type: ignore[union-attr]
+        for group in self.megatron.param_groups:
+            group["lr"] = lr
+        with quietly():
+            self.megatron.step_with_ready_grads()
+        self.steps += 1
+        return lr
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        with quietly():
+            self.megatron.zero_grad()
+
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """What is optimized; of a distributed optimizer, this replica's part."""
+        return [each for group in self.megatron.param_groups for each in group["params"]]
+
+    def moment(self, kind: str, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """A moment, a key of `MOMENTS`, in the shape of its parameter; zeros where no step was made.
+
+        Called on all replicas together.
+        """
+        return self._moments_of(parameter).get(MOMENTS[kind], parameter)
+
+    def put_moment(self, kind: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
+        """The inverse of `moment`, after `restore`."""
+        self._moments_of(parameter).put(MOMENTS[kind], parameter, whole)
+
+    def restore(self, steps: int) -> None:
+        """Make room for the moments after so many steps, to be filled by `put_moment`.
+
+        Each parameter counts its steps itself: of one tensor that all share, AdamW would count a step a parameter.
+        """
+        self.steps = steps
+        for part in self._parts:
+            for group in part.param_groups:
+                for parameter in group["params"]:
+                    state = part.optimizer.state[parameter]
+                    state["step"] = torch.tensor(float(steps))
+                    for name in MOMENTS.values():
+                        state[name] = torch.zeros_like(parameter)
+
+    def _moments_of(self, parameter: torch.nn.Parameter) -> Moments:
+        """Who keeps a parameter's."""
+        for part in self._parts:
+            if isinstance(part, DistributedOptimizer):
+                if any(parameter in buffer.param_index_map for buffer in part.buffers):
+                    return DealtMoments(part)
+            elif any(each is parameter for group in part.param_groups for each in group["params"]):
+                return OwnMoments(part)
+        raise AssertionError(f"no optimizer has a parameter of shape {tuple(parameter.shape)}")

@@ -1,0 +1,124 @@
+"""Packing: samples of one micro-batch, one after another; and which of their tokens a context-parallel rank has.
+
+A text is padded to a multiple of 2 C and cut into 2 C pieces, of which rank r of C has piece r and, counted from the
+end, piece r again: so every rank has as many pairs of tokens to look at.
+
+Example:
+
+    pack = pack_samples(share, samples, context=(0, 1), multiple=1)
+    hidden = model(pack.tokens[None], ...)                     # [T of this rank]
+    hidden[pack.rows], pack.labels, pack.wanted                # that predict response tokens, and which of them
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from slime_core.train import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Shape legend: T tokens of this rank, R response tokens of the samples, M of those that this rank predicts."""
+
+    tokens: torch.Tensor
+    """int64 [T], padding included."""
+    positions: torch.Tensor
+    """Place of each in its text, int64 [T]."""
+    ends: torch.Tensor
+    """Where each whole text ends, over all ranks, 0 first; int32."""
+    longest: int
+    """Tokens of the longest text."""
+    rows: torch.Tensor
+    """Which of T predict a response token, int64 [M]."""
+    labels: torch.Tensor
+    """What they predict, int64 [M]."""
+    wanted: torch.Tensor
+    """Which of R that is, int64 [M]."""
+    responses: int
+    """R."""
+    padding: torch.Tensor
+    """Which of T are of no text, bool [T]."""
+    texts: int
+    """Tokens of the whole texts, over all ranks."""
+    routes: torch.Tensor | None = None
+    """Experts that the engine chose for each, int64 [T, layers, k], -1 where it has none; None: it says nothing."""
+
+
+def micro_batches(share: Share, signal_T: torch.Tensor, budget: int) -> Iterator[list[int]]:
+    """The samples with a signal, in runs of at most `budget` tokens, or of one sample."""
+    batch, run, size = share.batch, list[int](), 0
+    for sample in share.samples_with(signal_T):
+        length = len(batch.prompts_P[batch.prompt_index_S[sample]]) + batch.response_lengths_S[sample]
+        if run and size + length > budget:
+            yield run
+            run, size = [], 0
+        run.append(sample)
+        size += length
+    if run:
+        yield run
+
+
+def pack_samples(share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int) -> Pack:
+    """Pack some samples of a share; none make a text of padding alone, for a rank that must take part.
+
+    Args:
+        share: the step's.
+        samples: which.
+        context: this rank's number among context-parallel ones, and how many these are.
+        multiple: what the tokens of a rank must be a multiple of.
+    """
+    batch, (rank, ranks) = share.batch, context
+    unit = 2 * ranks if ranks > 1 else 1
+    texts, predicting, labels, at = list[list[int]](), [torch.zeros(0, dtype=torch.int64)], list[int](), 0
+    lengths = list[int]()
+    for sample in samples:
+        response = list(batch.tokens_T[share.starts_S[sample] : share.starts_S[sample + 1]])
+        text = [*batch.prompts_P[batch.prompt_index_S[sample]], *response]
+        predicting.append(torch.arange(at + len(text) - len(response), at + len(text)) - 1)
+        labels += response
+        lengths.append(len(text))
+        texts.append(text + [0] * (-len(text) % unit))
+        at += len(texts[-1])
+    if missing := -(at // ranks) % multiple or (0 if texts else multiple):
+        # Padding for all ranks alike: a multiple of what a text must be.
+        while missing * ranks % unit:
+            missing += multiple
+        texts.append([0] * (missing * ranks))
+        lengths.append(0)
+    ends = torch.tensor([0, *(len(text) for text in texts)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    mine = mine_of_whole(ends, ranks, rank)
+    whole = torch.tensor([token for text in texts for token in text])
+    position = torch.cat([torch.arange(len(text)) for text in texts])
+    where = torch.full((len(whole),), -1).index_copy(0, mine, torch.arange(len(mine)))
+    rows = where[torch.cat(predicting)]
+    wanted = (rows >= 0).nonzero()[:, 0]
+    answers = torch.tensor(labels, dtype=torch.int64)
+    longest = max(map(len, texts))
+    real = position < torch.tensor(lengths).repeat_interleave(ends.diff())
+    return Pack(
+        tokens=whole[mine],
+        positions=position[mine],
+        ends=ends,
+        longest=longest,
+        rows=rows[wanted],
+        labels=answers[wanted],
+        wanted=wanted,
+        responses=len(labels),
+        padding=~real[mine],
+        texts=sum(lengths),
+    )
+
+
+def mine_of_whole(ends: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
+    """Which tokens of the whole texts a rank has, in its order, int64."""
+    if ranks == 1:
+        return torch.arange(int(ends[-1]))
+    edges, parts = ends.tolist(), list[torch.Tensor]()
+    for start, end in pairwise(edges):
+        pieces = torch.arange(start, end).chunk(2 * ranks)
+        if end > start:
+            parts += [pieces[rank], pieces[2 * ranks - 1 - rank]]
+    return torch.cat(parts)

@@ -1,0 +1,153 @@
+"""Passes: micro-batches of a share through Megatron's schedule, shown to whoever wants them on the last stage.
+
+Whole samples' log-probs are added up over the context-parallel ranks, whoever looks at them may look at whole samples;
+each of those ranks then computes the same loss, and its backward pass keeps to its own tokens.
+
+Example:
+
+    passes = Passes(policy, policy, model, head, max_tokens=16384)
+    found_T = passes.log_probs(share, share.mask_T)
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.pipeline_parallel import get_forward_backward_func
+
+from slime_core.train import Share
+from slime_trainer_megatron.collectives import largest, summed
+from slime_trainer_megatron.compat import quietly
+from slime_trainer_megatron.families import Model
+from slime_trainer_megatron.logprobs import Head, token_log_probs
+from slime_trainer_megatron.model import Policy
+from slime_trainer_megatron.packing import Pack, micro_batches, mine_of_whole, pack_samples
+from slime_trainer_megatron.replay import routes_of
+
+Found = tuple[torch.Tensor, torch.Tensor]
+"""Log-probs and entropies of the response tokens of some samples, one after another."""
+Use = Callable[[Sequence[int], Found], torch.Tensor]
+"""What becomes of them: a loss."""
+
+
+class Passes:
+    """Forward and, where it is asked for, backward passes of one model."""
+
+    def __init__(
+        self,
+        trained: DistributedDataParallel | Policy,
+        policy: Policy,
+        model: Model,
+        head: Head,
+        max_tokens: int,
+        *,
+        replays: bool = False,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            trained: what gradients are added up by, or the policy itself where there are none.
+            policy: this rank's part of a model.
+            model: the whole.
+            head: how logits become log-probs.
+            max_tokens: what a rank has of a micro-batch at most, or one sample.
+            replays: whether tokens go to the experts that the engine chose.
+        """
+        self._trained, self._policy, self._model, self._head = trained, policy, model, head
+        self._replays = replays
+        self._context = (
+            parallel_state.get_context_parallel_rank(),
+            parallel_state.get_context_parallel_world_size(),
+        )
+        self._budget = max_tokens * self._context[1]
+        config = policy.config
+        self._multiple = config.tensor_model_parallel_size if config.sequence_parallel else 1
+
+    def run(self, share: Share, signal_T: torch.Tensor, use: Use, *, trains: bool) -> None:
+        """Show `use` every micro-batch of the samples with a signal; a share without any passes padding."""
+        packed: list[list[int]] = list(micro_batches(share, signal_T, self._budget)) or [[]]
+        if self._model.experts:
+            # Experts are on ranks of other shares: all of them pass as many micro-batches.
+            packed += [[]] * (largest(len(packed), parallel_state.get_data_parallel_group()) - len(packed))
+        packs = [(samples, self._pack(share, samples)) for samples in packed]
+        tokens = torch.tensor(sum(pack.texts for _, pack in packs))
+        if self._model.experts and trains:
+            tokens = summed(tokens, parallel_state.get_data_parallel_group())
+
+        def forward(given: Iterator[tuple[list[int], Pack]], model: object) -> tuple[torch.Tensor, object]:
+            samples, pack = next(given)
+            self._policy.begin(pack, pack.texts / max(1, int(tokens)), trains=trains)
+            hidden = self._policy.of_pack(pack)
+
+            def loss_of(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+                # What was not asked for has a gradient of zero, and not none: whoever waits for it gets it.
+                nothing = hidden.sum() * 0.0 + self._policy.untouched()
+                loss = use(samples, self._found(hidden, pack)) if samples else nothing
+                return loss + nothing, torch.tensor(0, dtype=torch.int), {}
+
+            return hidden, loss_of
+
+        with quietly(), torch.set_grad_enabled(trains):
+            get_forward_backward_func()(
+                forward_step_func=forward,
+                data_iterator=iter(packs),
+                model=[self._trained],
+                num_microbatches=len(packed),
+                seq_length=self._budget,
+                micro_batch_size=1,
+                forward_only=not trains,
+            )
+
+    def log_probs(self, share: Share, signal_T: torch.Tensor) -> torch.Tensor:
+        """Log-probs [T] of the samples with a signal, on all stages; 0 elsewhere."""
+        found_T = torch.zeros_like(share.mask_T)
+
+        def use(samples: Sequence[int], found: Found) -> torch.Tensor:
+            found_T[share.tokens_of(samples)] = found[0]
+            return found[0].sum()
+
+        self.run(share, signal_T, use, trains=False)
+        group = parallel_state.get_pipeline_model_parallel_group()
+        if dist.get_world_size(group) > 1:
+            dist.broadcast(found_T, src=parallel_state.get_pipeline_model_parallel_last_rank(), group=group)
+        return found_T
+
+    def _pack(self, share: Share, samples: Sequence[int]) -> Pack:
+        pack = pack_samples(share, samples, self._context, self._multiple)
+        if not self._replays:
+            return pack
+        mine = mine_of_whole(pack.ends, self._context[1], self._context[0])
+        return replace(pack, routes=routes_of(share, samples, pack.ends, mine, self._model))
+
+    def _found(self, hidden: torch.Tensor, pack: Pack) -> Found:
+        """Log-probs and entropies [R] of all response tokens of a pack."""
+        if len(pack.rows):
+            rows = self._policy.rows(hidden, pack.rows)
+            log_probs, entropy = self._read(rows, pack.labels)
+        else:
+            log_probs = entropy = torch.zeros(0)
+        if self._context[1] == 1:
+            return log_probs, entropy
+        mine = torch.zeros(2, pack.responses).index_copy(1, pack.wanted, torch.stack([log_probs, entropy]))
+        whole: torch.Tensor = _SumOverContext.apply(mine)  # type: ignore[no-untyped-call]
+        return whole[0], whole[1]
+
+    def _read(self, rows: torch.Tensor, labels: torch.Tensor) -> Found:
+        return token_log_probs(rows, self._policy.output_weight(), labels, self._head)
+
+
+class _SumOverContext(torch.autograd.Function):
+    """Adds up over ranks that then compute the same loss: the gradient of what a rank gave is that of the sum."""
+
+    @staticmethod
+    def forward(ctx: object, values: torch.Tensor) -> torch.Tensor:
+        total = values.clone()
+        dist.all_reduce(total, group=parallel_state.get_context_parallel_group())
+        return total
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient

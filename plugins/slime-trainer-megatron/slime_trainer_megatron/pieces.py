@@ -1,0 +1,68 @@
+"""Pieces: what a rank has of a model and its moments, as Megatron names and places them in a checkpoint.
+
+Which part of which tensor a parameter is, megatron-core's modules say themselves; a checkpoint has Megatron's own keys.
+
+Example:
+
+    for held in held_by(policy):
+        pieces = held.pieces(moment, "optimizer.state.exp_avg.")
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory, is_main_replica
+
+from slime_trainer_megatron.model import Policy
+from slime_trainer_megatron.torch_dist import Piece
+
+
+@dataclass(frozen=True)
+class Held:
+    """A parameter of this rank."""
+
+    parameter: torch.nn.Parameter
+    """It."""
+    sharded: ShardedTensor | ShardedTensorFactory
+    """What megatron-core says of it."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether this rank is the one of those that hold the same that writes it."""
+        return bool(is_main_replica(self.sharded.replica_id))
+
+    def pieces(self, value: torch.Tensor, prefix: str = "") -> list[Piece]:
+        """Of a tensor of the parameter's shape: itself, a moment. Views of it: what is read stands in it."""
+        sharded = self.sharded
+        key = f"{prefix}{sharded.key}"
+        if isinstance(sharded, ShardedTensorFactory):
+            parts = list(replace(sharded, key=key, data=value).build())
+        else:
+            parts = [replace(sharded, key=key, data=value, dtype=value.dtype)]
+        return [_piece_of(part) for part in parts]
+
+
+def held_by(policy: Policy) -> Iterator[Held]:
+    """Every parameter of this rank."""
+    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
+        # What is no tensor is of quantization, which this trainer has not.
+        if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
+            assert isinstance(sharded.data, torch.nn.Parameter), sharded.key
+            yield Held(sharded.data, sharded)
+
+
+def _piece_of(part: ShardedTensor) -> Piece:
+    sizes = (1,) * part.prepend_axis_num + tuple(part.local_shape)
+    return Piece(
+        part.key,
+        tuple(part.global_shape),
+        tuple(part.global_offset),
+        sizes,
+        part.dtype,
+        partial(part.data.detach().view, sizes),
+        part.allow_shape_mismatch,
+    )

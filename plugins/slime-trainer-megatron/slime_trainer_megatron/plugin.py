@@ -1,0 +1,55 @@
+"""What this package offers: the trainer `megatron`. Neither torch nor megatron-core is imported to list it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from slime_core.hookspecs import hookimpl
+from slime_core.roles import Companion, RankSetup, SampleField, Settings, TrainerRank, TrainerSpec
+from slime_trainer_megatron.arguments import PASSED, check_effect, check_model, layout_of, settings_model
+from slime_trainer_megatron.families import read_model
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_trainers() -> Iterable[TrainerSpec]:
+    """In any number of processes, which lay out the model as Megatron does."""
+    yield TrainerSpec(
+        "megatron",
+        _rank,
+        settings_model,
+        "megatron-core: tensor, sequence, pipeline, context, expert and data parallel",
+        world_size=_world_size,
+        shares=_shares,
+        check_model=_check_model,
+        reads=_reads,
+        companions=frozenset(Companion),
+        loads_without_hf=True,
+        workers_key="num_gpus",
+        flat_keys=(*PASSED, "log_probs_chunk_size", "use_rollout_routing_replay"),
+        preload=("slime_trainer_megatron.rank",),  # torch and megatron-core take seconds
+    )
+
+
+def _rank(rank: int, world_size: int, setup: RankSetup) -> TrainerRank:
+    from slime_trainer_megatron.rank import MegatronRank
+
+    return MegatronRank(rank, world_size, setup)
+
+
+def _world_size(settings: Settings) -> int:
+    return layout_of(settings).ranks
+
+
+def _shares(settings: Settings) -> Sequence[int]:
+    return layout_of(settings).shares
+
+
+def _check_model(settings: Settings, model_config: Mapping[str, object]) -> None:
+    model = read_model(model_config)
+    check_model(settings, model)
+    check_effect(settings, model)
+
+
+def _reads(settings: Settings) -> frozenset[SampleField]:
+    replays = settings.__dict__["use_rollout_routing_replay"]
+    return frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS}) if replays else frozenset()

@@ -1,0 +1,249 @@
+"""The trainer `megatron`: one rank of megatron-core's model and optimizer behind the core's role.
+
+What a step means is the core's (`Algorithm`); how it is computed over ranks is Megatron's.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+
+from slime_core.errors import ConfigError, ContractError, NonFiniteError
+from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
+from slime_core.roles import RankSetup, StepResult, TrainBatch, WeightSlot
+from slime_core.train import Algorithm, RankHooks, Share, Sums, discover_in_worker, failing_together, mismatch_extremes
+from slime_trainer_megatron.compat import importing, stand_in_for_cuda
+
+with importing():
+    from megatron.core import parallel_state, tensor_parallel
+
+    from slime_trainer_megatron.beside import Beside
+    from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
+    from slime_trainer_megatron.export import exported
+    from slime_trainer_megatron.model import Policy, build_policy, laid_out, load_hf
+    from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
+    from slime_trainer_megatron.passes import Passes
+    from slime_trainer_megatron.router import routers
+    from slime_trainer_megatron.step import MegatronStep
+    from slime_trainer_megatron.torch_dist import Saving
+
+from slime_trainer_megatron.arguments import check_model, layout_of
+from slime_trainer_megatron.collectives import gathered, summed, told_by
+from slime_trainer_megatron.families import read_directory
+from slime_trainer_megatron.layout import Layout
+from slime_trainer_megatron.logprobs import Head
+
+stand_in_for_cuda()
+Said = tuple[dict[str, float], int, dict[str, float], list[str]]
+FoundT = TypeVar("FoundT")
+LONG = timedelta(days=1)
+"""How long ranks wait for each other: the core's own limits end what hangs."""
+
+
+class MegatronRank:
+    """One process of training."""
+
+    def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
+        """Meet the other ranks, and load this one's part of the model."""
+        settings = setup.settings
+        torch.set_float32_matmul_precision(setup.float32_matmul_precision)
+        self._rank, self._world_size, self._setup = rank, world_size, setup
+        self._whole = read_directory(setup.hf_checkpoint)
+        check_model(settings, self._whole)
+        layout = replace(layout_of(settings), ranks=world_size)
+        meet(rank, world_size, setup, layout)
+        self._policy = build_policy(self._whole, settings, Policy)
+        load_hf(self._policy, setup.hf_checkpoint, self._whole)
+        self._model = gradients_of(self._policy, settings)
+        self._optimizer = RankOptimizer(self._model, setup.optim)
+        catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
+        self._hooks = RankHooks(catalog)
+        self._algorithm = Algorithm.in_rank(catalog, setup, _sum_over_shares)
+        given = settings.__dict__
+        head = Head(self._whole.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
+        passes = Passes(
+            self._model,
+            self._policy,
+            self._whole,
+            head,
+            given["max_tokens_per_gpu"],
+            replays=given["use_rollout_routing_replay"],
+        )
+        self._step = MegatronStep(passes, self._algorithm)
+        self._beside = Beside(setup)
+        self._saved = Saved(
+            self._policy, self._optimizer, self._beside, self._whole, setup.hf_checkpoint, given["max_shard_size"]
+        )
+        self._saving: Saving | None = None
+        self._begun: dict[int, Share] = {}
+        self._hooks.fire(TrainInit(rank, world_size, setup, self._policy, self._optimizer.megatron))
+
+    def weight_slots(self) -> Sequence[WeightSlot]:
+        """The whole model's weights, in the order of its layers."""
+        return slots_of(self._whole)
+
+    def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
+        """What is of the weights as they are now; see `SeesRollout`."""
+        rollout_id = batches[0].rollout_id
+        self._beside.begin(rollout_id, self._policy)
+        for weights, policy in (*self._beside.models(), ("actor", self._policy)):
+            self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, policy))
+        shares = self._looked_at(batches)
+        with failing_together(self._rank, self._world_size, summed):
+            shares = self._algorithm.estimate(shares)
+        if not self._trains_critic_alone(rollout_id):
+            shares = [self._step.with_old_log_probs(share) for share in shares]
+        self._begun = {share.batch.step: share for share in shares}
+
+    def train_step(self, batch: TrainBatch) -> StepResult:
+        """One optimizer step, see `TrainerRank.train_step`; a batch that no rollout began with is one of its own."""
+        optimizer = self._optimizer
+        if (share := self._begun.pop(batch.step, None)) is None:
+            self.begin_rollout([batch])
+            share = self._begun.pop(batch.step)
+        watched = (batch, self._policy, optimizer.megatron)
+        self._hooks.fire(BeforeTrainStep(self._rank, batch.rollout_id, optimizer.steps, *watched))
+        critic, critic_norm, scalars = self._beside.critic, 0.0, dict[str, float]()
+        if critic:
+            self._passed(lambda: critic.backward(share))
+            critic_norm = self._finite(critic.prepare(), "the gradient norm of the critic")
+        if self._trains_critic_alone(batch.rollout_id):
+            assert critic is not None
+            return self._reported(share, Sums(), dict(critic.step(critic_norm)))
+        self._model.zero_grad_buffer()
+        optimizer.zero_grad()
+        sums = self._passed(lambda: self._step.run(share))
+        norm = self._finite(optimizer.prepare(), "the gradient norm")
+        if critic:
+            scalars |= critic.step(critic_norm)
+        scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance()}
+        return self._reported(share, sums, scalars, extremes=True)
+
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The loss of a batch without a step; see `MeasuresLoss`."""
+        (share,) = self._algorithm.estimate(self._looked_at([batch]))
+        return self._reported(share, self._passed(lambda: self._step.run(share, trains=False)), {})
+
+    def _trains_critic_alone(self, rollout_id: int) -> bool:
+        return self._setup.critic is not None and rollout_id < self._setup.critic.num_critic_only_steps
+
+    def _finite(self, norm: float, what: str) -> float:
+        if not math.isfinite(norm):
+            raise self._not_finite(f"{what} is {norm}")
+        return norm
+
+    def _looked_at(self, batches: Sequence[TrainBatch]) -> list[Share]:
+        """Batches with what the other models say of them now."""
+        return [self._beside.look(self._algorithm.share(batch)) for batch in batches]
+
+    def _passed(self, run: Callable[[], FoundT]) -> FoundT:
+        """What passes find; what fails on one rank fails on all, none of which waits for another by then."""
+        error: NonFiniteError | ContractError | None = None
+        try:
+            found = run()
+        except (NonFiniteError, ContractError) as caught:
+            error = caught
+        try:
+            with failing_together(self._rank, self._world_size, summed):
+                if error is not None:
+                    raise error
+        except NonFiniteError as failed:
+            raise self._not_finite(str(failed)) from failed
+        return found
+
+    def _reported(self, share: Share, sums: Sums, scalars: dict[str, float], *, extremes: bool = False) -> StepResult:
+        """What the last stage found, on all ranks; extremes are of the tokens of all shares."""
+        said: Said | None = None
+        if parallel_state.is_pipeline_last_stage():
+            if extremes:
+                scalars |= mismatch_extremes(gathered(sums.log_ratios(), parallel_state.get_data_parallel_group()))
+            found = sums.result(share, scalars)
+            said = dict(found.metrics), found.tokens, scalars, sorted(found.over_all_tokens)
+        last = parallel_state.get_pipeline_model_parallel_last_rank()
+        metrics, tokens, scalars, over_all = cast(Said, told_by(said, last, _pipeline()))
+        return StepResult(metrics, tokens, scalars, share.scores(), frozenset(over_all))
+
+    def _balance(self) -> dict[str, float]:
+        """The auxiliary loss of the step that was, on all ranks, before its coefficient; the mean over the layers."""
+        if not self._policy.config.moe_aux_loss_coeff:
+            return {}
+        mine = torch.tensor(sum(router.told() for router in routers(self._policy)), dtype=torch.float64)
+        return {"load_balancing_loss": float(summed(mine)) / self._whole.layers}
+
+    def _not_finite(self, what: str) -> NonFiniteError:
+        return NonFiniteError(
+            f"optimizer step {self._optimizer.steps}: {what}; the weights are as before it. "
+            "Lower lr or the loss's clip, or look at the rewards and log-probs of the newest samples."
+        )
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The current weights by Hugging Face's names, one parameter gathered at a time; on rank 0."""
+        return exported(self._policy, self._whole, lambda parameter: parameter)
+
+    def save(self, directory: Path, *, hf: bool = True) -> None:
+        """Begin to write weights and moments to `optim/`; with `hf`, the model stands in `hf/` when this returns."""
+        self.finish_save(wait=True)
+        self._saving = save(directory, self._saved, hf=hf)
+
+    def finish_save(self, *, wait: bool) -> bool:
+        """Whether the last one's files stand; see `SavesLater`."""
+        return self._saving is None or self._saving.finish(wait=wait)
+
+    def load(self, directory: Path) -> None:
+        """Read weights and moments that any layout saved."""
+        load(directory, self._saved)
+
+    def close(self) -> None:
+        """Leave the other ranks."""
+        leave()
+
+
+def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
+    """Join the other ranks, once a process, and lay them out, anew where the layout is another one.
+
+    Raises:
+        ConfigError: this process sees a GPU.
+    """
+    if torch.cuda.is_available():
+        raise ConfigError(
+            "trainer 'megatron' computes on CPUs, and this process sees GPUs, which megatron-core would use: hide "
+            "them, CUDA_VISIBLE_DEVICES= slime train ..."
+        )
+    if not dist.is_initialized():
+        if world_size == 1:
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+        else:
+            url = setup.rendezvous.url
+            dist.init_process_group("gloo", init_method=url, rank=rank, world_size=world_size, timeout=LONG)
+    if not parallel_state.is_initialized() or laid_out() != layout:
+        parallel_state.destroy_model_parallel()
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=layout.tensor,
+            pipeline_model_parallel_size=layout.pipeline,
+            context_parallel_size=layout.context,
+            expert_model_parallel_size=layout.expert,
+            expert_tensor_parallel_size=layout.expert_tensor,
+        )
+    torch.manual_seed(setup.seed)
+    tensor_parallel.model_parallel_cuda_manual_seed(setup.seed)
+
+
+def leave() -> None:
+    """The end of `meet`; idempotent."""
+    if dist.is_initialized():
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+def _pipeline() -> dist.ProcessGroup:
+    group: dist.ProcessGroup = parallel_state.get_pipeline_model_parallel_group()
+    return group
+
+
+def _sum_over_shares(tensor: torch.Tensor) -> torch.Tensor:
+    return summed(tensor, parallel_state.get_data_parallel_group())

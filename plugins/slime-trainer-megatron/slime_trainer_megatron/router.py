@@ -1,0 +1,107 @@
+"""The router of experts: Megatron's, which knows of each micro-batch what is padding, and whom an engine chose.
+
+Layers that are computed again for the backward pass see again what they saw, though other micro-batches came meanwhile.
+
+Example:
+
+    for router in routers(policy):
+        router.begin(Sight(padding_T, routes=None, part=tokens / tokens_of_step), again=True)
+    ...                                                                # a forward pass, and its backward pass
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
+from megatron.core.transformer.moe.router import TopKRouter
+
+Chosen = tuple[torch.Tensor, torch.Tensor]
+"""Scores [T, k] and experts [T, k]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the routers of a rank know of a micro-batch; T are the tokens that the rank routes."""
+
+    padding: torch.Tensor
+    """Which tokens are padding, bool [T]."""
+    routes: torch.Tensor | None
+    """Experts that were chosen for them, int64 [T, layers, k], -1 where nobody has; None: routers choose."""
+    part: float
+    """Tokens of the micro-batch over those of the whole step; 0 where it does not train."""
+
+
+class StepRouter(TopKRouter):  # type: ignore[misc]
+    """Chooses experts; its auxiliary loss is a mean over the tokens of a step, whatever their micro-batches."""
+
+    def __init__(self, *given: object, **options: object) -> None:
+        """As Megatron's."""
+        super().__init__(*given, **options)
+        self.router_replay = _Replay()
+        self._balance = 0.0
+        self._now: Sight | None = None
+        self._used: Sight | None = None
+        self._later: list[Sight] = []
+
+    def begin(self, sight: Sight, *, again: bool) -> None:
+        """The next forward pass is of this micro-batch; `again`: its backward pass may compute it a second time."""
+        self._now, self._again = sight, again
+
+    def told(self) -> float:
+        """This rank's part of the auxiliary loss since it was asked last, before its coefficient."""
+        told, self._balance = self._balance, 0.0
+        return told
+
+    def forward(self, hidden: torch.Tensor, padding_mask: object = None) -> Chosen:
+        """Weights [T, experts], and who goes where, bool [T, experts]."""
+        computed_again = torch.is_grad_enabled() and bool(self._later)
+        self._used = self._later.pop(0) if computed_again else self._now
+        assert self._used is not None, "a micro-batch has begun"
+        if self._again and not torch.is_grad_enabled():
+            self._later.append(self._used)
+        routes = self._used.routes
+        self.router_replay.routes = None if routes is None else routes[:, self.layer_number - 1]
+        return cast(Chosen, super().forward(hidden, self._used.padding))
+
+    def attach_and_log_load_balancing_loss(
+        self,
+        activation: torch.Tensor,
+        aux_loss_coeff: float,
+        aux_loss: torch.Tensor,
+        *rest: object,
+        **options: object,
+    ) -> torch.Tensor:
+        """The auxiliary loss of a micro-batch, in its part of the step's; the ranks that share it each have a part."""
+        assert self._used is not None
+        if not self._used.part:
+            return activation
+        self._balance += float(aux_loss.detach()) / aux_loss_coeff * self._used.part
+        return cast(torch.Tensor, MoEAuxLossAutoScaler.apply(activation, aux_loss * self._used.part))
+
+
+class _Replay:
+    """What Megatron's choice of the best experts is left to."""
+
+    routes: torch.Tensor | None = None
+
+    def get_replay_topk(
+        self,
+        scores: torch.Tensor,
+        topk: int,
+        num_groups: int | None,
+        group_topk: int | None,
+        usual: Callable[..., Chosen],
+    ) -> Chosen:
+        """The best experts, or those that were chosen before."""
+        best, experts = usual(scores, topk, num_groups=num_groups, group_topk=group_topk)
+        if self.routes is None:
+            return best, experts
+        experts = torch.where(self.routes[:, :1] >= 0, self.routes, experts)
+        return scores.gather(1, experts), experts
+
+
+def routers(model: torch.nn.Module) -> Iterator[StepRouter]:
+    """Those of a model's part."""
+    return (module for module in model.modules() if isinstance(module, StepRouter))

@@ -1,0 +1,48 @@
+"""One rank's part of a step: what its samples' losses come to, and the gradient in the buffers of Megatron's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from slime_core.errors import ContractError, NonFiniteError
+from slime_core.train import Algorithm, Share, Sums
+from slime_trainer_megatron.passes import Found, Passes
+
+
+class MegatronStep:
+    """Computes log-probs, losses and gradients; knows nothing of the optimizer."""
+
+    def __init__(self, passes: Passes, algorithm: Algorithm) -> None:
+        """Take the parts."""
+        self._passes, self._algorithm = passes, algorithm
+
+    def run(self, share: Share, *, trains: bool = True) -> Sums:
+        """The sums of a share on the last stage; gradients on all, where it `trains`, added up over the replicas.
+
+        Raises:
+            NonFiniteError: a log-prob or the loss is not finite; every micro-batch was passed all the same.
+            ContractError: what the loss or the correction returned breaks its contract; likewise.
+        """
+        sums, errors = Sums(), list[NonFiniteError | ContractError]()
+
+        def use(samples: Sequence[int], found: Found) -> torch.Tensor:
+            try:
+                part = self._algorithm.micro_batch(share, samples, *found)
+            except (NonFiniteError, ContractError) as error:
+                # Other stages are waiting for this one's gradient.
+                errors.append(error)
+                return found[0].sum() * 0.0
+            sums.add(part)
+            return part.loss
+
+        self._passes.run(share, self._algorithm.signal(share), use, trains=trains)
+        if errors:
+            raise errors[0]
+        return sums
+
+    def with_old_log_probs(self, share: Share) -> Share:
+        """The share with the policy's own log-probs as they are now, if its step will need them."""
+        if not self._algorithm.wants_old_log_probs(share):
+            return share
+        return replace(share, old_log_probs_T=self._passes.log_probs(share, self._algorithm.signal(share)))

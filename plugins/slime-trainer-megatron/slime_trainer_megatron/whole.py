@@ -1,0 +1,66 @@
+"""Whole: a model as its checkpoint in torch_dist has it, weight by weight, without a layout and without a rank.
+
+Layers are one tensor, with the layer as its first axis, and so are the experts of a layer. A checkpoint whose layers
+are tensors of their own is read, too.
+
+Example:
+
+    piece = whole_piece(model, weight, torch.bfloat16, lambda: fuse(model, weight, parts))
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+
+from slime_trainer_megatron.families import Model, Weight
+from slime_trainer_megatron.torch_dist import Piece
+
+VOCABULARY = ("word_embeddings.weight", "output_layer.weight")
+"""Parameters that a layout pads."""
+
+
+def shape_of(weight: Weight) -> tuple[int, ...]:
+    """Of the whole parameter."""
+    return (sum(slot.shape[0] for slot in weight.hf), *weight.hf[0].shape[1:])
+
+
+def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callable[[], torch.Tensor]) -> Piece:
+    """A parameter as a part of its stack of layers.
+
+    Args:
+        model: the whole.
+        weight: which.
+        dtype: what it is written in.
+        value: makes it, of `shape_of(weight)`.
+    """
+    shape, padded = shape_of(weight), weight.name.endswith(VOCABULARY)
+    if weight.layer is None:
+        return Piece(weight.name, shape, (0,) * len(shape), shape, dtype, value, padded)
+    stack = [(weight.layer, model.layers)]
+    if weight.expert is not None:
+        assert model.experts is not None, "a model without experts has none of their weights"
+        stack.append((weight.expert, model.experts.count))
+    numbers, counts = zip(*stack, strict=True)
+    return Piece(
+        f"decoder.layers.{_name_of(weight)}",
+        (*counts, *shape),
+        (*numbers, *(0,) * len(shape)),
+        (*(1,) * len(stack), *shape),
+        dtype,
+        value,
+        padded,
+    )
+
+
+def as_stored(piece: Piece, weight: Weight, shapes: Mapping[str, tuple[int, ...]]) -> Piece:
+    """The same piece where a checkpoint has it: in its stack of layers, or in a tensor of its own layer."""
+    alone = f"decoder.layers.{weight.layer}.{_name_of(weight)}"
+    if weight.layer is None or piece.key in shapes or alone not in shapes:
+        return piece
+    return replace(piece, key=alone, shape=piece.shape[1:], offset=piece.offset[1:], sizes=piece.sizes[1:])
+
+
+def _name_of(weight: Weight) -> str:
+    """In its layer; experts are one tensor, as layers are."""
+    return weight.name.replace("local_experts.{}", "experts")

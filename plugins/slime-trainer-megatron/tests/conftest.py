@@ -1,0 +1,9 @@
+"""One thread a process: several processes share the cores."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,177 @@
+"""What the tests train on: models of random weights, steps of samples dealt to shares, setups.
+
+Example:
+
+    model = write_model(folder / "qwen3", "qwen3", tie_word_embeddings=True)
+    (step,) = steps_of(model, count=1)
+    batches = dealt(step, shares=2)
+"""
+
+import json
+import random
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous, SampleField, TrainBatch
+from slime_core.train import GrpoSettings, PolicyLossSettings
+from slime_trainer_megatron.arguments import settings_model
+from slime_trainer_megatron.families import Model, read_directory, read_model
+
+CONFIG: Mapping[str, object] = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "eos_token_id": 2,
+}
+STRETCHED: Mapping[str, object] = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+OWN: Mapping[str, Mapping[str, object]] = {
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True},
+}
+"""What a family has that others have not."""
+TEMPERATURE = 0.8
+GROUPS, EACH = 8, 4
+
+
+def write_model(directory: Path, family: str, *, seed: int = 0, **changes: object) -> Path:
+    """A model directory without a tokenizer; every weight matters."""
+    directory.mkdir(parents=True)
+    config = {**CONFIG, "model_type": family, "architectures": [CLASSES[family]], **OWN.get(family, {}), **changes}
+    draw = torch.Generator().manual_seed(seed)
+    slots = [slot for weight in read_model(config).weights() for slot in weight.hf]
+    tensors = {slot.name: torch.randn(slot.shape, generator=draw) * 0.12 + ("norm" in slot.name) for slot in slots}
+    (directory / "config.json").write_text(json.dumps(config), "utf-8")
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    return directory
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sample."""
+
+    group: int
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    mask: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    reward: float
+    routes: tuple[int, ...] | None = None
+    """Experts of all tokens but the last, in every layer."""
+
+
+def steps_of(model: Path, count: int) -> list[list[Row]]:
+    """Steps of eight groups of four samples; their log-probs are nearly the model's, as the local trainer has it."""
+    from slime_local.model import GroupTokens, load_model
+
+    draw, local = random.Random(0), load_model(model)
+    routes = Routes(read_directory(model))
+    weights = torch.empty(local.numel)
+    local.read_into(weights)
+    local.bind(weights)
+    made = []
+    for _ in range(count):
+        rows = []
+        for group in range(GROUPS):
+            prompt = tuple(draw.randrange(3, 97) for _ in range(draw.randrange(2, 25)))
+            texts = [tuple(draw.randrange(3, 97) for _ in range(draw.randrange(1, 41))) for _ in range(EACH)]
+            found = local.log_probs([GroupTokens(prompt, tuple(texts))], temperature=TEMPERATURE).log_probs_T.tolist()
+            for text in texts:
+                near, found = found[: len(text)], found[len(text) :]
+                noisy = tuple(each + draw.gauss(0, 0.1) for each in near)
+                mask = tuple(int(draw.random() < 0.9) for _ in text)
+                reward = float(draw.random() < 0.5)
+                rows.append(Row(group, prompt, text, mask, noisy, reward, routes.drawn(len(prompt) + len(text) - 1)))
+        made.append(rows)
+    return made
+
+
+class Routes:
+    """Draws experts for tokens, as no router would choose them; of every fourth sample it knows nothing."""
+
+    def __init__(self, model: Model) -> None:
+        self._draw, self._model, self._count = random.Random(1), model, 0
+
+    def drawn(self, tokens: int) -> tuple[int, ...] | None:
+        self._count += 1
+        experts = self._model.experts
+        if experts is None or self._count % 4 == 0:
+            return None
+        each = [self._draw.sample(range(experts.count), experts.chosen) for _ in range(tokens * self._model.layers)]
+        return tuple(expert for chosen in each for expert in chosen)
+
+
+def dealt(rows: Sequence[Row], shares: int, rollout: int = 0, step: int = 0) -> list[TrainBatch]:
+    """A step of a rollout in shares, whole groups each."""
+    tokens = sum(sum(row.mask) for row in rows)
+    samples = sum(any(row.mask) for row in rows)
+    return [
+        _batch(
+            [(at, row) for at, row in enumerate(rows) if row.group % shares == share], tokens, samples, rollout, step
+        )
+        for share in range(shares)
+    ]
+
+
+def _batch(rows: Sequence[tuple[int, Row]], tokens: int, samples: int, rollout: int, step: int) -> TrainBatch:
+    groups = sorted({row.group for _, row in rows})
+    prompts = {row.group: row.prompt for _, row in rows}
+    return TrainBatch(
+        prompts_P=tuple(prompts[group] for group in groups),
+        prompt_index_S=array("i", [groups.index(row.group) for _, row in rows]),
+        group_index_S=array("i", [row.group for _, row in rows]),
+        rollout_index_S=array("i", [at for at, _ in rows]),
+        response_lengths_S=array("i", [len(row.response) for _, row in rows]),
+        rewards_S=array("d", [row.reward for _, row in rows]),
+        weights_S=array("d", [1.0] * len(rows)),
+        tokens_T=array("i", [token for _, row in rows for token in row.response]),
+        loss_mask_T=array("b", [each for _, row in rows for each in row.mask]),
+        rollout_log_probs_T=array("f", [each for _, row in rows for each in row.log_probs]),
+        step_tokens=tokens,
+        step_samples=samples,
+        rollout_id=rollout,
+        step=step,
+        fields_S={SampleField.ROLLOUT_ROUTED_EXPERTS: tuple(row.routes for _, row in rows)},
+    )
+
+
+def setup_of(model: Path, folder: Path, settings: Mapping[str, object], **fields: object) -> RankSetup:
+    """Of a rank of megatron's; ranks meet in `folder`."""
+    usual: dict[str, object] = {
+        "optim": Optim(1e-4, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.01, 1.0, train_steps=10),
+        "advantage": Choice("advantage", "slime-core/grpo", "slime-core", GrpoSettings()),
+        "loss": Choice("loss", "slime-core/policy_loss", "slime-core", PolicyLossSettings()),
+        "correction": None,
+        "plugins": PluginSet(only=()),
+        "settings": settings_model().model_validate(settings),
+        "rollout_temperature": TEMPERATURE,
+        "calculate_per_token_loss": True,
+        "seed": 0,
+        "rendezvous": Rendezvous(f"file://{folder}/rendezvous"),
+    }
+    return RankSetup(hf_checkpoint=model, **{**usual, **fields})  # type: ignore[arg-type]

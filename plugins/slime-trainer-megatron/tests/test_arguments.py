@@ -1,0 +1,239 @@
+"""Settings: what is passed on, what is refused and how; and what a model must be, in the plan."""
+
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+from made import CONFIG, OWN, STRETCHED
+from pydantic import ValidationError
+
+from slime_core.errors import ConfigError
+from slime_core.roles import SampleField
+from slime_trainer_megatron.arguments import MODELS, PASSED, REASONS, RUNS, layout_of, of_critic, settings_model
+from slime_trainer_megatron.families import read_model
+from slime_trainer_megatron.installed import SOURCES, fields
+from slime_trainer_megatron.layout import Layout
+from slime_trainer_megatron.plugin import slime_trainers
+
+LLAMA = {**CONFIG, "model_type": "llama"}
+EXPERTS = {**CONFIG, **OWN["qwen3_moe"], "model_type": "qwen3_moe"}
+
+
+def validated(**given: object) -> Mapping[str, object]:
+    return settings_model().model_validate(given).__dict__
+
+
+def refused(**given: object) -> str:
+    with pytest.raises(ValidationError) as caught:
+        settings_model().model_validate(given)
+    return caught.value.errors()[0]["msg"]
+
+
+def test_neither_torch_nor_megatron_is_imported_to_read_settings() -> None:
+    program = (
+        "import sys\n"
+        "from slime_trainer_megatron.plugin import slime_trainers\n"
+        "(spec,) = slime_trainers()\n"
+        "spec.world_size(spec.model())\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'megatron', 'numpy')])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_what_is_read_from_the_source_is_what_megatron_has() -> None:
+    program = (
+        "import dataclasses, json, sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from megatron.core.model_parallel_config import ModelParallelConfig\n"
+        "from megatron.core.transformer.transformer_config import TransformerConfig\n"
+        "from megatron.core.optimizer import OptimizerConfig\n"
+        "from megatron.core.distributed import DistributedDataParallelConfig\n"
+        "owners = [ModelParallelConfig, TransformerConfig, OptimizerConfig, DistributedDataParallelConfig]\n"
+        "told = {}\n"
+        "for owner in owners:\n"
+        "    for each in dataclasses.fields(owner):\n"
+        "        value = each.default if isinstance(each.default, (bool, int, float, str)) else None\n"
+        "        told.setdefault(each.name, [owner.__name__, value])\n"
+        "print(json.dumps(told))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    theirs = {name: said for name, said in json.loads(answer).items() if name[0] != "_"}
+    assert fields().keys() == theirs.keys()
+    assert {field.owner for field in fields().values()} == SOURCES.keys()
+    assert {name: fields()[name].default for name in PASSED} == {name: theirs[name][1] for name in PASSED}
+    assert {name: fields()[name].owner for name in PASSED} == {name: theirs[name][0] for name in PASSED}
+
+
+def test_help_and_defaults_are_megatrons() -> None:
+    field = settings_model().model_fields["sequence_parallel"]
+    assert field.default is False
+    assert "memory efficient" in (field.description or "")
+    assert all(settings_model().model_fields[name].description for name in PASSED)
+
+
+def test_every_name_that_is_spoken_of_is_one_of_megatrons() -> None:
+    assert {*PASSED, *RUNS, *MODELS, *REASONS} <= fields().keys()
+
+
+def test_settings_travel_to_other_processes() -> None:
+    settings = settings_model().model_validate({"num_gpus": 4, "tensor_model_parallel_size": 2})
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+        assert other.submit(layout_of, settings).result() == Layout(4, tensor=2)
+
+
+@pytest.mark.parametrize(("name", "said"), [("lr", "--lr"), ("clip_grad", "--clip-grad"), ("bf16", "--bf16")])
+def test_what_the_run_decides_is_refused(name: str, said: str) -> None:
+    assert said in refused(**{name: 1})
+
+
+def test_what_the_model_decides_is_refused() -> None:
+    assert "config.json" in refused(num_layers=4)
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_what_is_not_passed_on_is_refused_by_name_and_reason(name: str) -> None:
+    assert f"{name} of megatron-core's" in refused(**{name: 1})
+    assert REASONS[name] in refused(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sequence_parallel": True}, "tensor_model_parallel_size of 2 or more"),
+        ({"num_gpus": 1, "overlap_grad_reduce": True}, "one replica"),
+        ({"tensor_model_parallel_size": 2, "use_distributed_optimizer": True}, "one replica"),
+        ({"bucket_size": 100}, "overlap_grad_reduce = true"),
+        ({"recompute_method": "block"}, 'recompute_granularity = "full"'),
+        ({"recompute_modules": ["mlp"]}, 'recompute_granularity = "selective"'),
+        ({"recompute_granularity": "full"}, "needs recompute_method"),
+        (
+            {"tensor_model_parallel_size": 2, "expert_tensor_parallel_size": 1},
+            "needs expert_model_parallel_size of 2 or more",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_refused(given: Mapping[str, object], said: str) -> None:
+    assert said in refused(**given)
+
+
+def test_ranks_are_whole_replicas() -> None:
+    said = refused(num_gpus=6, tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+    assert "num_gpus = 6" in said
+    assert "give 4 or 8 ranks" in said
+
+
+def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
+    said = refused(num_gpus=6, expert_model_parallel_size=4)
+    assert "4 x 1 does not divide the 6 ranks" in said
+    layout = Layout(8, tensor=2, pipeline=2, expert=2)
+    assert [layout.holder(stage, part) for stage in (0, 1) for part in (0, 1)] == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "said"),
+    [
+        ({"expert_model_parallel_size": 2}, LLAMA, "expert_model_parallel_size has no effect here: the model (llama)"),
+        ({"moe_aux_loss_coeff": 0.1}, LLAMA, "moe_aux_loss_coeff has no effect here"),
+        ({"use_rollout_routing_replay": True}, LLAMA, "use_rollout_routing_replay has no effect here"),
+        ({"tensor_model_parallel_size": 2}, EXPERTS, "only with sequence_parallel = true"),
+        ({"num_gpus": 3, "expert_model_parallel_size": 3}, EXPERTS, "num_experts = 4, which cannot be cut into 3"),
+    ],
+)
+def test_experts_and_settings_go_together(given: Mapping[str, object], config: Mapping[str, object], said: str) -> None:
+    (spec,) = slime_trainers()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        spec.check_model(settings_model().model_validate(given), config)
+
+
+@pytest.mark.parametrize(
+    ("critic", "said"),
+    [
+        (
+            {"pipeline_model_parallel_size": 2},
+            "the critic is laid out as the policy",
+        ),
+        ({"bucket_size": 100}, "critic: bucket_size has no effect here"),
+        ({"lr": 0.1}, "lr is the run's"),
+        ({"max_tokens_per_gp": 1}, "max_tokens_per_gp"),
+    ],
+)
+def test_a_critic_that_is_otherwise_is_refused(critic: Mapping[str, object], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        settings_model().model_validate({"critic": critic})
+    assert said in str(caught.value)
+
+
+def test_a_critic_is_set_up_as_the_policy_is_but_for_its_own() -> None:
+    given = {"max_tokens_per_gpu": 100, "overlap_grad_reduce": True, "critic": {"max_tokens_per_gpu": 7}}
+    found = of_critic(settings_model().model_validate(given)).__dict__
+    assert (found["max_tokens_per_gpu"], found["overlap_grad_reduce"]) == (7, True)
+
+
+def test_routes_are_asked_for_where_they_are_replayed() -> None:
+    (spec,) = slime_trainers()
+    assert spec.reads(settings_model().model_validate({})) == frozenset()
+    replaying = settings_model().model_validate({"use_rollout_routing_replay": True})
+    assert spec.reads(replaying) == {SampleField.ROLLOUT_ROUTED_EXPERTS}
+
+
+def test_ranks_of_a_replica_share_what_they_train_on() -> None:
+    (spec,) = slime_trainers()
+    given = {"num_gpus": 8, "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}
+    settings = settings_model().model_validate(given)
+    assert spec.share_of_ranks(settings) == (0, 0, 1, 1, 0, 0, 1, 1)
+    assert layout_of(settings) == Layout(8, tensor=2, pipeline=2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
+        (Layout(4, tensor=4), "num_key_value_heads = 2"),
+        (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
+    ],
+)
+def test_a_model_that_cannot_be_cut_so_is_refused(layout: Layout, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        layout.check(read_model(LLAMA))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({**LLAMA, "model_type": "mamba"}, "no converter for models of model_type 'mamba'; there are llama, qwen2"),
+        ({**LLAMA, "attention_bias": True}, "attention_bias = False; the model's config.json says True"),
+        ({**LLAMA, "hidden_act": "gelu"}, "hidden_act = 'silu'"),
+        ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type 'default' and 'llama3'"),
+        ({**LLAMA, "num_hidden_layers": None}, "num_hidden_layers = None"),
+        ({**EXPERTS, "mlp_only_layers": [0]}, r"mlp_only_layers = \[\]; the model's config.json says \[0\]"),
+        ({**CONFIG, "model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window"),
+    ],
+)
+def test_a_model_that_is_not_known_is_refused(config: Mapping[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_model(config)
+
+
+def test_positions_are_read_as_both_releases_of_transformers_write_them() -> None:
+    since = read_model({**LLAMA, "rope_parameters": STRETCHED})
+    before = {key: value for key, value in STRETCHED.items() if key != "rope_theta"}
+    assert since == read_model({**LLAMA, "rope_theta": 500000.0, "rope_scaling": before})
+    assert since.stretch is not None
+
+
+def test_heads_of_keys_are_those_of_queries_unless_they_are_said() -> None:
+    config = {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "head_dim")}
+    assert (read_model(config).groups, read_model(config).head) == (4, 12)
+
+
+def test_the_layout_of_a_plan_is_checked_before_a_process_starts(tmp_path: Path) -> None:
+    (spec,) = slime_trainers()
+    settings = settings_model().model_validate({"num_gpus": 4, "tensor_model_parallel_size": 4})
+    with pytest.raises(ConfigError, match="num_key_value_heads"):
+        spec.check_model(settings, LLAMA)

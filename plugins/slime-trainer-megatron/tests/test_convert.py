@@ -1,0 +1,94 @@
+"""Weights of Hugging Face's and parameters of Megatron's: there and back, in any number of parts."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from made import CONFIG, write_model
+from safetensors.torch import load_file
+from together import unfused
+
+from slime_core.errors import ModelError
+from slime_core.roles import WeightSlot
+from slime_trainer_megatron.convert import cut, fuse, is_parted, join, split
+from slime_trainer_megatron.families import FAMILIES, Model, Weight, read_directory, read_model
+from slime_trainer_megatron.hf_files import HfWeights, HfWriter
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES))
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model", request.param)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_there_and_back_is_bit_for_bit(directory: Path, ranks: int) -> None:
+    model, tensors, seen = read_directory(directory), load_file(directory / "model.safetensors"), set[str]()
+    for weight in model.weights():
+        whole = fuse(model, weight, [tensors[slot.name] for slot in weight.hf])
+        parts = [cut(weight, whole, rank, ranks) for rank in range(ranks)]
+        assert {tuple(part.shape) for part in parts} == {tuple(parts[0].shape)}
+        assert is_parted(weight) == (parts[0].numel() < whole.numel()) or ranks == 1
+        for slot, back in zip(weight.hf, split(model, weight, join(weight, parts)), strict=True):
+            assert torch.equal(back, tensors[slot.name]), slot.name
+            seen.add(slot.name)
+    assert seen == tensors.keys()
+
+
+def test_a_rank_has_whole_groups_of_heads() -> None:
+    model = read_model({**CONFIG, "model_type": "qwen3"})
+    weight = next(each for each in model.weights() if each.name == "self_attention.linear_qkv.weight")
+    tensors = [torch.full(slot.shape, float(at)) for at, slot in enumerate(weight.hf)]
+    first = cut(weight, fuse(model, weight, tensors), 0, 2)
+    assert first[:, 0].tolist() == [0.0] * 32 + [1.0] * 16 + [2.0] * 16
+
+
+def test_the_vocabulary_is_padded_to_a_multiple_of_the_ranks() -> None:
+    model = read_model({**CONFIG, "model_type": "llama"})
+    embedding = next(model.weights())
+    whole = torch.randn(embedding.hf[0].shape)
+    parts = [cut(embedding, whole, rank, 4) for rank in range(4)]
+    assert [len(part) for part in parts] == [25] * 4
+    assert parts[3][-3:].abs().max() == 0
+    assert torch.equal(split(model, embedding, join(embedding, parts))[0], whole)
+
+
+def test_files_are_split_by_size_and_read_by_name(tmp_path: Path) -> None:
+    slots = [WeightSlot("a", (4, 2)), WeightSlot("b", (3,)), WeightSlot("c", (2, 2))]
+    tensors = {slot.name: torch.randn(slot.shape) for slot in slots}
+    with HfWriter(tmp_path, slots, shard_bytes=44) as writer:
+        for slot in slots:
+            writer.add(slot.name, tensors[slot.name])
+    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert files == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text("utf-8"))
+    assert index["weight_map"] == {"a": files[0], "b": files[0], "c": files[1]}
+    assert {name: each for path in files for name, each in load_file(tmp_path / path).items()}.keys() == tensors.keys()
+    weights = HfWeights(tmp_path)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize(
+    ("slot", "said"), [(WeightSlot("d", (1,)), "no weight 'd'"), (WeightSlot("a", (2, 4)), "shape")]
+)
+def test_what_a_directory_lacks_is_named(tmp_path: Path, slot: WeightSlot, said: str) -> None:
+    with HfWriter(tmp_path, [WeightSlot("a", (4, 2))], shard_bytes=100) as writer:
+        writer.add("a", torch.zeros(4, 2))
+    with pytest.raises(ModelError, match=said):
+        HfWeights(tmp_path).check([slot])
+
+
+def test_weights_and_transformers_have_the_same_names(directory: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model = read_directory(directory)
+    with torch.device("meta"):
+        theirs = unfused(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory)).state_dict())
+    mine: Mapping[str, tuple[int, ...]] = {slot.name: slot.shape for slot in _slots(model)}
+    assert mine == {name: tuple(each.shape) for name, each in theirs.items()}
+
+
+def _slots(model: Model) -> list[WeightSlot]:
+    weights: list[Weight] = list(model.weights())
+    return [slot for weight in weights for slot in weight.hf]

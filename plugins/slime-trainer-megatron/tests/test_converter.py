@@ -1,0 +1,134 @@
+"""`slime convert` and slime's three tools: there and back is the same, bit for bit, and logits are the model's."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from made import STRETCHED, write_model
+from safetensors.torch import load_file, save_file
+
+from slime_core.cli import run_cli
+from slime_core.errors import ModelError
+
+ROOT = Path(__file__).resolve().parents[3]
+FAMILIES: Mapping[str, Mapping[str, object]] = {
+    "qwen2": {},
+    "qwen3": {"tie_word_embeddings": True},
+    "qwen3_moe": {},
+    "llama": {"rope_parameters": STRETCHED},
+}
+
+
+def weights_of(directory: Path) -> dict[str, torch.Tensor]:
+    return {name: each for path in directory.glob("*.safetensors") for name, each in load_file(path).items()}
+
+
+def same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(
+        torch.equal(one[name], other[name]) and one[name].dtype == other[name].dtype for name in one
+    )
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model", "qwen3")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_there_and_back_is_the_same_model(
+    family: str, dtype: torch.dtype, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_model(tmp_path / "model", family, **FAMILIES[family])
+    weights = {name: each.to(dtype) for name, each in load_file(model / "model.safetensors").items()}
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    there, back = tmp_path / "there", tmp_path / "back"
+    assert run_cli(["convert", str(model), str(there), "--verify"]) == 0
+    flags = ["--origin-hf-dir", str(model), "--max-shard-size", "60KiB"]
+    assert run_cli(["convert", str(there), str(back), *flags]) == 0
+    assert same(weights_of(back), weights)
+    assert len(list(back.glob("*.safetensors"))) > 2
+    said = capsys.readouterr().out
+    assert "verified: logits differ by" in said
+    assert f"wrote {back}" in said
+
+
+def test_layers_that_are_tensors_of_their_own_are_read(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "qwen3_moe")
+    assert run_cli(["convert", str(model), str(tmp_path / "stacked")]) == 0
+    from slime_trainer_megatron.stored import Stored
+    from slime_trainer_megatron.torch_dist import Piece, Saving
+
+    stored, pieces = Stored(tmp_path / "stacked" / "release"), list[Piece]()
+    for key, shape in stored.shapes().items():
+        zeros, whole = (0,) * len(shape), torch.empty(shape)
+        stored.read([Piece(key, shape, zeros, shape, whole.dtype, partial(whole.view, shape))])
+        if not key.startswith("decoder.layers."):
+            pieces.append(Piece(key, shape, zeros, shape, whole.dtype, partial(whole.view, shape)))
+            continue
+        for layer, own in enumerate(whole):
+            alone, mine = key.replace("layers.", f"layers.{layer}."), tuple(own.shape)
+            pieces.append(Piece(alone, mine, zeros[1:], mine, own.dtype, partial(own.clone().view, mine)))
+    assert Saving(tmp_path / "alone", pieces).finish(wait=True)
+    assert run_cli(["convert", str(tmp_path / "alone"), str(tmp_path / "back"), "--origin-hf-dir", str(model)]) == 0
+    assert same(weights_of(tmp_path / "back"), weights_of(model))
+
+
+def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, other = write_model(tmp_path / "model", "qwen3"), write_model(tmp_path / "other", "llama")
+    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
+    assert run_cli(["convert", str(tmp_path / "there"), str(tmp_path / "back"), "--origin-hf-dir", str(other)]) == 2
+    assert "is of another model: it has 'decoder.layers.self_attention.k_layernorm.weight'" in capsys.readouterr().err
+
+
+def test_logits_of_another_model_differ(tmp_path: Path) -> None:
+    model, other = write_model(tmp_path / "model", "qwen3"), write_model(tmp_path / "other", "qwen3", seed=1)
+    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
+    from slime_trainer_megatron.verify import largest_difference
+
+    assert largest_difference(model, tmp_path / "there" / "release") < 1e-5
+    with pytest.raises(ModelError, match="is not the model of"):
+        largest_difference(other, tmp_path / "there" / "release")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["there", "out"], "give that by --origin-hf-dir"),
+        (["there", "out", "--origin-hf-dir", "model"], "there is no torch_dist checkpoint: there is no .metadata in"),
+        (["model", "out", "--max-shard-size", "5GB"], "release is there already"),
+        (["there", "out", "--origin-hf-dir", "model", "--max-shard-size", "much"], "expected bytes, as 256MiB"),
+        (["there", "model", "--origin-hf-dir", "model"], "has a model already"),
+    ],
+)
+def test_what_cannot_be_converted_is_said(
+    flags: list[str], said: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(model.parent)
+    (model.parent / "there").mkdir()
+    (model.parent / "out" / "release").mkdir(parents=True)
+    assert run_cli(["convert", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.layouts
+def test_slimes_tools_take_slimes_flags(model: Path, tmp_path: Path) -> None:
+    there, back, again = tmp_path / "there", tmp_path / "back", tmp_path / "again"
+
+    def tool(name: str, *flags: object) -> str:
+        command = [sys.executable, str(ROOT / "tools" / name), *map(str, flags)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    tool("convert_hf_to_torch_dist.py", "--hf-checkpoint", model, "--save", there)
+    assert (there / "latest_checkpointed_iteration.txt").read_text("utf-8") == "release"
+    flags = ["--origin-hf-dir", model, "--vocab-size", 97]
+    tool("convert_torch_dist_to_hf.py", "--input-dir", there, "--output-dir", back, *flags)
+    tool("convert_to_hf.py", "--load", there / "release", "--output-dir", again, "--hf-checkpoint", model)
+    assert same(weights_of(back), weights_of(model))
+    assert same(weights_of(again), weights_of(model))

@@ -1,0 +1,251 @@
+"""Every layout against one rank of the local trainer: the same steps, the same losses, norms and weights.
+
+Ranks import megatron-core once and pass through all layouts: a few minutes, so `make layouts` runs it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from made import STRETCHED, setup_of, write_model
+from together import Case, Told, by_local, train
+
+from slime_core.roles import Choice, Critic, Reference, Teacher
+from slime_core.train import PolicyLossSettings
+from slime_core.train.settings import GspoSettings, PpoSettings, TisSettings
+
+pytestmark = [pytest.mark.layouts, pytest.mark.timeout(1200)]
+
+SMALL = {"max_tokens_per_gpu": 200}
+"""Several micro-batches a step."""
+TENSOR = {"tensor_model_parallel_size": 2}
+PIPELINE = {"pipeline_model_parallel_size": 2}
+CONTEXT = {"context_parallel_size": 2}
+DEALT = {"use_distributed_optimizer": True}
+"""Each replica keeps a part of the moments."""
+SEQUENCE = {**TENSOR, "sequence_parallel": True}
+EXPERT = {"expert_model_parallel_size": 2}
+AGAIN = {"recompute_granularity": "selective", "recompute_modules": ["moe"]}
+GSPO = {"loss": Choice("loss", "slime-core/gspo", "slime-core", GspoSettings())}
+ENTROPY = {"loss": Choice("loss", "slime-core/policy_loss", "slime-core", PolicyLossSettings(entropy_coef=0.01))}
+TIS = {
+    "correction": Choice("correction", "slime-core/tis", "slime-core", TisSettings()),
+    "calculate_per_token_loss": False,
+}
+"""A correction, and means of rollouts' means."""
+PPO = "critic"
+"""Of cases whose setup has a critic, that other model, too."""
+PPO_ADVANTAGE = Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings())
+BESIDE = "reference and teacher"
+"""Of cases whose setup names the model that both are."""
+LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]]] = {
+    "data": ("tied", 2, SMALL, {}),
+    "data, overlapping": ("tied", 2, {**SMALL, "overlap_grad_reduce": True, "bucket_size": 5000}, {}),
+    "data, dealt moments": ("tied", 2, {**SMALL, **DEALT}, {}),
+    "data, dealt moments, overlapping": (
+        "biased",
+        2,
+        {**SMALL, **DEALT, "overlap_grad_reduce": True, "bucket_size": 5000},
+        {},
+    ),
+    "context, dealt moments": ("tied", 2, {**CONTEXT, **SMALL, **DEALT}, {}),
+    "tensor": ("tied", 2, TENSOR, {}),
+    "tensor, entropy, few logits": ("tied", 2, {**TENSOR, "log_probs_chunk_size": 32}, ENTROPY),
+    "sequence": ("tied", 2, SEQUENCE, {}),
+    "sequence, computed again": (
+        "tied",
+        2,
+        {**SEQUENCE, "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+        {},
+    ),
+    "attention computed again": ("tied", 2, {**TENSOR, "recompute_granularity": "selective"}, {}),
+    "pipeline": ("tied", 2, {**PIPELINE, **SMALL}, {}),
+    "pipeline, means of rollouts": ("tied", 2, {**PIPELINE, **SMALL}, TIS),
+    "pipeline, one rollout": ("tied", 2, {**PIPELINE, **SMALL}, TIS),
+    "context": ("tied", 2, {**CONTEXT, **SMALL}, {}),
+    "context, whole samples": ("tied", 2, {**CONTEXT, **SMALL}, GSPO),
+    "context, one rollout": ("tied", 2, {**CONTEXT, **SMALL}, TIS),
+    "tensor of Qwen2": ("biased", 2, TENSOR, {}),
+    "pipeline of Llama": ("stretched", 2, {**PIPELINE, **SMALL}, {}),
+    "context of Llama": ("stretched", 2, CONTEXT, {}),
+    f"tensor, {BESIDE}": ("tied", 2, TENSOR, {}),
+    f"pipeline, {BESIDE}": ("tied", 2, {**PIPELINE, **SMALL}, {}),
+    f"context, {BESIDE}": ("tied", 2, {**CONTEXT, **SMALL}, {}),
+    f"data, {PPO}": ("tied", 2, SMALL, {}),
+    f"sequence, {PPO}": ("tied", 2, {**SEQUENCE, "critic": {"max_tokens_per_gpu": 300}}, {}),
+    f"pipeline, {PPO}": ("tied", 2, {**PIPELINE, **SMALL}, {}),
+    f"pipeline, {PPO}, one rollout": ("tied", 2, {**PIPELINE, **SMALL}, TIS),
+    f"context, {PPO}": ("biased", 2, {**CONTEXT, **SMALL}, {}),
+    f"experts, {PPO}": ("experts", 2, {**EXPERT, **SMALL}, {}),
+    "experts": ("experts", 2, {**EXPERT, **SMALL}, {}),
+    f"experts, {BESIDE}": ("experts", 2, {**EXPERT, **SMALL}, {}),
+    "experts on all, pipeline": ("experts", 2, {**PIPELINE, **SMALL}, {}),
+    "experts and context": ("experts", 2, {**EXPERT, **CONTEXT, **SMALL}, {}),
+    "experts in the place of tensor": ("experts", 2, {**SEQUENCE, **EXPERT, "expert_tensor_parallel_size": 1}, {}),
+    "experts, overlapping": ("experts", 2, {**EXPERT, **SMALL, "overlap_grad_reduce": True, "bucket_size": 5000}, {}),
+    "experts cut in two": (
+        "experts",
+        2,
+        {**SEQUENCE, **AGAIN},
+        {},
+    ),
+    "experts and tensor": ("experts", 4, {**SEQUENCE, **EXPERT, **SMALL}, {}),
+    "experts and pipeline": ("experts", 4, {**EXPERT, **PIPELINE, **SMALL}, {}),
+    "experts over four": (
+        "experts",
+        4,
+        {**SEQUENCE, "expert_model_parallel_size": 4, "expert_tensor_parallel_size": 1, **SMALL},
+        {},
+    ),
+    "tensor and pipeline": ("tied", 4, {**SEQUENCE, **PIPELINE, **SMALL}, {}),
+    "tensor and context": ("tied", 4, {**SEQUENCE, **CONTEXT, **SMALL}, {}),
+    "data and pipeline": ("tied", 4, {**PIPELINE, **SMALL}, {}),
+    "data and pipeline, dealt moments": ("tied", 4, {**PIPELINE, **SMALL, **DEALT}, {}),
+    "data and tensor, dealt moments": ("biased", 4, {**SEQUENCE, **SMALL, **DEALT}, {}),
+    "data and tensor": ("biased", 4, {**SEQUENCE, **SMALL}, {}),
+}
+"""Model, ranks, settings, and what the setup has that is not usual."""
+CONTINUED: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "tied": {
+        "tensor": TENSOR,
+        "pipeline": PIPELINE,
+        "data": {},
+        "data, dealt moments": DEALT,
+        "context, dealt moments": {**CONTEXT, **DEALT},
+    },
+    "experts": {
+        "experts": EXPERT,
+        "experts, dealt moments": {**EXPERT, **DEALT},
+        "tensor": SEQUENCE,
+        "pipeline": PIPELINE,
+    },
+}
+ROUTED: Mapping[str, tuple[int, Mapping[str, object]]] = {
+    "one": (1, {}),
+    "experts": (2, EXPERT),
+    "computed again": (
+        2,
+        {**PIPELINE, "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1},
+    ),
+    "context": (2, CONTEXT),
+    "experts and tensor": (4, {**EXPERT, **SEQUENCE}),
+}
+"""Ranks and layout of what trains with an auxiliary loss, or with the routes of samples."""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "tied": write_model(folder / "qwen3", "qwen3", tie_word_embeddings=True),
+        "other": write_model(folder / "other", "qwen3", seed=1, tie_word_embeddings=True),
+        "experts": write_model(folder / "qwen3_moe", "qwen3_moe"),
+        "few": write_model(folder / "few", "qwen3_moe", num_experts_per_tok=1, norm_topk_prob=False),
+        "biased": write_model(folder / "qwen2", "qwen2"),
+        "stretched": write_model(folder / "llama", "llama", rope_parameters=STRETCHED),
+    }
+
+
+@pytest.fixture(scope="module")
+def cases(models: dict[str, Path]) -> list[Case]:
+    kl = {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "low_var_kl", "kl_coef": 0.05}
+    teacher = Teacher(models["other"], kl_coef=0.1)
+    beside = {
+        "tied": {"reference": Reference(models["other"], **kl), "teacher": teacher},  # type: ignore[arg-type]
+        "experts": {"reference": Reference(models["few"], **kl), "teacher": teacher},  # type: ignore[arg-type]
+    }
+    optim = setup_of(models["tied"], Path(), {}).optim
+    critic = {
+        "advantage": PPO_ADVANTAGE,
+        "critic": Critic(models["other"], replace(optim, lr=1e-3), value_clip=0.2, num_critic_only_steps=1),
+    }
+    return [
+        Case(
+            name,
+            models[model],
+            {"num_gpus": ranks, **settings},
+            {**fields, **(beside[model] if BESIDE in name else {}), **(critic if PPO in name else {})},
+            at_once="one rollout" in name,
+        )
+        for name, (model, ranks, settings, fields) in LAYOUTS.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, Told]:
+    told: dict[str, Told] = {}
+    for ranks in (2, 4):
+        chosen = [case for case in cases if case.settings["num_gpus"] == ranks]
+        told |= train(tmp_path_factory.mktemp(f"by-{ranks}"), chosen, ranks)
+    return told
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> dict[str, Told]:
+    """By the local trainer, once for all layouts of one thing."""
+    made: dict[str, Told] = {}
+    for case in cases:
+        key = f"{case.model.name} {case.fields} {case.at_once}"
+        made.setdefault(key, by_local(tmp_path_factory.mktemp("local"), case))
+        made[case.name] = made[key]
+    return made
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_trains_as_one_rank_does(name: str, found: dict[str, Told], wanted: dict[str, Told]) -> None:
+    mine, theirs = found[name], wanted[name]
+    assert mine.losses == pytest.approx(theirs.losses, rel=0, abs=5e-6)
+    assert mine.norms[0] == pytest.approx(theirs.norms[0], rel=2e-6)
+    assert mine.norms == pytest.approx(theirs.norms, rel=1e-4)
+    assert mine.critics == pytest.approx(theirs.critics, rel=1e-4)
+    assert bool(mine.critics[-1]) == (PPO in name)
+    assert mine.weights.keys() == theirs.weights.keys()
+    far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in mine.weights}
+    assert max(far.values()) < 5e-5, max(far, key=lambda each: far[each])
+
+
+@pytest.mark.parametrize("kind", CONTINUED)
+def test_a_checkpoint_goes_on_in_any_layout(kind: str, tmp_path: Path, models: dict[str, Path]) -> None:
+    model, layouts = models[kind], CONTINUED[kind]
+    whole = [Case(name, model, {"num_gpus": 2, **layout}, save=2) for name, layout in layouts.items()]
+    again = [
+        Case(f"{name} after {saved}", model, {"num_gpus": 2, **layout}, load=saved)
+        for saved in layouts
+        for name, layout in layouts.items()
+    ]
+    told = train(tmp_path, [*whole, *again], ranks=2)
+    for case in whole:
+        assert told[case.name].published, f"{case.name} publishes other weights than it saves"
+    for case in again:
+        mine, uninterrupted = told[case.name], told[case.load]
+        assert mine.losses == pytest.approx(uninterrupted.losses[2:], rel=0, abs=1e-6), case.name
+        if case.name == f"{case.load} after {case.load}":
+            assert mine.losses == uninterrupted.losses[2:], case.name
+            same = {name: bool(torch.equal(each, uninterrupted.weights[name])) for name, each in mine.weights.items()}
+            assert all(same.values()), case.name
+        far = max(float((each - uninterrupted.weights[name]).abs().max()) for name, each in mine.weights.items())
+        assert math.isfinite(far), case.name
+        assert far < 1e-5, case.name
+
+
+@pytest.mark.parametrize("what", [{"moe_aux_loss_coeff": 0.02}, {"use_rollout_routing_replay": True}])
+def test_routing_is_the_same_in_any_layout(what: Mapping[str, object], tmp_path: Path, models: dict[str, Path]) -> None:
+    told: dict[str, Told] = {}
+    for ranks in sorted({ranks for ranks, _ in ROUTED.values()}):
+        (folder := tmp_path / str(ranks)).mkdir()
+        # Each sample is a micro-batch: an auxiliary loss is one of a micro-batch.
+        each = {"num_gpus": ranks, "max_tokens_per_gpu": 1, **what}
+        cases = [
+            Case(name, models["experts"], {**each, **layout})
+            for name, (count, layout) in ROUTED.items()
+            if count == ranks
+        ]
+        told |= train(folder, cases, ranks)
+    usual = by_local(tmp_path, Case("usual", models["experts"], {}))
+    assert told["one"].norms[0] != pytest.approx(usual.norms[0], rel=1e-3), "it makes no difference"
+    for name, each_told in told.items():
+        assert each_told.losses == pytest.approx(told["one"].losses, rel=0, abs=5e-6), name
+        assert each_told.norms == pytest.approx(told["one"].norms, rel=2e-5), name

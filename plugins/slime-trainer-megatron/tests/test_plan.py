@@ -1,0 +1,99 @@
+"""What `slime plan` says of a run with this trainer: all of it before a process starts, with exit code 2."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from slime_core.cli import run_cli
+from slime_core.testing import write_tiny_model
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    model = write_tiny_model(tmp_path / "model")
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "t3 t4", "label": "t5"}\n', "utf-8")
+    keys: Mapping[str, object] = {
+        "hf_checkpoint": str(model),
+        "save": str(tmp_path / "run"),
+        "prompt_data": str(tmp_path / "prompts.jsonl"),
+        "input_key": "prompt",
+        "label_key": "label",
+        "num_rollout": 1,
+        "rollout_max_response_len": 8,
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    path = tmp_path / "run.toml"
+    path.write_text("\n".join([*lines, '[reward]\nuse = "math"\n', '[trainer]\nuse = "megatron"\n']), "utf-8")
+    return path
+
+
+def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--actor-num-gpus-per-node", "4", "--tensor-model-parallel-size", "2", "--sequence-parallel"]
+    assert run_cli(["plan", str(run_file), *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "megatron" in shown
+    assert "tensor_model_parallel_size" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--actor-num-gpus-per-node", "3", "--tensor-model-parallel-size", "2"], "give 2 or 4 ranks"),
+        (["--actor-num-gpus-per-node", "4", "--tensor-model-parallel-size", "4"], "num_key_value_heads = 2"),
+        (["--actor-num-gpus-per-node", "3", "--pipeline-model-parallel-size", "3"], "num_hidden_layers = 2"),
+        (["--sequence-parallel"], "sequence_parallel has no effect here"),
+        (["--tensor-model-paralel-size", "2"], "tensor-model-parallel-size"),
+        (["--trainer.megatron.lr", "1e-5"], "lr is the run's"),
+        (["--trainer.megatron.overlap_param_gather", "true"], "weights are gathered before they are published"),
+        (["--actor-num-gpus-per-node", "1", "--use-distributed-optimizer"], "there is one replica"),
+        (["--bf16"], "bf16 has no effect on trainer 'megatron'"),
+        (["--expert-model-parallel-size", "2"], "expert_model_parallel_size has no effect here"),
+        (
+            ["--advantage-estimator", "ppo", "--trainer.megatron.critic.tensor_model_parallel_size", "2"],
+            "the critic is laid out as the policy",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    run_file: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "model" in flags:
+        flags = [str(run_file.parent / "model") if flag == "model" else flag for flag in flags]
+    assert run_cli(["plan", str(run_file), *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        (["--use-kl-loss", "--kl-loss-coef", "0.1", "--ref-load"], "ref_load"),
+        (["--use-opd", "--opd-teacher-load"], "opd_teacher_load"),
+    ],
+)
+def test_a_model_beside_the_policy_must_fit_too(
+    run_file: Path, flags: list[str], key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_tiny_model(run_file.parent / "other")
+    assert run_cli(["plan", str(run_file), *flags, str(other)]) == 0
+    capsys.readouterr()
+    path = other / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "num_key_value_heads": 3}), "utf-8")
+    assert run_cli(["plan", str(run_file), *flags, str(other), "--tensor-model-parallel-size", "2"]) == 2
+    assert f"{key} = {other}: [trainer.megatron] tensor_model_parallel_size = 2" in capsys.readouterr().err
+
+
+def test_a_critic_has_settings_of_its_own(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--advantage-estimator", "ppo", "--trainer.megatron.critic.max_tokens_per_gpu", "4096"]
+    assert run_cli(["plan", str(run_file), *flags]) == 0
+    assert "4096" in capsys.readouterr().out
+
+
+def test_a_family_that_it_does_not_know_is_refused(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run_file.parent / "model" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "model_type": "gpt2"}), "utf-8")
+    assert run_cli(["plan", str(run_file)]) == 2
+    assert "no converter for models of model_type 'gpt2'" in capsys.readouterr().err

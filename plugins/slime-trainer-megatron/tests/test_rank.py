@@ -1,0 +1,241 @@
+"""One rank in this process: its stand-ins for CUDA, packing, positions, checkpoints, and what it says of bad ones."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from made import STRETCHED, dealt, setup_of, steps_of, write_model
+
+from slime_core.errors import CheckpointError, ModelError
+from slime_core.roles import Choice, Critic, Reference
+from slime_core.train import Share
+from slime_core.train.settings import PpoSettings
+from slime_trainer_megatron import compat
+from slime_trainer_megatron.packing import mine_of_whole, pack_samples
+from slime_trainer_megatron.rank import MegatronRank
+
+ONE = {"num_gpus": 1}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model", "llama", rope_parameters=STRETCHED)
+
+
+def share_of(model: Path, folder: Path) -> Share:
+    (rows,) = steps_of(model, 1)
+    return Share.of(dealt(rows, 1)[0], setup_of(model, folder, ONE))
+
+
+def test_nobody_but_megatron_sees_another_torch() -> None:
+    import megatron.core.optimizer.optimizer as theirs
+
+    assert isinstance(theirs.__dict__["torch"], compat.StandIn)
+    assert theirs.torch.zeros(2, device="cuda").device == compat.CPU
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.zeros(2, device="cuda")
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.zeros(2).cuda()
+    with compat.tensors_stay():
+        assert torch.zeros(2).cuda().device == compat.CPU
+
+
+def test_transformers_loads_a_model_bit_for_bit_afterwards(model: Path) -> None:
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
+    assert all(torch.equal(loaded[name], each) for name, each in load_file(model / "model.safetensors").items())
+
+
+def test_log_probs_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    share = share_of(model, tmp_path)
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, {**ONE, "log_probs_chunk_size": 7}))
+    pack = pack_samples(share, [0, 5], (0, 1), 1)
+    policy = rank._policy
+    with compat.quietly(), torch.no_grad():
+        hidden = policy.of_pack(pack)
+        logits = policy.rows(hidden, pack.rows) @ policy.output_weight().T
+        theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        first, second = (int(end) for end in pack.ends[1:])
+        whole = torch.cat(
+            [theirs(pack.tokens[None, :first]).logits[0], theirs(pack.tokens[None, first:second]).logits[0]]
+        )
+    assert (whole[pack.rows] - logits).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize(("ranks", "multiple"), [(1, 1), (1, 4), (2, 1), (2, 2), (2, 3), (3, 2)])
+def test_context_parallel_ranks_have_every_response_token_once(
+    ranks: int, multiple: int, model: Path, tmp_path: Path
+) -> None:
+    share = share_of(model, tmp_path)
+    packs = [pack_samples(share, [0, 3, 9], (rank, ranks), multiple) for rank in range(ranks)]
+    wanted = torch.cat([pack.wanted for pack in packs])
+    assert sorted(wanted.tolist()) == list(range(packs[0].responses))
+    tokens = [list(share.batch.tokens_T[share.starts_S[each] : share.starts_S[each + 1]]) for each in (0, 3, 9)]
+    labels = torch.zeros(len(wanted), dtype=torch.int64).index_copy(
+        0, wanted, torch.cat([pack.labels for pack in packs])
+    )
+    assert labels.tolist() == [token for response in tokens for token in response]
+    assert {len(pack.tokens) % multiple for pack in packs} == {0}
+    assert len({len(pack.tokens) for pack in packs}) == 1
+    whole = torch.cat([mine_of_whole(packs[0].ends, ranks, rank) for rank in range(ranks)])
+    assert sorted(whole.tolist()) == list(range(int(packs[0].ends[-1])))
+
+
+@pytest.mark.parametrize(("ranks", "multiple"), [(1, 2), (2, 1), (2, 2)])
+def test_a_share_without_samples_is_padding(ranks: int, multiple: int, model: Path, tmp_path: Path) -> None:
+    pack = pack_samples(share_of(model, tmp_path), [], (0, ranks), multiple)
+    assert len(pack.tokens) % multiple == 0 < len(pack.tokens)
+    assert len(pack.rows) == pack.responses == 0
+
+
+def test_a_saved_model_is_one_of_transformers(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    rank.save(tmp_path / "saved")
+    assert rank.finish_save(wait=True)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf").state_dict()
+    assert all(torch.equal(loaded[name], each) for name, each in rank.weights())
+    assert not list((tmp_path / "saved").rglob("*.pt"))
+
+
+def test_a_checkpoint_without_hf_goes_on(model: Path, tmp_path: Path) -> None:
+    (rows,) = steps_of(model, 1)
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE)) for _ in range(2))
+    one.train_step(dealt(rows, 1)[0])
+    one.save(tmp_path / "saved", hf=False)
+    one.finish_save(wait=True)
+    assert not (tmp_path / "saved" / "hf").exists()
+    other.load(tmp_path / "saved")
+    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
+
+
+def test_a_checkpoint_of_another_model_is_refused(model: Path, tmp_path: Path) -> None:
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    rank.save(tmp_path / "saved", hf=False)
+    rank.finish_save(wait=True)
+    about = tmp_path / "saved" / "optim" / "megatron.json"
+    said = json.loads(about.read_text("utf-8"))
+    about.write_text(json.dumps({**said, "model": {**said["model"], "hidden": 64}}), "utf-8")
+    with pytest.raises(CheckpointError, match="another model: hidden differ"):
+        rank.load(tmp_path / "saved")
+
+
+def test_a_checkpoint_that_is_half_written_is_refused(model: Path, tmp_path: Path) -> None:
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    with pytest.raises(CheckpointError, match="half written, or of another trainer"):
+        rank.load(tmp_path / "nothing")
+    rank.save(tmp_path / "saved", hf=False)
+    rank.finish_save(wait=True)
+    (piece,) = (tmp_path / "saved" / "optim").glob("*.distcp")
+    piece.write_bytes(piece.read_bytes()[:100_000])
+    with pytest.raises(CheckpointError, match="not whole"):
+        rank.load(tmp_path / "saved")
+    piece.unlink()
+    with pytest.raises(CheckpointError, match=f"{tmp_path}/saved/optim is not whole: it has no file '__0_0.distcp'"):
+        rank.load(tmp_path / "saved")
+    (tmp_path / "saved" / "optim" / ".metadata").unlink()
+    with pytest.raises(CheckpointError, match="half written, or is no torch_dist checkpoint"):
+        rank.load(tmp_path / "saved")
+
+
+def test_files_are_of_the_moment_of_the_save(model: Path, tmp_path: Path) -> None:
+    first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE)) for _ in range(2))
+    one.train_step(first)
+    then = {name: each.clone() for name, each in one.weights()}
+    one.save(tmp_path / "saved")
+    one.train_step(second)
+    assert one.finish_save(wait=True)
+    other.load(tmp_path / "saved")
+    assert all(torch.equal(then[name], each) for name, each in other.weights())
+    other.train_step(second)
+    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said(model: Path, tmp_path: Path) -> None:
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    (tmp_path / "saved" / "optim" / "__0_0.distcp").mkdir(parents=True)
+    rank.save(tmp_path / "saved", hf=False)
+    with pytest.raises(CheckpointError, match="saved/optim cannot be written: rank 0: IsADirectoryError"):
+        rank.finish_save(wait=True)
+
+
+def test_files_of_hf_are_of_the_size_asked_for(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, {**ONE, "max_shard_size": "100KiB"}))
+    rank.save(tmp_path / "saved")
+    files = list((tmp_path / "saved" / "hf").glob("*.safetensors"))
+    assert len(files) > 3
+    assert max(path.stat().st_size for path in files) < 110 * 1024
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved" / "hf").state_dict()
+    assert all(torch.equal(loaded[name], each) for name, each in rank.weights())
+    rank.finish_save(wait=True)
+
+
+def test_a_model_without_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    broken = write_model(tmp_path / "broken", "llama")
+    tensors = load_file(broken / "model.safetensors")
+    tensors.pop("model.norm.weight")
+    save_file(tensors, broken / "model.safetensors")
+    with pytest.raises(ModelError, match=r"no weight 'model\.norm\.weight'"):
+        MegatronRank(0, 1, setup_of(broken, tmp_path, ONE))
+
+
+def test_a_reference_that_is_refreshed_goes_on(model: Path, tmp_path: Path) -> None:
+    first, second, third = (dealt(rows, 1, rollout)[0] for rollout, rows in enumerate(steps_of(model, 3)))
+    near = {"reference": Reference(model, update_interval=1, use_kl_loss=True, kl_loss_coef=0.5)}
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **near)) for _ in range(2))
+    one.train_step(first)
+    told = one.train_step(second)
+    assert told.metrics["kl_loss"] == pytest.approx(0.0, abs=1e-6), "the reference is the policy of this moment"
+    one.save(tmp_path / "saved")
+    one.finish_save(wait=True)
+    other.load(tmp_path / "saved")
+    for each in (one, other):
+        each.train_step(replace(third, rollout_id=1))
+    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
+
+
+def test_a_critic_goes_on(model: Path, tmp_path: Path) -> None:
+    first, second = (dealt(rows, 1, rollout)[0] for rollout, rows in enumerate(steps_of(model, 2)))
+    optim = setup_of(model, tmp_path, ONE).optim
+    ppo = {
+        "advantage": Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings()),
+        "critic": Critic(model, optim, value_clip=0.2, num_critic_only_steps=1),
+    }
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **ppo)) for _ in range(2))
+    before = {name: each.clone() for name, each in one.weights()}
+    told = one.train_step(first)
+    assert "grad_norm" not in told.scalars
+    assert all(torch.equal(before[name], each) for name, each in one.weights()), "the critic is trained alone"
+    one.save(tmp_path / "saved")
+    one.finish_save(wait=True)
+    other.load(tmp_path / "saved")
+    mine, theirs = one.train_step(second), other.train_step(second)
+    assert mine.scalars == theirs.scalars
+    assert mine.scalars["values"] != 0.0
+    plain = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    plain.save(tmp_path / "plain")
+    plain.finish_save(wait=True)
+    with pytest.raises(CheckpointError, match="has no critic"):
+        other.load(tmp_path / "plain")
+
+
+def test_a_loss_is_measured_without_a_step(model: Path, tmp_path: Path) -> None:
+    (rows,) = steps_of(model, 1)
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    before = {name: each.clone() for name, each in rank.weights()}
+    measured = rank.measure(dealt(rows, 1)[0])
+    assert all(torch.equal(before[name], each) for name, each in rank.weights())
+    assert measured.scalars == {}
+    assert rank.train_step(dealt(rows, 1)[0]).metrics["loss"] == pytest.approx(measured.metrics["loss"])
