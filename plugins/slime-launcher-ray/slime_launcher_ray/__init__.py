@@ -1,0 +1,1 @@
+"""slime-launcher-ray: the launcher `ray`, worker groups as Ray actors in placement groups."""

@@ -1,0 +1,156 @@
+"""Actor: what runs in a Ray worker. It builds the group's class and answers calls, one at a time, in one thread.
+
+Beside that thread are others, `aside`: they answer while a call goes on, and the driver hears of a death by them.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from slime_core.errors import WorkerError
+from slime_core.processes import Host, Reply, answered, free_port
+from slime_core.roles import Place, PluginSet, WorkerGroupSpec
+from slime_launcher_ray import guard
+
+MARK = "SLIME_RAY_WORKER"
+"""The variable that all processes of one worker have."""
+ASIDE = "aside"
+DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where an actor found itself."""
+
+    node: str
+    """Ray's id of the node."""
+    address: str
+    """Its IP address."""
+    pid: int
+    """Its process."""
+    port: int
+    """A port of the node."""
+    devices: tuple[str, ...] = ()
+    """GPUs that Ray gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be built."""
+
+    place: Place
+    """The worker's."""
+    plugins: PluginSet | None
+    """What it must have."""
+    log: str
+    """File for what it prints."""
+    folder: str
+    """The driver's working directory."""
+    path: tuple[str, ...]
+    """The driver's `sys.path`."""
+    environment: Mapping[str, str]
+    """Variables, set before anything of the group is imported: a process that runs already is ready at once."""
+
+
+class Actor:
+    """One worker."""
+
+    def __init__(self) -> None:
+        """Set the guard: whatever this process starts ends with it."""
+        mark = uuid.uuid4().hex
+        if hasattr(os, "pidfd_open"):
+            arguments = [sys.executable, "-I", guard.__file__, str(os.getpid()), f"{MARK}={mark}"]
+            subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL)
+        os.environ[MARK] = mark
+        self._host: Host | None = None
+
+    def site(self) -> Site:
+        """Where this is."""
+        context = ray.get_runtime_context()
+        address = ray.util.get_node_ip_address()
+        given = context.get_accelerator_ids().get("GPU", [])
+        return Site(context.get_node_id(), address, os.getpid(), free_port(address), tuple(given))
+
+    def build(self, order: Order, spec: WorkerGroupSpec) -> Reply:
+        """Build the group's class, as the driver would: in its folder, with its modules."""
+        return answered(lambda: self._build(order, spec))
+
+    def call(self, method: str, *given: object) -> object:
+        """Call a method of it; a `Reply` is the answer only where it raised: Ray carries plain bytes without a copy."""
+        host = self._host
+        assert host is not None, "built before"
+        reply = answered(lambda: host.call(method, given))
+        return reply if reply.error is not None or reply.traceback else reply.value
+
+    def close(self) -> None:
+        """Let it close what it has."""
+        if self._host is not None:
+            self._host.close()
+
+    @ray.method(concurrency_group=ASIDE)  # type: ignore[untyped-decorator]
+    def live(self) -> None:
+        """Never answer: the driver waits for this call, and hears at once when the process is gone."""
+        threading.Event().wait()
+
+    def _build(self, order: Order, spec: WorkerGroupSpec) -> None:
+        _print_to(order)
+        os.environ.update(order.environment)
+        faulthandler.enable()
+        if order.place.devices:
+            os.environ[DEVICES] = ",".join(order.place.devices)
+        with contextlib.suppress(FileNotFoundError):  # a node may have another disk: relative paths are not for it
+            os.chdir(order.folder)
+        sys.path[:] = [*order.path, *(each for each in sys.path if each not in order.path)]
+        for module in spec.preload:  # as under the local launcher: what is imported first may decide the last bits
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+        self._host = Host()
+        self._host.build(spec, order.place, order.plugins)
+
+
+def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a worker, besides its node's."""
+    threads = str(max(1, int(cpus)))
+    own = {
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "PYTHONUNBUFFERED": "1",  # of what it starts
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+    return {**own, **given}
+
+
+def _print_to(order: Order) -> None:
+    """Have what this process prints in the run's log, as workers of every launcher do.
+
+    Raises:
+        WorkerError: the folder cannot be written here.
+    """
+    log = Path(order.log)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise WorkerError(
+            f"the run's folder {log.parent} cannot be written on {order.place.address} ({error.strerror}): all nodes "
+            "of a run need it by the same path; name one that they share: --save PATH"
+        ) from error
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.close(output)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)

@@ -1,0 +1,61 @@
+"""Guard: a process that waits for another one to end, then ends its process group and whatever carries its mark.
+
+A mark is a variable of the environment. What a worker starts inherits it, whatever sessions and parents it takes on,
+and Linux shows it in /proc; a mere fork is in the group. This file is run by its path, with the standard library alone:
+
+    python -I guard.py PID NAME=VALUE
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+END_S = 5.0
+"""Seconds within which those that were killed are gone."""
+LOOK_S = 0.02
+"""Seconds between two looks."""
+
+
+def marked(mark: str) -> list[int]:
+    """Running processes that carry a mark, but this one."""
+    wanted, found = mark.encode(), []
+    for each in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
+        with suppress(OSError):
+            if not each.name.isdecimal() or int(each.name) == os.getpid():
+                continue
+            if wanted in (each / "environ").read_bytes().split(b"\0"):  # empty of one that is over
+                found.append(int(each.name))
+    return found
+
+
+def end_marked(mark: str) -> list[int]:
+    """Kill all of them, and what they start meanwhile; returns what is left."""
+    end = time.monotonic() + END_S
+    while (left := marked(mark)) and time.monotonic() < end:
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK_S)
+    return left
+
+
+def main() -> None:
+    """Leave who started this, wait and end."""
+    pid = int(sys.argv[1])
+    watched, leads = os.pidfd_open(pid), os.getpgid(pid) == pid
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    select.select([watched], [], [])
+    if leads:  # a group lives on without who led it, and nobody else gets its number
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+    end_marked(sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()

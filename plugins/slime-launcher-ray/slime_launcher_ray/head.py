@@ -1,0 +1,58 @@
+"""Head: a process that owns a cluster of this machine; it ends all of it when its driver is gone, however that ends.
+
+It is a session of its own, so that signals to the driver's reach the driver alone. Ray's processes die with the thread
+that started them, which is this one's main thread; those that Ray forgets carry the mark.
+
+    python -m slime_launcher_ray.head '{"mark": "...", "folder": "/tmp/...", ...}'         # prints its address
+"""
+
+import json
+import logging
+import os
+import select
+import shutil
+import sys
+from typing import cast
+
+from slime_launcher_ray.guard import end_marked
+
+MARK = "SLIME_RAY_CLUSTER"
+"""The variable that all processes of such a cluster have."""
+
+
+def main() -> None:
+    """Start the cluster, say where it is, and wait."""
+    asked = json.loads(sys.argv[1])
+    driver = os.pidfd_open(int(asked["driver"]))
+    try:
+        address = _start(asked)
+        sys.stdout.write(f"{json.dumps({'address': address})}\n")
+        sys.stdout.flush()
+        select.select([sys.stdin, driver], [], [])
+    finally:
+        end_marked(f"{MARK}={asked['mark']}")
+        shutil.rmtree(str(asked["folder"]), ignore_errors=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # Ray's own way out waits for those that were just killed
+
+
+def _start(asked: dict[str, object]) -> str:
+    """Its address."""
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    memory = cast(int | None, asked["object_store_mb"])
+    ray.init(
+        num_gpus=cast(int | None, asked["num_gpus"]),
+        object_store_memory=memory * 2**20 if memory is not None else None,
+        include_dashboard=bool(asked["dashboard"]),
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=str(asked["folder"]),
+    )
+    return str(ray.get_runtime_context().gcs_address)
+
+
+if __name__ == "__main__":
+    main()

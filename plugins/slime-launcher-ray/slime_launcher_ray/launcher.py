@@ -1,0 +1,169 @@
+"""RayLauncher: worker groups as actors of a Ray cluster, which the first group starts or joins."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from slime_core.errors import ConfigError, WorkerError
+from slime_core.processes import GroupOfWorkers
+from slime_core.roles import LauncherSetup, WorkerGroupSpec
+from slime_launcher_ray.actor import ASIDE, Actor, Order, Site, environment
+from slime_launcher_ray.cluster import Cluster, join
+from slime_launcher_ray.placement import Lease, Slot, check_room, ordered, places, resources
+from slime_launcher_ray.settings import RaySettings
+from slime_launcher_ray.worker import RayWorker, how_it_died
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    name: str
+    group: GroupOfWorkers
+    workers: Sequence[RayWorker]
+    lease: Lease
+    owns: bool
+
+
+class RayLauncher:
+    """Implements `slime_core.roles.Launcher`."""
+
+    def __init__(self, settings: RaySettings, setup: LauncherSetup) -> None:
+        """Start nothing yet."""
+        self._settings, self._logs, self._plugins = settings, setup.scratch, setup.plugins
+        self._running: list[_Running] = []
+        self._cluster: Cluster | None = None
+        self._turn = asyncio.Lock()
+        self._vigil: asyncio.Task[None] | None = None
+
+    async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> GroupOfWorkers:
+        """Start a group and wait until its workers are built; see `Launcher.start`."""
+        async with self._turn:
+            if self._cluster is None:
+                self._cluster = await join(self._settings)
+                self._vigil = asyncio.create_task(self._watch(self._cluster))
+        carried = await asyncio.to_thread(_put, spec)
+        lease, slots = await self._room(spec, self._cluster)
+        workers = await self._actors(spec, lease, slots, timeout_s)
+        group = GroupOfWorkers(workers)
+        self._running.append(_Running(spec.name, group, workers, lease, spec.beside is None))
+        for worker, place in zip(workers, places([each.site for each in workers]), strict=True):
+            log = (self._logs / f"{spec.name}-{place.rank}.log").absolute()
+            variables = environment(spec.needs.cpus, spec.environment)
+            order = Order(place, self._plugins, str(log), str(Path.cwd()), tuple(sys.path), variables)
+            worker.placed(order, carried)
+        await group.built(timeout_s)
+        return group
+
+    async def close(self) -> None:
+        """Stop every group, and leave the cluster."""
+        await asyncio.gather(*(each.group.close() for each in self._running))
+        async with self._turn:
+            if self._vigil is not None:
+                self._vigil.cancel()
+                self._vigil = None
+            if self._cluster is not None:
+                cluster, self._cluster = self._cluster, None
+                await cluster.leave()
+
+    async def _room(self, spec: WorkerGroupSpec, cluster: Cluster) -> tuple[Lease, Sequence[Slot]]:
+        """Room for a group, and the slot of each worker.
+
+        Raises:
+            ConfigError: there is none, or the group that it is to live beside does not run.
+        """
+        self._running = [each for each in self._running if not each.group.is_closed]
+        if spec.beside is not None:
+            return self._beside(spec, spec.beside)
+        each = resources(spec.needs, shared_cores=cluster.is_own)
+        held = {running.name: running.lease.takes for running in self._running if running.owns}
+        await asyncio.to_thread(check_room, spec, cluster, each, held)
+        lease = Lease(spec, each)
+        await lease.take(cluster, self._settings.placement_timeout_s)
+        return lease, lease.slots
+
+    def _beside(self, spec: WorkerGroupSpec, beside: str) -> tuple[Lease, Sequence[Slot]]:
+        """The room of another group."""
+        for other in self._running:
+            if other.name == beside:
+                there = [Slot(worker.bundle, {}, worker.place.devices) for worker in other.workers]
+                return other.lease, [there[rank % len(there)] for rank in range(spec.size)]
+        names = ", ".join(each.name for each in self._running) or "no group"
+        raise ConfigError(f"group {spec.name!r} is to live beside {beside!r}, which does not run; what does: {names}")
+
+    async def _actors(
+        self, spec: WorkerGroupSpec, lease: Lease, slots: Sequence[Slot], timeout_s: float | None
+    ) -> list[RayWorker]:
+        """Actors in the slots, in the order of their ranks.
+
+        Raises:
+            WorkerError: one could not be started, or not in time.
+        """
+        started = [self._actor(spec, lease, slot) for slot in slots]
+        for _ in started:
+            lease.join()
+        try:
+            async with asyncio.timeout(timeout_s):
+                sites: list[Site] = await asyncio.gather(*(_sited(actor) for actor in started))
+        except BaseException as error:
+            for actor in started:
+                await asyncio.to_thread(ray.kill, actor, no_restart=True)
+                lease.leave()
+            if isinstance(error, TimeoutError):
+                raise WorkerError(f"{spec.name}: its actors were not started within {timeout_s:g} s") from None
+            if isinstance(error, RayError):
+                raise WorkerError(f"{spec.name}: its actors could not be started: {how_it_died(error)}") from None
+            raise
+        sites = [replace(site, devices=slot.devices or site.devices) for site, slot in zip(sites, slots, strict=True)]
+        ranks = ordered(sites) if spec.beside is None else range(len(sites))
+        return [RayWorker(spec.name, started[rank], sites[rank], slots[rank].bundle, lease.leave) for rank in ranks]
+
+    def _actor(self, spec: WorkerGroupSpec, lease: Lease, slot: Slot) -> "ray.actor.ActorHandle[Actor]":
+        taken = dict(slot.resources)
+        options = {
+            "num_cpus": taken.pop("CPU", 0.0),
+            "num_gpus": taken.pop("GPU", 0.0),
+            "memory": taken.pop("memory", None),
+            "resources": taken or None,
+            "max_restarts": 0,
+            "runtime_env": self._settings.runtime_env or None,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(lease.group, slot.bundle),
+        }
+        remote = ray.remote(concurrency_groups={ASIDE: 2})(Actor)
+        return remote.options(**options).remote()
+
+    async def _watch(self, cluster: Cluster) -> None:
+        """Say so to all workers when their cluster is lost."""
+        how = await cluster.lost()
+        for each in self._running:
+            for worker in each.workers:
+                worker.lost(how)
+
+
+async def _sited(actor: "ray.actor.ActorHandle[Actor]") -> Site:
+    site: Site = await actor.site.remote()
+    return site
+
+
+def _put(spec: WorkerGroupSpec) -> "ray.ObjectRef[WorkerGroupSpec]":
+    """A group's description in the object store, once for all workers.
+
+    Raises:
+        ConfigError: an argument does not pickle; names it.
+    """
+    try:
+        return ray.put(spec)
+    except Exception as error:
+        for name, value in spec.arguments.items():
+            try:
+                ray.cloudpickle.dumps(value)
+            except Exception as why:
+                raise ConfigError(
+                    f"group {spec.name!r}: argument {name!r} of {spec.target} cannot be sent to a worker, for it does "
+                    f"not pickle: {why}. Give plain data, and have the worker build the rest"
+                ) from error
+        raise

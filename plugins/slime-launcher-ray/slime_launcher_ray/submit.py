@@ -1,0 +1,204 @@
+"""`slime submit`: a run as a job of a Ray cluster, from anywhere that reaches the server of jobs.
+
+The job's command is `slime train` with the same file and flags, on the cluster's head; secrets are read there.
+
+    slime submit run.toml --address http://HOST:8265 --follow
+    slime submit logs raysubmit_AbCd --address http://HOST:8265
+"""
+
+import asyncio
+import logging
+import shlex
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from slime_core.errors import ConfigError, UnknownName, WorkerError
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails, JobSubmissionClient
+
+ResultT = TypeVar("ResultT")
+
+STOPPED = 75
+"""Exit code of a run that was asked to stop, as of `slime train`."""
+STOP_S = 600
+"""Seconds that a job has to save when it is asked to stop; Ray's own choice is 3."""
+LOOK_S = 0.5
+
+
+class _Submit(click.Group):
+    """`slime submit RUN_FILE` besides `slime submit status ID`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What is no command is a run file."""
+        named = args[0] in self.commands or args[0].startswith("-")
+        return super().resolve_command(ctx, args if named else ["run", *args])
+
+
+def _address(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    return click.option(
+        "--address",
+        metavar="URL",
+        envvar="RAY_API_SERVER_ADDRESS",
+        default="http://127.0.0.1:8265",
+        show_default=True,
+        help="Of the cluster's server of jobs.",
+    )(command)
+
+
+@click.group(cls=_Submit)
+def submit() -> None:
+    """Train as a job of a Ray cluster: slime submit RUN.toml --address http://HOST:8265."""
+
+
+@submit.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument("run_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_address
+@click.option("--follow", is_flag=True, help="Print the run's lines until it ends, and exit as it does.")
+@click.option(
+    "--working-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder that is sent along, for a cluster that does not see this one; the run file lies in it.",
+)
+@click.option("--python", metavar="PATH", help="The cluster's Python; default: this one's path.")
+@click.pass_context
+def run(
+    ctx: click.Context, run_file: Path, address: str, follow: bool, working_dir: Path | None, python: str | None
+) -> int:
+    """Submit RUN_FILE; further flags are those of `slime train`."""
+    try:
+        tomllib.loads(run_file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{run_file} cannot be read as TOML: {error}") from error
+    client = _client(address)
+    command = _command(run_file, ctx.args, working_dir, python or sys.executable)
+    environment: dict[str, object] = {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S)}}
+    if working_dir is not None:
+        environment["working_dir"] = str(working_dir.resolve())
+    try:
+        job = str(client.submit_job(entrypoint=command, runtime_env=environment))
+    except RuntimeError as error:
+        raise WorkerError(f"the cluster at {address} took no job: {' '.join(str(error).split())}") from error
+    click.echo(f"job {job}: {command}")
+    if follow:
+        return _follow(client, job)
+    click.echo(f"slime submit logs {job} --follow --address {address}")
+    return 0
+
+
+@submit.command()
+@click.argument("job")
+@_address
+def status(job: str, address: str) -> int:
+    """Say how a job is."""
+    info = _info(_client(address), job)
+    click.echo(f"{job}: {info.status.value.lower()}{f', {info.message}' if info.message else ''}")
+    return _code(info) if info.status.is_terminal() else 0
+
+
+@submit.command()
+@click.argument("job")
+@_address
+def stop(job: str, address: str) -> int:
+    """Ask a job to end: it finishes its step and saves."""
+    client = _client(address)
+    if _info(client, job).status.is_terminal():
+        click.echo(f"{job} has ended")
+        return 0
+    client.stop_job(job)
+    click.echo(f"{job} is asked to stop; it has {STOP_S} s to save")
+    return 0
+
+
+@submit.command()
+@click.argument("job")
+@_address
+@click.option("--follow", is_flag=True, help="Go on until it ends, and exit as it does.")
+def logs(job: str, address: str, follow: bool) -> int:
+    """Print what a job has printed."""
+    client = _client(address)
+    _info(client, job)
+    if follow:
+        return _follow(client, job)
+    click.echo(client.get_job_logs(job), nl=False)
+    return 0
+
+
+def _command(run_file: Path, flags: Sequence[str], working_dir: Path | None, python: str) -> str:
+    """What the job runs, by a shell.
+
+    Raises:
+        ConfigError: the run file is not in the folder that is sent.
+    """
+    given = ["--no-progress", *(() if "--launcher" in flags else ("--launcher", "ray")), *flags]
+    if working_dir is None:
+        start, name = f"cd {shlex.quote(str(Path.cwd()))} && ", str(run_file)
+    elif run_file.resolve().is_relative_to(working_dir.resolve()):
+        start, name = "", str(run_file.resolve().relative_to(working_dir.resolve()))
+    else:
+        raise ConfigError(f"{run_file} is not in {working_dir}, which --working-dir sends: put it there")
+    return f"{start}exec {shlex.join([python, '-m', 'slime_core', 'train', name, *given])}"
+
+
+def _client(address: str) -> "JobSubmissionClient":
+    """The client of a server of jobs.
+
+    Raises:
+        ConfigError: nobody answers there.
+    """
+    from ray.job_submission import JobSubmissionClient
+
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    try:
+        return JobSubmissionClient(address)
+    except Exception as error:  # whatever HTTP library it uses
+        why = " ".join(str(error).split())[:300].rstrip(".")
+        raise ConfigError(
+            f"no server of Ray's jobs answers at {address}: {why}. Expected http://HOST:8265, the head's; start one "
+            "with: ray start --head --dashboard-host=0.0.0.0"
+        ) from error
+
+
+def _info(client: "JobSubmissionClient", job: str) -> "JobDetails":
+    """What is known of a job.
+
+    Raises:
+        UnknownName: there is none of that name.
+    """
+    try:
+        return client.get_job_info(job)
+    except RuntimeError as error:
+        known = [each.submission_id for each in client.list_jobs() if each.submission_id]
+        raise UnknownName(f"no job {job!r} on this cluster. Jobs: {', '.join(known) or 'none'}") from error
+
+
+def _follow(client: "JobSubmissionClient", job: str) -> int:
+    """Print a job's lines until it ends; returns its exit code."""
+
+    async def lines() -> None:
+        async for text in client.tail_job_logs(job):
+            click.echo(text, nl=False)
+
+    try:
+        asyncio.run(lines())
+        while not client.get_job_info(job).status.is_terminal():
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        click.echo(f"\n{job} goes on; end it with: slime submit stop {job}", err=True)
+        raise
+    return _code(client.get_job_info(job))
+
+
+def _code(info: "JobDetails") -> int:
+    """How `slime train` has ended."""
+    if info.driver_exit_code is not None:
+        return int(info.driver_exit_code)
+    return {"SUCCEEDED": 0, "STOPPED": STOPPED}.get(info.status.value, 1)

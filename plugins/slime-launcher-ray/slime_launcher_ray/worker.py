@@ -1,0 +1,261 @@
+"""RayWorker: one actor of a group, on the driver's side: its calls, its end, and the log that tells of it."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import ray
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
+
+from slime_core.errors import WorkerError
+from slime_core.processes import Reply
+from slime_core.roles import Place
+from slime_launcher_ray.actor import Actor, Order, Site
+
+BUSY_GRACE_S = 2.0
+"""Seconds that a worker in the middle of a call has to end."""
+CLOSE_S = 10.0
+"""Seconds that an idle one has for its `close`."""
+DEATH_S = 10.0
+"""Seconds after which a worker that was killed is taken to have ended, though nobody says so."""
+LOG_TAIL_LINES = 15
+INLINE_S = 0.002
+"""Seconds up to which a call may be handed to Ray on the event loop; one that takes longer is handed over beside it."""
+
+
+class RayWorker:
+    """Implements `slime_core.processes.GroupWorker`."""
+
+    def __init__(
+        self,
+        name: str,
+        actor: "ray.actor.ActorHandle[Actor]",
+        site: Site,
+        bundle: int,
+        given_back: Callable[[], None],
+    ) -> None:
+        """Take over an actor that has said where it is; `placed` gives it its rank.
+
+        Args:
+            name: of the group.
+            actor: its handle.
+            site: where it is.
+            bundle: which of its placement group it is in.
+            given_back: called when its process is gone.
+        """
+        self.title, self.place, self.log = name, Place(0), Path()
+        self.site, self.bundle = site, bundle
+        self._name, self._actor, self._given_back = name, actor, given_back
+        self._turn = asyncio.Lock()
+        self._is_asked_to_end = False
+        self._told_of_death = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._how = ""
+        self._waiting: asyncio.Future[object] | None = None
+        self._quick: set[str] = set()
+        self._busy = False
+        self._vigil = asyncio.create_task(self._watch())
+
+    def placed(self, order: Order, spec: "ray.ObjectRef[object]") -> None:
+        """Give it its place in the group."""
+        self.place, self.log = order.place, Path(order.log)
+        self.title = f"{self._name} {order.place.rank}"
+        self._order, self._spec = order, spec
+
+    async def built(self) -> None:
+        """Have the object built; errors as in `call`."""
+        async with self._turn:
+            await self._exchange("its construction", lambda: self._actor.build.remote(self._order, self._spec))
+
+    async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
+        """Call `worker.method(*given)`; see `GroupWorker.call`."""
+        async with self._turn:
+            try:
+                async with asyncio.timeout(timeout_s) as limit:
+                    return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given), method)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise WorkerError(
+                    f"{self.title} did not answer {method}() within {timeout_s:g} s; its log is {self.log}"
+                ) from None
+
+    async def died_idle(self) -> None:
+        """Wait until the process is gone, and no call has told of it or will."""
+        await self._ended.wait()
+        async with self._turn:
+            if not self._told_of_death.is_set():
+                return
+        await asyncio.Event().wait()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is at a call."""
+        return self._turn.locked()
+
+    @property
+    def state(self) -> str:
+        """Its process, and where that is."""
+        return f"pid {self.site.pid} on {self.site.address}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process has ended."""
+        return self._ended.is_set()
+
+    def lost(self, how: str) -> None:
+        """Nothing can be known of it any more."""
+        self._how = self._how or how
+        self._ended.set()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(_Gone())
+
+    def death(self) -> WorkerError:
+        """What to say of a worker that is gone."""
+        if self._is_asked_to_end:
+            return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
+        return WorkerError(
+            f"{self.title} on {self.site.address} died ({self._how}); the end of its log, {self.log}:\n"
+            f"{self.log_tail()}"
+        )
+
+    def log_tail(self) -> str:
+        """The last lines of what it printed."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    def ask_to_end(self) -> None:
+        """Tell it that no call will come any more."""
+        self._is_asked_to_end = True
+
+    async def end(self) -> None:
+        """See the process gone, with all that it has started."""
+        if not self._ended.is_set():
+            with suppress(TimeoutError, RayError):
+                async with asyncio.timeout(BUSY_GRACE_S if self._busy else CLOSE_S):
+                    await asyncio.wrap_future(self._actor.close.remote().future())
+            await asyncio.to_thread(ray.kill, self._actor, no_restart=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DEATH_S):
+                    await self._ended.wait()
+        self._ended.set()
+        self._vigil.cancel()
+        async with self._turn:  # whoever waits for an answer sees the end first
+            pass
+        self._given_back()
+
+    async def _watch(self) -> None:
+        """Wait for the process's end."""
+        try:
+            await self._actor.live.remote()
+        except (RayError, ValueError) as error:
+            self._how = self._how or how_it_died(error)
+        self._ended.set()
+
+    async def _exchange(
+        self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None = None
+    ) -> object:
+        """Ask, and wait for the answer or the end of who should give it."""
+        if self._is_asked_to_end or self.is_gone:
+            self._told_of_death.set()
+            raise self.death()
+        self._busy = True
+        try:
+            reference = await self._asked(what, ask, method)
+            reply = await self._or_end(reference)
+        except (RayActorError, _Gone):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DEATH_S):
+                    await self._ended.wait()
+            self._told_of_death.set()
+            raise self.death() from None
+        except RayTaskError as error:
+            raise WorkerError(f"{self.title}: what {what} returned cannot be sent: {_cause(error)}") from None
+        except RayError as error:
+            raise WorkerError(f"{self.title}: Ray could not have {what} answered: {_line(error)}") from None
+        self._busy = False
+        if not isinstance(reply, Reply):
+            return reply
+        if reply.error is not None:
+            raise reply.error
+        if reply.traceback:
+            raise WorkerError(f"{self.title} raised in {what}; its log is {self.log}\n{reply.traceback}")
+        return reply.value
+
+    async def _asked(
+        self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None
+    ) -> "ray.ObjectRef[object]":
+        """Hand a call to Ray: to pickle what is large takes time, which is not the event loop's.
+
+        Raises:
+            WorkerError: what is to be sent does not pickle.
+        """
+        began = time.perf_counter()
+        try:
+            if method in self._quick:
+                reference = ask()
+            else:
+                reference = await asyncio.to_thread(ask)
+        except (TypeError, AttributeError) as error:
+            self._busy = False
+            raise WorkerError(f"{self.title}: the argument of {what} cannot be sent to it: {_line(error)}") from error
+        if method is not None:
+            if time.perf_counter() - began < INLINE_S:
+                self._quick.add(method)
+            else:
+                self._quick.discard(method)
+        return reference
+
+    async def _or_end(self, reference: "ray.ObjectRef[object]") -> object:
+        """An answer, unless the worker is lost first."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[object] = loop.create_future()
+
+        def told(future: asyncio.Future[object]) -> None:
+            if answer.done() or future.cancelled():
+                return
+            if (error := future.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(future.result())
+
+        reference.as_future().add_done_callback(told)
+        self._waiting = answer
+        try:
+            return await answer
+        finally:
+            self._waiting = None
+
+
+class _Gone(Exception):
+    """The worker has ended."""
+
+
+def how_it_died(error: BaseException) -> str:
+    """Why an actor is gone, in words."""
+    text = " ".join(str(error).split())
+    said = text.partition("Some common causes")[0]  # what follows are guesses
+    if isinstance(error, OutOfMemoryError) or "OOM" in said or "memory usage" in said:
+        return "out of memory: Ray ended it, since its node had too little left"
+    if found := re.search(r"exit code (\d+)", text):
+        return f"exit code {found[1]}"
+    if re.search(r"\bnode\b.*\b(died|dead|terminated|down)\b", text) and "worker process" not in text.split("exit")[0]:
+        return "its node is gone"
+    if "connection error code" in said:
+        return "its process ended without a word: killed, perhaps for want of memory"
+    if found := re.search(r"Worker exit detail: (.*?)(?:\. |$)", text):
+        return found[1]
+    return text[:300]
+
+
+def _cause(error: RayTaskError) -> str:
+    return _line(error.cause if error.cause is not None else error)
+
+
+def _line(error: BaseException) -> str:
+    """An error's last line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).strip()[:500]

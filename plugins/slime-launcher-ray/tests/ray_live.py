@@ -1,0 +1,39 @@
+"""A launcher on an event loop that lives as long as it, for all tests that need a cluster."""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+from slime_core.roles import LauncherSetup, Setup
+from slime_launcher_ray.launcher import RayLauncher
+from slime_launcher_ray.settings import RaySettings
+
+ResultT = TypeVar("ResultT")
+
+
+class Live:
+    """A launcher on an event loop that lives as long."""
+
+    def __init__(self, scratch: Path, settings: RaySettings) -> None:
+        self.loop = asyncio.Runner()
+        self.scratch = scratch
+        self.launcher = RayLauncher(settings, setup_in(scratch))
+
+    def run(self, call: Awaitable[ResultT]) -> ResultT:
+        """Await something."""
+
+        async def awaited() -> ResultT:
+            return await call
+
+        return self.loop.run(awaited())
+
+
+def setup_in(scratch: Path) -> LauncherSetup:
+    """A launcher's setup, outside of a run."""
+
+    def make(role: str, name: str, **settings: object) -> object:
+        raise AssertionError(f"no {role} is made here")
+
+    setup = Setup(make, 1)
+    return LauncherSetup(setup.make, setup.seed, scratch=scratch)

@@ -1,0 +1,211 @@
+"""Groups on one cluster: where they lie, what they are refused, what becomes of them."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from ray_live import Live, setup_in
+
+from slime_core.errors import ConfigError, UnknownName, WorkerError
+from slime_core.roles import Needs, PerNode, WorkerGroupSpec
+from slime_launcher_ray.cluster import answers
+from slime_launcher_ray.launcher import RayLauncher
+from slime_launcher_ray.settings import RaySettings
+
+TARGET = "slime_core.testing.launched:Worker"
+
+
+def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec:
+    return WorkerGroupSpec(name, size, TARGET, {"start": 10}, **changes)  # type: ignore[arg-type]
+
+
+def refused(live: Live, asked: WorkerGroupSpec) -> str:
+    with pytest.raises(ConfigError) as told:
+        live.run(live.launcher.start(asked))
+    return str(told.value)
+
+
+def test_gpus_are_dealt_in_the_order_of_ranks(live: Live) -> None:
+    async def play() -> None:
+        group = await live.launcher.start(spec(needs=Needs(gpus=1.0)))
+        assert [place.devices for place in group.places] == sorted(place.devices for place in group.places)
+        assert len({place.devices for place in group.places}) == 2
+        seen = [await group.call_one(rank, "variable", "CUDA_VISIBLE_DEVICES") for rank in range(2)]
+        assert [(each,) for each in seen] == [place.devices for place in group.places]
+        await group.close()
+
+    live.run(play())
+
+
+def test_a_part_of_a_gpu_is_one_that_others_may_see(live: Live) -> None:
+    async def play() -> None:
+        group = await live.launcher.start(spec(size=2, needs=Needs(gpus=0.5)))
+        assert {len(place.devices) for place in group.places} == {1}
+        await group.close()
+
+    live.run(play())
+
+
+def test_a_group_beside_another_shares_its_devices_rank_by_rank(live: Live) -> None:
+    async def play() -> None:
+        ranks = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
+        engines = await live.launcher.start(spec("engines", needs=Needs(gpus=2.0), beside="ranks"))
+        assert [each.devices for each in engines.places] == [each.devices for each in ranks.places]
+        assert len(engines.places[0].devices) == 2
+        seen = await engines.call_one(1, "variable", "CUDA_VISIBLE_DEVICES")
+        assert seen == ",".join(ranks.places[1].devices)
+        await ranks.close()  # the room stays until who is beside is gone too
+        assert await engines.call("add", [1, 2]) == [11, 12]
+        await engines.close()
+        whole = await live.launcher.start(spec("whole", size=1, needs=Needs(gpus=4.0)))  # all is free again
+        await whole.close()
+
+    live.run(play())
+
+
+def test_two_groups_may_have_one_name(live: Live) -> None:
+    async def play() -> None:
+        groups = [await live.launcher.start(spec(size=1)) for _ in range(2)]
+        assert [await group.call("add", [1]) for group in groups] == [[11], [11]]
+        await asyncio.gather(*(group.close() for group in groups))
+
+    live.run(play())
+
+
+def test_more_gpus_than_there_are_are_refused_at_once(live: Live) -> None:
+    text = refused(live, spec("engine", size=1, needs=Needs(gpus=9.0)))
+    assert "'engine' needs 1 core, 9 GPUs" in text
+    assert "4 GPUs" in text
+    assert "no node has so much" in text
+
+
+def test_what_another_group_of_the_run_has_is_not_waited_for(live: Live) -> None:
+    async def play() -> str:
+        group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
+        with pytest.raises(ConfigError) as told:
+            await live.launcher.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
+        await group.close()
+        return str(told.value)
+
+    assert "4 GPUs in all, of which ranks took 4 GPUs" in live.run(play())
+
+
+def test_room_that_other_runs_have_is_waited_for_only_so_long(live: Live, tmp_path: Path) -> None:
+    async def play() -> str:
+        group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
+        other = RayLauncher(RaySettings(placement_timeout_s=1.0), setup_in(tmp_path))
+        with pytest.raises(ConfigError) as told:
+            await other.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
+        await other.close()
+        await group.close()
+        return str(told.value)
+
+    text = live.run(play())
+    assert "waited 1 s for room ([launcher.ray] placement_timeout_s)" in text
+    assert "1 GPU" in text
+
+
+def test_a_group_beside_nothing_is_refused(live: Live) -> None:
+    assert "beside 'trainer', which does not run; what does: no group" in refused(live, spec(beside="trainer"))
+
+
+def test_more_nodes_than_there_are_are_refused(live: Live) -> None:
+    text = refused(live, spec(size=4, needs=Needs(gpus=1.0), pack=PerNode(2)))
+    assert "2 nodes with room for 2 workers each are asked for, 1 have it" in text
+
+
+def test_more_cores_than_a_machine_has_are_refused(live: Live) -> None:
+    assert "a worker cannot have more cores than there are" in refused(live, spec(needs=Needs(cpus=4096.0)))
+
+
+def test_an_argument_that_does_not_pickle_is_named(live: Live) -> None:
+    asked = WorkerGroupSpec("kit", 1, TARGET, {"start": 10, "lock": threading.Lock()})
+    text = refused(live, asked)
+    assert "argument 'lock' of slime_core.testing.launched:Worker" in text
+    assert "pickle" in text
+
+
+def test_an_argument_of_a_call_that_does_not_pickle_is_refused(live: Live) -> None:
+    async def play() -> str:
+        group = await live.launcher.start(spec())
+        with pytest.raises(WorkerError) as told:
+            await group.call("add", [1, threading.Lock()])
+        return str(told.value)
+
+    assert "kit 1: the argument of add() cannot be sent to it" in live.run(play())
+
+
+def test_a_target_that_is_not_there_is_named(live: Live) -> None:
+    async def play() -> str:
+        with pytest.raises(WorkerError) as told:
+            await live.launcher.start(WorkerGroupSpec("kit", 1, "slime_elsewhere.room:Worker", {}))
+        return str(told.value)
+
+    assert "No module named 'slime_elsewhere'" in live.run(play())
+
+
+def test_errors_of_ours_travel_as_themselves(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        with pytest.raises(UnknownName, match="nobody knows it"):
+            await live.launcher.start(WorkerGroupSpec("kit", 1, "raising:Raises", {}))
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    live.run(play())
+
+
+def test_a_killed_worker_is_told_of_with_its_node_and_the_end_of_its_log(live: Live) -> None:
+    async def play() -> str:
+        group = await live.launcher.start(spec())
+        await group.call("say", ["famous last words"] * 2)
+        pids = [each[2] for each in await group.call("who") if isinstance(each, tuple)]
+        os.kill(pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerError) as told:
+            await group.watch()
+        return str(told.value)
+
+    text = live.run(play())
+    assert text.startswith("kit 1 on ")
+    assert "died (its process ended without a word: killed, perhaps for want of memory)" in text
+    assert "famous last words" in text
+
+
+def test_the_end_of_a_process_is_said(live: Live) -> None:
+    async def play() -> str:
+        group = await live.launcher.start(spec(size=1))
+        with pytest.raises(WorkerError) as told:
+            await group.call("die", [3])
+        return str(told.value)
+
+    assert "died (" in live.run(play())
+
+
+def test_threads_follow_the_cores_that_are_asked_for(live: Live) -> None:
+    async def play() -> object:
+        group = await live.launcher.start(spec(size=1, needs=Needs(cpus=2.0)))
+        told = await group.call_one(0, "variable", "OMP_NUM_THREADS")
+        await group.close()
+        return told
+
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("needs two cores")
+    assert live.run(play()) == "2"
+
+
+def test_signals_are_still_the_drivers_own(live: Live) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def play() -> None:
+        await (await live.launcher.start(spec(size=1))).close()
+
+    live.run(play())
+    assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
+
+
+def test_nobody_answers_at_a_dead_address() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        assert not answers(f"127.0.0.1:{taken.getsockname()[1]}")

@@ -1,0 +1,7 @@
+"""The contract of launchers, on a cluster of this machine."""
+
+from slime_core.testing import LauncherContract
+
+
+class TestRay(LauncherContract):
+    choice = "slime-launcher-ray/ray"

@@ -1,0 +1,115 @@
+"""Groups on three nodes of one cluster, all of them on this machine; GPUs are declared, and one node is killed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+from ray_live import Live
+
+from slime_core.errors import ConfigError, WorkerError
+from slime_core.roles import Needs, Pack, PerNode, WorkerGroupSpec
+from slime_launcher_ray.settings import RaySettings
+
+pytestmark = pytest.mark.cluster
+
+TARGET = "slime_core.testing.launched:Worker"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Cluster]]:
+    """A head without GPUs and two nodes with two each, joined as a run joins what it did not start."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    for _ in range(2):
+        cluster.add_node(num_cpus=4, num_gpus=2)
+    live = Live(tmp_path_factory.mktemp("nodes"), RaySettings(address=cluster.address, placement_timeout_s=5.0))
+    yield live, cluster
+    live.run(live.launcher.close())
+    live.loop.close()
+    cluster.shutdown()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec:
+    return WorkerGroupSpec(name, size, TARGET, {"start": 10}, **changes)  # type: ignore[arg-type]
+
+
+def parent(pid: int) -> int:
+    """Of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
+    live, _ = nodes
+
+    async def play() -> None:
+        group = await live.launcher.start(spec(size=4, needs=Needs(gpus=1.0), pack=PerNode(2)))
+        assert [place.node for place in group.places] == [0, 0, 1, 1]
+        assert [place.local_rank for place in group.places] == [0, 1, 0, 1]
+        assert [place.devices for place in group.places] == [("0",), ("1",), ("0",), ("1",)]
+        assert {place.nodes for place in group.places} == {2}
+        assert await group.call("where") == list(group.places)
+        engines = await live.launcher.start(spec("engines", size=4, needs=Needs(gpus=1.0), beside="kit"))
+        assert [place.node for place in engines.places] == [0, 0, 1, 1]
+        assert [place.devices for place in engines.places] == [place.devices for place in group.places]
+        await engines.close()
+        await group.close()
+
+    live.run(play())
+
+
+def test_a_group_that_packs_is_on_one_node_and_one_that_spreads_on_several(nodes: tuple[Live, Cluster]) -> None:
+    live, _ = nodes
+
+    async def play() -> None:
+        packed = await live.launcher.start(spec(size=2, needs=Needs(gpus=1.0)))
+        assert {place.node for place in packed.places} == {0}
+        await packed.close()
+        spread = await live.launcher.start(spec(size=3, pack=Pack.SPREAD))
+        assert {place.node for place in spread.places} == {0, 1, 2}
+        await spread.close()
+
+    live.run(play())
+
+
+def test_more_on_a_node_than_any_has_is_refused(nodes: tuple[Live, Cluster]) -> None:
+    live, _ = nodes
+    with pytest.raises(ConfigError, match=r"3 nodes with 12 cores, 4 GPUs, .*: no node has so much of GPU"):
+        live.run(live.launcher.start(spec("engine", size=1, needs=Needs(gpus=3.0))))
+
+
+def test_a_folder_that_a_node_cannot_write_is_named(nodes: tuple[Live, Cluster], tmp_path: Path) -> None:
+    live, cluster = nodes
+    (tmp_path / "file").touch()
+    other = Live(tmp_path / "file" / "logs", RaySettings(address=cluster.address))
+    with pytest.raises(WorkerError, match="cannot be written on") as told:
+        other.run(other.launcher.start(spec(size=1)))
+    assert str(tmp_path / "file") in str(told.value)
+    other.run(other.launcher.close())
+    other.loop.close()
+    live.run(live.launcher.start(spec("after", size=1)))  # what another launcher did ends nothing of this one
+
+
+def test_a_node_that_is_gone_is_told_of_and_another_takes_over(nodes: tuple[Live, Cluster]) -> None:
+    live, cluster = nodes
+
+    async def play() -> str:
+        group = await live.launcher.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
+        (told,) = await group.call("who")
+        assert isinstance(told, tuple)
+        for node in cluster.list_all_nodes():
+            raylet = node.all_processes["raylet"][0].process.pid
+            if parent(told[2]) == raylet:
+                os.kill(raylet, signal.SIGKILL)
+        with pytest.raises(WorkerError) as error:
+            await group.watch()
+        again = await live.launcher.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
+        assert await again.call("add", [1]) == [11]
+        await again.close()
+        return str(error.value)
+
+    assert live.run(play()).startswith("engine 0 on ")

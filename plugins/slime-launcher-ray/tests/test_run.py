@@ -1,0 +1,109 @@
+"""Whole runs through the command line, as the local launcher has them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slime_launcher_ray.guard import marked
+from slime_local.demo.tasks import problems
+from slime_local.demo.tiny import write_tiny_model
+
+MARK = "SLIME_RAY_TEST"
+REWARD = '''
+from slime_core import RewardContext, Sample, Score
+
+
+def digits(sample: Sample, ctx: RewardContext) -> Score:
+    """Share of digits in the response."""
+    return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
+'''
+RUN = """
+hf_checkpoint = "{root}/model"
+seed = 5
+prompt_data = "{root}/train.jsonl"
+input_key = "question"
+apply_chat_template = true
+rollout_batch_size = 4
+n_samples_per_prompt = 4
+num_rollout = 2
+rollout_max_response_len = 8
+lr = 1e-3
+save_interval = 1
+
+[reward]
+use = {{"{root}/reward.py:digits" = 1.0}}
+
+[engine.local]
+workers = 2
+
+[trainer.local]
+ranks = 2
+"""
+GONE_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks, two engines' workers, two rollouts."""
+    root = tmp_path_factory.mktemp("run")
+    write_tiny_model(directory=root / "model", task="chain", seed=0)
+    (root / "reward.py").write_text(REWARD)
+    rows = [{"question": each.question} for each in problems("chain", 0, 24, "train")]
+    (root / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (root / "run.toml").write_text(RUN.format(root=root))
+    return root / "run.toml"
+
+
+def train(run_file: Path, name: str, *flags: str, **environment: str) -> "subprocess.Popen[str]":
+    """Start a run of that name; its bits do not hang on where its matrices lie."""
+    command = [sys.executable, "-m", "slime_core", "train", str(run_file), "--save", str(run_file.parent / name)]
+    with (run_file.parent / f"{name}.txt").open("w") as log:
+        return subprocess.Popen(
+            [*command, "--no-progress", *flags],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | environment | {MARK: name, "MKL_CBWR": "COMPATIBLE"},
+            start_new_session=True,
+        )
+
+
+def results(run: Path) -> dict[str, bytes]:
+    """All that two runs of one seed have in common."""
+    files = [run / "ledger.jsonl", *run.glob("samples/*"), *run.glob("checkpoints/*/*/*")]
+    return {str(file.relative_to(run)): file.read_bytes() for file in sorted(files)}
+
+
+def left(name: str) -> list[int]:
+    """Processes of a run that are still there, after a while."""
+    end = time.monotonic() + GONE_S
+    while (found := marked(f"{MARK}={name}")) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+def test_a_run_has_the_digests_that_it_has_under_the_local_launcher(run_file: Path) -> None:
+    for launcher in ("local", "ray"):
+        run = train(run_file, launcher, "--launcher", launcher)
+        assert run.wait(240) == 0, (run_file.parent / f"{launcher}.txt").read_text()
+    ours, theirs = (results(run_file.parent / launcher) for launcher in ("ray", "local"))
+    assert len(ours) > 10
+    assert ours == theirs
+    assert left("ray") == []
+    printed = (run_file.parent / "ray.txt").read_text()
+    assert "raylet" not in printed
+    assert "logging.cc" not in printed
+
+
+def test_a_cluster_that_is_not_there_ends_the_run_with_one_paragraph(run_file: Path) -> None:
+    run = train(run_file, "refused", "--launcher", "ray", RAY_ADDRESS="127.0.0.1:9")
+    code = run.wait(60)
+    printed = (run_file.parent / "refused.txt").read_text()
+    assert (code, "no Ray cluster answers at 127.0.0.1:9" in printed) == (2, True), printed
+    assert "Traceback" not in printed
+    assert left("refused") == []

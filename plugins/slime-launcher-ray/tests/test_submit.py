@@ -1,0 +1,150 @@
+"""`slime submit` against a cluster with a server of jobs; the command line is checked without one."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from slime_core.errors import ConfigError
+from slime_launcher_ray.guard import end_marked
+from slime_launcher_ray.submit import submit
+
+MARK = "SLIME_RAY_JOBS"
+WAIT_S = 120.0
+OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "SPT_NOENV": "1", MARK: "1"}
+RUN = """
+import os
+import signal
+import sys
+import time
+
+print("arguments", sys.argv[1:], flush=True)
+print("secret", os.environ["SLIME_SECRET_OF_TESTS"], flush=True)
+if "--wait" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    print("ready", flush=True)
+    time.sleep(300)
+sys.exit(2 if "--bad" in sys.argv else 0)
+"""
+"""Stands for slime's command line on the cluster: what it is called with, and how it ends, is what counts here."""
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[str]:
+    """The address of a server of jobs."""
+    port, other = free_ports()
+    ray = Path(sys.executable).with_name("ray")
+    temporary = Path(tempfile.mkdtemp(prefix="rj-"))  # short: the path of a socket has to be
+    arguments = ["--head", "--port=0", "--num-cpus=2", f"--dashboard-port={port}", f"--temp-dir={temporary}"]
+    process = subprocess.Popen(
+        [ray, "start", "--block", "--include-dashboard=true", f"--dashboard-agent-listen-port={other}", *arguments],
+        env=os.environ | OPEN | {"SLIME_SECRET_OF_TESTS": "of the cluster"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    url = f"http://127.0.0.1:{port}"
+    end = time.monotonic() + WAIT_S
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/api/version", timeout=5).close()
+            break
+        except OSError:
+            assert time.monotonic() < end, "no server of jobs"
+            time.sleep(0.2)
+    yield url
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    end_marked(f"{MARK}=1")
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def free_ports() -> tuple[int, int]:
+    """Two of them."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run file, and a Python that runs what stands for slime."""
+    (tmp_path / "run.toml").write_text("num_rollout = 1\n")
+    (tmp_path / "slime.py").write_text(RUN)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path / "slime.py"} "$@"\n')
+    python.chmod(0o755)
+    return tmp_path
+
+
+def slime(*arguments: object) -> tuple[int, str]:
+    """Exit code and output of `slime submit ARGUMENTS`."""
+    command = [sys.executable, "-m", "slime_core", "submit", *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | OPEN, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.cluster
+def test_a_job_is_followed_to_its_end_and_ends_as_the_run_does(jobs: str, folder: Path) -> None:
+    at = ("--address", jobs, "--python", folder / "python")
+    code, printed = slime(folder / "run.toml", *at, "--follow", "--lr", "1e-5")
+    assert code == 0, printed
+    expected = ["-m", "slime_core", "train", str(folder / "run.toml"), "--no-progress", "--launcher", "ray"]
+    assert f"arguments {[*expected, '--lr', '1e-5']}" in printed
+    assert "secret of the cluster" in printed
+    assert slime(folder / "run.toml", *at, "--follow", "--bad")[0] == 2
+
+
+@pytest.mark.cluster
+def test_a_job_is_looked_at_and_stopped(jobs: str, folder: Path) -> None:
+    code, printed = slime(folder / "run.toml", "--address", jobs, "--python", folder / "python", "--wait")
+    assert code == 0, printed
+    job = printed.split()[1].rstrip(":")
+    end = time.monotonic() + WAIT_S
+    while "ready" not in slime("logs", job, "--address", jobs)[1]:
+        assert time.monotonic() < end
+    assert slime("status", job, "--address", jobs)[0] == 0
+    assert "of the cluster" not in slime("status", job, "--address", jobs)[1]
+    assert slime("stop", job, "--address", jobs)[0] == 0
+    assert slime("logs", job, "--address", jobs, "--follow")[0] == 75
+    code, printed = slime("status", job, "--address", jobs)
+    assert (code, "stopped" in printed) == (75, True)
+
+
+@pytest.mark.cluster
+def test_a_job_that_is_not_there_is_named(jobs: str) -> None:
+    code, printed = slime("status", "raysubmit_none", "--address", jobs)
+    assert (code, "no job 'raysubmit_none'" in printed) == (2, True), printed
+
+
+@pytest.mark.cluster
+def test_a_folder_is_sent_along(jobs: str, folder: Path) -> None:
+    at = ("--address", jobs, "--python", folder / "python")
+    code, printed = slime(folder / "run.toml", *at, "--follow", "--working-dir", folder)
+    assert code == 0, printed
+    assert "'train', 'run.toml'" in printed
+
+
+def test_a_server_that_is_not_there_is_refused(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        code, printed = slime(folder / "run.toml", "--address", f"http://127.0.0.1:{taken.getsockname()[1]}")
+    assert (code, "no server of Ray's jobs answers" in printed) == (2, True), printed
+    assert "Traceback" not in printed
+
+
+def test_a_run_file_that_cannot_be_read_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("num_rollout = \n")
+    done = CliRunner().invoke(submit, [str(tmp_path / "run.toml"), "--address", "http://127.0.0.1:9"])
+    assert isinstance(done.exception, ConfigError)
+    assert "run.toml" in str(done.exception)
