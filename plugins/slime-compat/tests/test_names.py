@@ -2,6 +2,7 @@
 
 import pytest
 
+from slime_compat.flags.table import flags
 from slime_compat.names import foreign_names
 from slime_core.catalog import Catalog, key_brought_by
 from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, parse_config
@@ -94,7 +95,8 @@ def test_names_are_none_of_ours_and_lead_to_one_of_ours_or_of_a_plugins(catalog:
     ours = {*FAMILY_OF_KEY, *SELECTABLE, *CHOOSES, *FlatKeys(catalog).owners}
     names = list(foreign_names())
     assert {*catalog.foreign_names} >= {*names}
-    assert not ours & {each.name for each in names}
+    passed_on = {name for name, flag in flags().items() if flag.asks}  # some trainers have them
+    assert not ours & {each.name for each in names} - passed_on
     assert [each.key for each in names if each.key not in {"", *ours} and not key_brought_by(each.key)[0]] == []
 
 
@@ -124,4 +126,5 @@ def test_a_value_is_told_as_well_where_it_differs(catalog: Catalog) -> None:
 def test_the_values_are_those_of_the_key(catalog: Catalog, each: ForeignName) -> None:
     optional = {"lr_wsd_decay_iters": 1} if "WSD" in each.values.values() else {}
     for value in each.values.values():
-        parse_config({**LEAST, each.key: value, **(optional if value == "WSD" else {})}, catalog)
+        chosen: Json = {"use": value} if each.key in SELECTABLE else value
+        parse_config({**LEAST, each.key: chosen, **(optional if value == "WSD" else {})}, catalog)

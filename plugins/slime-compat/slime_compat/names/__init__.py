@@ -8,16 +8,29 @@ Whoever types one is told ours, or what to do instead; nothing is taken for some
 
 from collections.abc import Iterator
 
-from slime_compat.names import others, slime
+from slime_compat.flags.spelling import advice, key_of
+from slime_compat.flags.table import Outcome, flags
+from slime_compat.names import others
 from slime_core.roles import ForeignName
 
 
 def foreign_names() -> Iterator[ForeignName]:
     """All of them, by framework."""
-    for framework, keys in {"slime": slime.KEYS, **others.KEYS}.items():
+    yield from slime_names()
+    for framework, keys in others.KEYS.items():
         for name, key in keys.items():
             values = others.VALUES.get((framework, name), {})
             yield ForeignName(name, key, framework=framework, values=values)
-    for framework, advice in {"slime": slime.INSTEAD, **others.INSTEAD}.items():
-        for name, text in advice.items():
+    for framework, instead in others.INSTEAD.items():
+        for name, text in instead.items():
             yield ForeignName(name, framework=framework, advice=text)
+
+
+def slime_names() -> Iterator[ForeignName]:
+    """Flags of slime that are written otherwise here; those that are not among them are keys of the same name."""
+    for name, flag in flags().items():
+        if flag.outcome is Outcome.SAME or name in others.KEYS[""]:
+            continue
+        values = {value: ours for value, ours in flag.values.items() if isinstance(ours, str) and ours != value}
+        key = key_of(flag)
+        yield ForeignName(name, key, framework="slime", values=values if key else {}, advice=advice(flag))

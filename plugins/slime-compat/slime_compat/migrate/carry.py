@@ -1,0 +1,194 @@
+"""Carry: from the flags of a training command to a run file, flag by flag, as the tables of `slime_compat.flags` say.
+
+Example:
+
+    migration = carry("train.py", [Given("use_tis", (), 12)], Migration())
+    migration.values["correction"]      # {"use": "tis"}
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from slime_compat.flags.spelling import advice
+from slime_compat.flags.table import Flag, Outcome, Takes, flags, newer_names
+from slime_compat.migrate.command import Given
+from slime_compat.migrate.outcome import Fate, Migration, Place, Row, leaves
+from slime_compat.migrate.specials import SPECIALS
+from slime_core.errors import did_you_mean
+from slime_core.sample import Json
+
+ENGINE, TRAINER = ("engine", "sglang"), ("trainer", "megatron")
+"""What slime's scripts run on."""
+ROUTER: Place = (*ENGINE, "router")
+
+
+def carry(given: Sequence[Given], migration: Migration) -> None:
+    """Put every flag where it belongs."""
+    last = {each.name: each for each in given}  # as slime, which takes the last of several
+    told = [each for each in given if each.name in flags() and flags()[each.name].takes is Takes.AGAIN]
+    order = sorted(last.values(), key=lambda each: (not _is_weak(each), _is_special(each)))
+    for each in (*order, *(each for each in told if each is not last[each.name])):
+        _one(each, last, migration)
+    migration.rows.sort(key=lambda row: row.line)
+
+
+def _is_weak(given: Given) -> bool:
+    return given.name in flags() and flags()[given.name].weak
+
+
+def _is_special(given: Given) -> bool:
+    return given.name in flags() and bool(flags()[given.name].special)
+
+
+def _one(given: Given, all_given: Mapping[str, Given], migration: Migration) -> None:
+    flag = flags().get(given.name)
+    if flag is not None and (flag.always or (flag.outcome is Outcome.REFUSED and flag.minor)):
+        migration.note(Fate.NEEDLESS if flag.always else Fate.MINOR, given.typed, advice(flag), given.line, given.file)
+    elif unknown := given.unknown:
+        migration.note(Fate.LEFT_OUT, given.typed, unknown.told, given.line, given.file)
+    elif not given.name:
+        migration.note(Fate.LEFT_OUT, given.typed, "no flag is before it", given.line, given.file)
+    elif flag is None:
+        _unlisted(given, migration)
+    elif flag.special:
+        SPECIALS[flag.special](given, all_given, migration)
+    elif len(given.values) == 1 and given.values[0] in flag.harmless:
+        migration.note(Fate.NEEDLESS, given.typed, "it is so anyway", given.line, given.file)
+    else:
+        _listed(flag, given, migration)
+
+
+def _listed(flag: Flag, given: Given, migration: Migration) -> None:
+    try:
+        value = value_of(flag.takes, [str(each) for each in given.values])
+    except ValueError as error:
+        migration.note(Fate.LEFT_OUT, given.typed, str(error), given.line, given.file)
+        return
+    ours = flag.values.get(str(value), value)
+    if flag.asks and not flag.same and (why := migration.installed.refusal(*_role(flag.asks), flag.name, value)):
+        migration.note(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+    elif flag.same and flag.values and str(value) in flag.values:
+        migration.note(Fate.LEFT_OUT, given.typed, "there is no such value here", given.line, given.file)
+    elif flag.asks:
+        write(migration, given, (*_role(flag.asks), flag.name), value, Fate.CARRIED)
+    elif flag.same:
+        write(migration, given, (flag.name,), value, Fate.CARRIED)
+    elif flag.refused and str(value) not in flag.values:
+        migration.note(Fate.MINOR if flag.minor else Fate.LEFT_OUT, given.typed, advice(flag), given.line, given.file)
+    elif isinstance(ours, dict) and str(value) in flag.values:
+        write_all(migration, given, ours)
+    else:
+        write_all(migration, given, flag.set)
+        if flag.key:
+            write(migration, given, tuple(flag.key.split(".")), ours, Fate.MAPPED)
+
+
+def _unlisted(given: Given, migration: Migration) -> None:
+    """A flag that is in no table: one that says no, an argument of SGLang or of its router, or one of Megatron's."""
+    denied = flags().get(given.name.removeprefix("no_"))
+    if denied is not None and denied.takes is Takes.EITHER and not given.values:
+        write(migration, given, (denied.name,), False, Fate.CARRIED)
+        return
+    values = [_guess(str(each)) for each in given.values]
+    value: Json = True if not values else values[0] if len(values) == 1 else values
+    if given.name.startswith("router_"):
+        name = given.name.removeprefix("router_")
+        place = (*ROUTER, "policy") if name == "policy" else (*ROUTER, "args", name)
+        write(migration, given, place, value, Fate.MAPPED)
+    elif given.name.startswith("sglang_"):
+        _of_sglang(given, value, migration)
+    elif why := migration.installed.refusal(*TRAINER, given.name, value):
+        near = did_you_mean(given.name, flags())
+        said = f"slime has no such flag.{near}" if why.startswith("unknown setting") else why
+        migration.note(Fate.LEFT_OUT, given.typed, said, given.line, given.file)
+    else:
+        write(migration, given, (*TRAINER, given.name), value, Fate.CARRIED)
+
+
+def _of_sglang(given: Given, value: Json, migration: Migration) -> None:
+    """An argument of SGLang, by the name that the installed release has for it."""
+    name = given.name.removeprefix("sglang_")
+    why = migration.installed.refusal(*ENGINE, name, value)
+    if not why:
+        write(migration, given, (*ENGINE, "server", name), value, Fate.CARRIED)
+        return
+    newer = newer_names().get(name, name)
+    if newer != name and not migration.installed.refusal(*ENGINE, newer, value):
+        write(migration, given, (*ENGINE, "server", newer), value, Fate.MAPPED)
+    else:
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+
+
+def write_all(migration: Migration, given: Given, table: Mapping[str, Json]) -> None:
+    """Put each setting of a table where it belongs."""
+    for path, value in leaves(dict(table)):
+        write(migration, given, path, value, Fate.MAPPED)
+
+
+def write(migration: Migration, given: Given, path: Place, value: Json, fate: Fate) -> None:
+    """Put a value at its place, unless another flag has put another one there."""
+    there = migration.get(*path)
+    if there is not None and there != value:
+        if path not in migration.weak:
+            why = f"contradicts {'.'.join(path)} = {there!r}, which another flag says"
+            migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+            return
+        migration.rows = [
+            Row(Fate.NEEDLESS, row.flag, f"{given.typed} says which", row.line, row.file) if row.path == path else row
+            for row in migration.rows
+        ]
+    if _is_weak(given):
+        migration.weak.add(path)
+    migration.put(path, value)
+    migration.rows.append(
+        Row(fate, given.typed, f"{'.'.join(path)} = {json.dumps(value)}", given.line, given.file, path)
+    )
+
+
+def value_of(takes: Takes, texts: Sequence[str]) -> Json:
+    """What a flag is given, typed.
+
+    Raises:
+        ValueError: it is given something else than it takes.
+    """
+    match takes:
+        case Takes.NOTHING | Takes.EITHER:
+            if texts:
+                raise ValueError(f"it takes nothing, and {' '.join(texts)!r} is behind it")
+            return True
+        case Takes.INTEGERS:
+            return [_number(each, int) for each in texts]
+        case Takes.TEXTS:
+            return list(texts)
+    if len(texts) != 1:
+        raise ValueError(f"it takes one value, and is given {len(texts)}")
+    match takes:
+        case Takes.INTEGER:
+            return _number(texts[0], int)
+        case Takes.NUMBER:
+            return _number(texts[0], float)
+        case Takes.JSON:
+            value: Json = json.loads(texts[0])
+            return value
+    return texts[0]
+
+
+def _number(text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"it takes a {'whole ' if kind is int else ''}number, and is given {text!r}") from None
+
+
+def _guess(text: str) -> Json:
+    """A value whose type nobody has said: JSON, or else text."""
+    try:
+        value: Json = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
+def _role(asked: str) -> tuple[str, str]:
+    role, name = asked.split(".")
+    return role, name

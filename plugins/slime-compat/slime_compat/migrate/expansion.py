@@ -1,0 +1,269 @@
+"""Expansion: what a node of the syntax tree is as text, or as words, given the variables. Nothing is run.
+
+Of commands in `$(…)` those are known whose output follows from their words: `cd … && pwd`, `cat <<EOF`, and those
+of `programs`.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tree_sitter import Node
+
+from slime_compat.migrate.arithmetic import evaluate
+from slime_compat.migrate.programs import PURE, folder, printed
+from slime_compat.migrate.words import Text, Unknown, Value, Word, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What expansion can see."""
+
+    variables: Mapping[str, Value]
+    """By name."""
+    source: bytes
+    """Text of the file."""
+    path: Path
+    """The file."""
+    name: str
+    """What to call it in messages; empty: it is the script."""
+
+    def unknown(self, node: Node, why: str, name: str = "") -> Unknown:
+        """A text that is not known, at a node; what sets it is a variable of that name."""
+        return Unknown(line_of(node), why, self.name, name)
+
+    def raw(self, node: Node) -> str:
+        """The source of a node."""
+        return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+
+def line_of(node: Node) -> int:
+    """Its line, from 1."""
+    return node.start_point[0] + 1
+
+
+def words(node: Node, scope: Scope) -> Iterator[Word]:
+    """The words that a node becomes: none where it expands to nothing, several where it is an array or splits."""
+    line = line_of(node)
+    inner = node.named_children[0] if _is_one_expansion(node) else node
+    if (name := _array_of(inner, scope)) is not None:
+        value = scope.variables.get(name, ())
+        if isinstance(value, Unknown):
+            yield Word(replace(value, name=name), line, scope.name, several=True)
+        else:
+            yield from value if isinstance(value, tuple) else (Word(value, line, scope.name),)
+        return
+    text = text_of(node, scope)
+    if isinstance(text, str) and node.type in ("simple_expansion", "expansion", "command_substitution"):
+        yield from (Word(each, line, scope.name) for each in text.split())
+    else:
+        yield Word(text, line, scope.name)
+
+
+def all_words(nodes: Sequence[Node], scope: Scope) -> Iterator[Word]:
+    """The words of nodes; those with nothing between them are one, as `http://$HOST`, which the grammar splits."""
+    at = 0
+    while at < len(nodes):
+        end = at + 1
+        while end < len(nodes) and nodes[end].start_byte == nodes[end - 1].end_byte:
+            end += 1
+        if end - at == 1:
+            yield from words(nodes[at], scope)
+        else:
+            yield Word(joined(text_of(each, scope) for each in nodes[at:end]), line_of(nodes[at]), scope.name)
+        at = end
+
+
+def text_of(node: Node, scope: Scope) -> Text:
+    """What a node is as one text."""
+    read = _READ.get(node.type)
+    return read(node, scope) if read else scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
+
+
+def _word(node: Node, scope: Scope) -> Text:
+    return re.sub(r"\\(.)", r"\1", scope.raw(node).replace("\\\n", ""))
+
+
+def _raw_string(node: Node, scope: Scope) -> Text:
+    return scope.raw(node)[1:-1]
+
+
+def _string(node: Node, scope: Scope) -> Text:
+    """Its parts, and the blanks between them, which are no nodes."""
+    return _spans(node, scope, node.start_byte + 1, node.end_byte - 1)
+
+
+def _spans(node: Node, scope: Scope, start: int, end: int) -> Text:
+    parts: list[Text] = []
+    for child in node.children:
+        if child.start_byte < start or child.end_byte > end or child.type in ("string_content", "heredoc_content"):
+            continue
+        parts += [_plain(scope.source[start : child.start_byte]), text_of(child, scope)]
+        start = child.end_byte
+    return joined([*parts, _plain(scope.source[start:end])])
+
+
+def _plain(text: bytes) -> str:
+    """Text between double quotes, whose backslashes keep few characters."""
+    return re.sub(r"\\([\"\\$`])", r"\1", text.decode("utf-8", "replace").replace("\\\n", ""))
+
+
+def _concatenation(node: Node, scope: Scope) -> Text:
+    if any(child.type == "$" for child in node.children):  # the grammar loses a name behind ']*'
+        parts = re.split(r"(\$\{?\w+\}?)", scope.raw(node))
+        return joined(_value(each.strip("${}"), node, scope) if each.startswith("$") else each for each in parts)
+    return joined(text_of(child, scope) for child in node.children)
+
+
+def _variable(node: Node, scope: Scope) -> Text:
+    return _value(scope.raw(node)[1:], node, scope)
+
+
+def _value(name: str, node: Node, scope: Scope, at: int = 0) -> Text:
+    if name in ("BASH_SOURCE", "0"):
+        return str(scope.path.absolute())
+    value = scope.variables.get(name)
+    if value is None:
+        if not name.isidentifier():
+            return scope.unknown(node, f"${name} is an argument of the script")
+        return scope.unknown(node, f"${name} is not set in the script", name)
+    if isinstance(value, tuple):
+        return value[at].text if at < len(value) else ""
+    return replace(value, name=name) if isinstance(value, Unknown) else value
+
+
+def _expansion(node: Node, scope: Scope) -> Text:
+    """`${NAME}`, with a default, or with an end cut off."""
+    match = re.fullmatch(r"\$\{(\w+)(?:\[(\d+)\])?\}", scope.raw(node))
+    if match:
+        return _value(match[1], node, scope, int(match[2] or 0))
+    parts = [child for child in node.children if child.type not in ("${", "}")]
+    names = [child for child in parts if child.type in ("variable_name", "subscript")]
+    operators = [child for child in parts if not child.is_named]
+    if len(names) < 1 or parts[0].type not in ("variable_name", "subscript") or not operators:
+        return scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
+    name, operator = scope.raw(names[0]), scope.raw(operators[0])
+    rest = joined(text_of(child, scope) for child in parts[2:])
+    value = scope.variables.get(name)
+    if operator in (":-", "-", ":=", "="):
+        is_set = value is not None and (value != "" or operator in ("-", "="))
+        return _value(name, node, scope) if is_set else rest
+    if operator in (":+", "+"):
+        return rest if value not in (None, "") else ""
+    told = _value(name, node, scope)
+    if operator in (":?", "?") or isinstance(told, Unknown):
+        return told
+    if operator in ("%", "%%", "#", "##") and isinstance(rest, str):
+        return _cut(told, operator, rest)
+    return scope.unknown(node, f"{_short(scope.raw(node))} cannot be told")
+
+
+def _cut(text: str, operator: str, pattern: str) -> str:
+    """`${NAME%pattern}` and the like."""
+    at = range(len(text) + 1)
+    if operator[0] == "%":
+        order = reversed(at) if operator == "%" else at
+        return next((text[:cut] for cut in order if fnmatch.fnmatchcase(text[cut:], pattern)), text)
+    order = at if operator == "#" else reversed(at)
+    return next((text[cut:] for cut in order if fnmatch.fnmatchcase(text[:cut], pattern)), text)
+
+
+def _substitution(node: Node, scope: Scope) -> Text:
+    """`$(…)`."""
+    raw = scope.raw(node)
+    unknown = scope.unknown(node, f"only running `{_short(raw[2:-1].strip())}` would tell")
+    if raw.startswith("$(("):
+        return _arithmetic(node, scope)
+    body = node.named_children[0] if node.named_child_count == 1 else None
+    if body is None:
+        return unknown
+    if body.type == "list":
+        return _folder(body, scope) or unknown
+    if body.type == "redirected_statement" and scope.raw(body.children[0]).strip() == "cat":
+        bodies = [each for child in body.children for each in child.children if each.type == "heredoc_body"]
+        return _here_document(bodies[0], scope) if len(bodies) == 1 else unknown
+    if body.type != "command":
+        return unknown
+    return _printed(body, scope) or unknown
+
+
+def _printed(command: Node, scope: Scope) -> Text | None:
+    """What a command prints, where that follows from its words."""
+    given = [each.text for each in all_words(command.named_children, scope)]
+    known = [each for each in given if isinstance(each, str)]
+    if len(known) < len(given):
+        return next(each for each in given if isinstance(each, Unknown)) if known and known[0] in PURE else None
+    return printed(known) if known else None
+
+
+def _folder(body: Node, scope: Scope) -> Text | None:
+    """`cd … && pwd`."""
+    first, last = body.named_children[0], body.named_children[-1]
+    if first.type == "redirected_statement":
+        first = first.named_children[0]
+    if first.type != "command" or scope.raw(last) not in ("pwd", "pwd -P") or not scope.raw(first).startswith("cd "):
+        return None
+    given = [each.text for each in all_words(first.named_children[1:], scope)]
+    where = [each for each in given if each != "--"]
+    if len(where) != 1 or isinstance(where[0], Unknown):
+        return where[0] if len(where) == 1 else None
+    return folder(where[0], scope.path.absolute().parent)
+
+
+def _here_document(node: Node, scope: Scope) -> Text:
+    return _spans(node, scope, node.start_byte, node.end_byte)
+
+
+def _arithmetic(node: Node, scope: Scope) -> Text:
+    raw = scope.raw(node)
+    formula = raw.strip().removeprefix("$((").removesuffix("))")
+    for name in {*re.findall(r"[A-Za-z_]\w*", formula)}:
+        value = _value(name, node, scope)
+        if isinstance(value, Unknown):
+            return value
+    texts = {name: value for name, value in scope.variables.items() if isinstance(value, str)}
+    result = evaluate(formula, texts)
+    return scope.unknown(node, f"{_short(raw)} cannot be computed") if result is None else str(result)
+
+
+def _array_of(node: Node, scope: Scope) -> str | None:
+    """The array that `${NAME[@]}` stands for; None where it is no such thing."""
+    match = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", scope.raw(node))
+    return match[1] if match else None
+
+
+def _is_one_expansion(node: Node) -> bool:
+    """Whether it is an expansion between quotes and nothing else."""
+    return (
+        node.type == "string"
+        and node.named_child_count == 1
+        and node.end_byte - node.start_byte == (node.named_children[0].end_byte - node.named_children[0].start_byte + 2)
+    )
+
+
+def _short(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= 60 else plain[:57] + "..."
+
+
+_READ: Mapping[str, Callable[[Node, Scope], Text]] = {
+    "word": _word,
+    "number": _word,
+    "variable_name": _word,
+    "regex": _word,
+    "extglob_pattern": _word,
+    "[": _word,
+    "]": _word,
+    "raw_string": _raw_string,
+    "string": _string,
+    "translated_string": _string,
+    "concatenation": _concatenation,
+    "simple_expansion": _variable,
+    "expansion": _expansion,
+    "command_substitution": _substitution,
+    "heredoc_body": _here_document,
+    "arithmetic_expansion": _arithmetic,
+    "command_name": _concatenation,
+}

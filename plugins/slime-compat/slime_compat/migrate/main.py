@@ -1,0 +1,49 @@
+"""`slime migrate`: a run file from a launch script of slime."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from slime_core.errors import ConfigError
+
+LEFT_OUT = 1
+"""The exit code where something that matters was left out."""
+
+
+@click.command()
+@click.argument("script", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Run file to write, .toml.  [default: SCRIPT's name here]")
+@click.option("--define", "-D", "definitions", multiple=True, metavar="NAME=VALUE", help="A variable that is set.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def migrate(script: Path, out: Path | None, definitions: Sequence[str], force: bool) -> int:
+    """Write a run file from SCRIPT, a launch script of slime, which is read and not run.
+
+    Says what was carried, what is written otherwise, and what was left out and why; exits with 1 if that matters.
+
+    slime migrate run-qwen3-4B.sh -D NUM_GPUS=8 --out run.toml && slime plan run.toml
+    """
+    from slime_compat.migrate.migrate import migrate as read
+    from slime_compat.migrate.report import report, run_file
+
+    target = out or Path(script.with_suffix(".toml").name)
+    if target.suffix != ".toml":
+        raise ConfigError(f"--out {target}: a run file is written as TOML, with a name that ends in .toml")
+    if target.exists() and not force:
+        raise ConfigError(f"{target} is there already: give another --out, or --force to write over it")
+    migration = read(script, dict(map(_definition, definitions)))
+    try:
+        target.write_text(run_file(migration, script), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {target}: {error.strerror}") from None
+    for line in report(migration):
+        click.echo(line)
+    click.echo(f"run file: {target}")
+    return 0 if migration.is_whole else LEFT_OUT
+
+
+def _definition(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise ConfigError(f"--define {text}: expected NAME=VALUE")
+    return name, value

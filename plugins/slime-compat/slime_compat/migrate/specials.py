@@ -1,0 +1,268 @@
+"""Flags whose meaning another flag decides, or a file: each a function from the flag to what is written."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from slime_compat.migrate.command import Given
+from slime_compat.migrate.outcome import Fate, Migration, Row
+from slime_core.sample import Json
+
+Others = Mapping[str, Given]
+Special = Callable[[Given, Others, Migration], None]
+FINETUNING = "slime.rollout.sft_rollout.generate_rollout"
+EVAL_KEYS = {
+    "path",
+    "n_samples_per_eval_prompt",
+    "temperature",
+    "top_p",
+    "top_k",
+    "max_response_len",
+    "min_new_tokens",
+    "stop",
+    "stop_token_ids",
+    "no_stop_trim",
+    "skip_special_tokens",
+    "repetition_penalty",
+    "input_key",
+    "label_key",
+    "metadata_key",
+    "tool_key",
+    "multimodal_keys",
+    "apply_chat_template",
+    "apply_chat_template_kwargs",
+}
+"""Keys of slime's evaluation sets that have the same name here."""
+
+
+def _put(migration: Migration, given: Given, path: tuple[str, ...], value: Json, fate: Fate, said: str = "") -> None:
+    migration.put(path, value)
+    migration.rows.append(Row(fate, given.typed, said or f"{'.'.join(path)} = {value!r}", given.line, given.file, path))
+
+
+def _text(others: Others, name: str) -> str:
+    return str(others[name].values[0]) if name in others and others[name].values else ""
+
+
+def _near(given: Given, migration: Migration) -> Path:
+    """A file that a flag names: as it stands there, or below one of the folders that the script is in."""
+    path = Path(str(given.values[0]))
+    folders = (Path(), *migration.script.absolute().parents)
+    return next((folder / path for folder in folders if (folder / path).is_file()), path)
+
+
+def finetunes(others: Others) -> bool:
+    """Whether the script finetunes on given responses."""
+    return _text(others, "loss_type") == "sft_loss"
+
+
+def global_batch_size(given: Given, others: Others, migration: Migration) -> None:
+    """`num_steps_per_rollout`, where the samples of a rollout divide."""
+    batch, each = _text(others, "rollout_batch_size"), _text(others, "n_samples_per_prompt") or "1"
+    size = str(given.values[0]) if given.values else ""
+    if not all(text.isdecimal() and int(text) for text in (batch, each, size)):
+        why = "rollout_batch_size, n_samples_per_prompt and this say num_steps_per_rollout, and one is not a number"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        return
+    samples = int(batch) * int(each)
+    steps, rest = divmod(samples, int(size))
+    if rest or not steps:
+        why = f"a rollout has {batch} * {each} = {samples} samples, which {size} do not divide: num_steps_per_rollout"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+    elif "num_steps_per_rollout" in others and _text(others, "num_steps_per_rollout") != str(steps):
+        why = f"num_steps_per_rollout would be {steps}, and is {_text(others, 'num_steps_per_rollout')}"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+    else:
+        said = f"num_steps_per_rollout = {steps}, of {samples} samples"
+        _put(migration, given, ("num_steps_per_rollout",), steps, Fate.MAPPED, said)
+
+
+def eval_prompt_data(given: Given, others: Others, migration: Migration) -> None:
+    """Pairs of a name and a path."""
+    texts = [str(each) for each in given.values]
+    if len(texts) == 1:  # slime's name for one set
+        texts = ["aime", texts[0]]
+    if len(texts) % 2:
+        migration.note(Fate.LEFT_OUT, given.typed, "it takes pairs of a name and a path", given.line, given.file)
+        return
+    sets: Json = dict(zip(texts[::2], texts[1::2], strict=True))
+    _put(migration, given, ("eval_prompt_data",), sets, Fate.CARRIED)
+
+
+def eval_config(given: Given, others: Others, migration: Migration) -> None:
+    """A YAML file of evaluation sets."""
+    try:
+        table = YAML(typ="safe", pure=True).load(_near(given, migration))["eval"]
+        sets, why = dict(_sets(table)), [text for _, text in _unread(table)]
+    except (OSError, YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        why_not = (
+            f"the file cannot be read here ({type(error).__name__}: {error}): write tables [eval_prompt_data.NAME]"
+        )
+        migration.note(Fate.LEFT_OUT, given.typed, why_not, given.line, given.file)
+        return
+    migration.put(("eval_prompt_data",), cast(Json, sets))
+    said = f"[eval_prompt_data.NAME] of {', '.join(sets)}"
+    migration.rows.append(Row(Fate.MAPPED, given.typed, said, given.line, given.file, ("eval_prompt_data",)))
+    for text in why:
+        migration.note(Fate.LEFT_OUT, given.typed, text, given.line, given.file)
+
+
+def _sets(table: dict[str, Json]) -> Iterator[tuple[str, Json]]:
+    defaults = cast("dict[str, Json]", table.get("defaults") or {})
+    for name, each in _datasets(table):
+        both = {**defaults, **each}
+        ours = {key: value for key, value in both.items() if key in EVAL_KEYS and value is not None}
+        if kind := both.get("rm_type"):
+            ours["reward"] = kind
+        yield name, cast(Json, ours)
+
+
+def _unread(table: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    defaults = cast("dict[str, Json]", table.get("defaults") or {})
+    for name, each in _datasets(table):
+        for key in {**defaults, **each}:
+            if key not in EVAL_KEYS and key not in ("name", "rm_type"):
+                yield name, f"{key} of evaluation set {name!r}: write [eval_prompt_data.{name}] reward, or generator"
+
+
+def _datasets(table: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json]]]:
+    datasets = table["datasets"]
+    if isinstance(datasets, dict):
+        for name, each in datasets.items():
+            yield name, cast("dict[str, Json]", each)
+    elif isinstance(datasets, list):
+        for each in cast("list[dict[str, Json]]", datasets):
+            yield str(each["name"]), each
+
+
+def eval_tool_key(given: Given, others: Others, migration: Migration) -> None:
+    """The same for every evaluation set."""
+    sets = migration.get("eval_prompt_data")
+    if not isinstance(sets, dict):
+        migration.note(Fate.NEEDLESS, given.typed, "there is no evaluation set", given.line, given.file)
+        return
+    tables = {name: each if isinstance(each, dict) else {"path": each} for name, each in sets.items()}
+    value: Json = {name: {"tool_key": given.values[0], **each} for name, each in tables.items()}  # type: ignore[dict-item]
+    _put(migration, given, ("eval_prompt_data",), value, Fate.MAPPED, "tool_key of each evaluation set")
+
+
+def ref_load(given: Given, others: Others, migration: Migration) -> None:
+    """A checkpoint of Megatron's is the same model as `hf_checkpoint`; a directory in HF format is carried."""
+    path = str(given.values[0]) if given.values else ""
+    wants = "use_kl_loss" in others or _text(others, "kl_coef").strip("0.") != ""
+    if "torch_dist" in path or path.rstrip("/") == _text(others, "hf_checkpoint").rstrip("/"):
+        why = "the reference, and the weights to begin with, are hf_checkpoint, which this was converted from"
+        migration.note(Fate.NEEDLESS, given.typed, why, given.line, given.file)
+    elif wants:
+        said = f"ref_load = {path!r}, which must be in HF format"
+        _put(migration, given, ("ref_load",), path, Fate.CARRIED, said)
+    else:
+        why = "no KL term wants a reference, and the weights to begin with are hf_checkpoint"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+
+
+def load(given: Given, others: Others, migration: Migration) -> None:
+    """A run continues in its own folder."""
+    path, own = (text.rstrip("/") for text in (str(given.values[0]) if given.values else "", _text(others, "save")))
+    if not own or path == own or "torch_dist" in path or path == _text(others, "hf_checkpoint").rstrip("/"):
+        why = "a run continues where its folder (save) is, and begins from hf_checkpoint"
+        migration.note(Fate.NEEDLESS, given.typed, why, given.line, given.file)
+    else:
+        why = "a run begins from hf_checkpoint: give the model directory of that checkpoint, in HF format"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+
+
+def reward_key(given: Given, others: Others, migration: Migration) -> None:
+    """A key of what slime's function returns; rewards of plugins return a number."""
+    name = "group_rm" if "group_rm" in others else "rm"
+    role = "group_reward" if "group_rm" in others else "reward"
+    if "custom_rm_path" in others:
+        _put(migration, given, (role, name, "reward_key"), str(given.values[0]), Fate.MAPPED)
+    elif _text(others, "rm_type") == "remote_rm":
+        _put(migration, given, ("reward", "remote_rm", "reward_key"), str(given.values[0]), Fate.MAPPED)
+    else:
+        migration.note(Fate.NEEDLESS, given.typed, "a reward of a plugin returns a number", given.line, given.file)
+
+
+def group_rm(given: Given, others: Others, migration: Migration) -> None:
+    """The same function as a group reward."""
+    path = migration.get("reward", "rm", "path")
+    if path is None:
+        migration.note(
+            Fate.LEFT_OUT, given.typed, "the rewards of plugins score samples, not groups", given.line, given.file
+        )
+        return
+    migration.drop(("reward",))
+    migration.put(("group_reward", "use"), "group_rm")
+    migration.rows = [row for row in migration.rows if row.path[:1] != ("reward",)]
+    _put(migration, given, ("group_reward", "group_rm", "path"), path, Fate.MAPPED)
+
+
+def custom_config(given: Given, others: Others, migration: Migration) -> None:
+    """What functions read from `args`."""
+    try:
+        table = YAML(typ="safe", pure=True).load(_near(given, migration))
+    except (OSError, YAMLError) as error:
+        why = f"the file cannot be read here ({error}): what a function reads from args is [ROLE.NAME.args]"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+        return
+    functions = [(role, name) for role, name in _FUNCTIONS if migration.get(role, "use") == name]
+    if not functions or not isinstance(table, dict):
+        keys = ", ".join(table) if isinstance(table, dict) else "nothing"
+        why = f"no function that slime calls is there to read it; it says {keys}: write settings of the choices"
+        migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
+    for role, name in functions if isinstance(table, dict) else []:
+        _put(migration, given, (role, name, "args"), cast(Json, table), Fate.MAPPED)
+
+
+_FUNCTIONS = (
+    ("reward", "rm"),
+    ("group_reward", "group_rm"),
+    ("generator", "generate"),
+    ("group_filter", "dynamic_filter"),
+    ("sample_filter", "rollout_filter"),
+    ("buffer_filter", "buffer_filter"),
+    ("reward_shaper", "post_process"),
+    ("data_source", "source"),
+)
+
+
+def external_engines(given: Given, others: Others, migration: Migration) -> None:
+    """Addresses of servers that run already."""
+    urls: Json = [text if "://" in text else f"http://{text}" for text in map(str, given.values)]
+    _put(migration, given, ("engine", "sglang", "urls"), urls, Fate.MAPPED)
+
+
+def debug_train_only(given: Given, others: Others, migration: Migration) -> None:
+    """In a finetuning nothing generates anyway."""
+    if finetunes(others):
+        migration.note(Fate.NEEDLESS, given.typed, "a finetuning starts no engine", given.line, given.file)
+    else:
+        _put(migration, given, ("debug_train_only",), True, Fate.CARRIED)
+
+
+def kept_samples(given: Given, others: Others, migration: Migration) -> None:
+    """A template of slime's files is no run folder."""
+    migration.note(
+        Fate.LEFT_OUT, given.typed, "load_debug_rollout_data takes a run folder here", given.line, given.file
+    )
+
+
+SPECIALS: Mapping[str, Special] = {
+    "custom_config": custom_config,
+    "debug_train_only": debug_train_only,
+    "eval_config": eval_config,
+    "eval_prompt_data": eval_prompt_data,
+    "eval_tool_key": eval_tool_key,
+    "external_engines": external_engines,
+    "global_batch_size": global_batch_size,
+    "group_rm": group_rm,
+    "kept_samples": kept_samples,
+    "load": load,
+    "ref_load": ref_load,
+    "reward_key": reward_key,
+}
+"""By the name that a table says."""

@@ -1,0 +1,70 @@
+"""Model types: models by slime's names for them (`scripts/models/`), held against a model directory or found by it.
+
+Example:
+
+    check_model_type("qwen3-4B", Path("models/Qwen3-4B"))       # ConfigError where it is another model
+    fitting({"num_hidden_layers": 36, "hidden_size": 2560, ...})        # ("qwen3-4B", "qwen3-4B-Instruct-2507")
+"""
+
+import functools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import cast
+
+from slime_core.errors import ConfigError, did_you_mean
+from slime_core.sample import Json
+
+ALSO = {"num_experts": ("n_routed_experts", "num_local_experts")}
+"""What else families call a size."""
+Sizes = Mapping[str, int]
+
+
+@functools.cache
+def model_types() -> Mapping[str, Sizes]:
+    """The sizes of each model, by the keys of config.json."""
+    return cast("dict[str, Sizes]", tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")))
+
+
+def check_model_type(name: str, directory: Path) -> None:
+    """See that a directory holds the model that a name says.
+
+    Raises:
+        ConfigError: slime has no such name, or the model has other sizes.
+    """
+    if name not in model_types():
+        raise ConfigError(
+            f"slime's scripts/models has no {name!r}.{did_you_mean(name, model_types())} The model is read from "
+            "model_dir, with any name or none: leave model_type out"
+        )
+    try:
+        config = json.loads((directory / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        said = f"model_type = {name!r} is held against {directory}/config.json, which cannot be read: {error}"
+        raise ConfigError(said) from None
+    wrong = [f"{key} {size}, and {there} there" for key, size, there in _compared(name, config) if size != there]
+    if wrong:
+        others = fitting(config)
+        hint = f" It has the sizes of {' or '.join(map(repr, others))}." if others else ""
+        raise ConfigError(f"model_type = {name!r} does not fit {directory}: {'; '.join(wrong)}.{hint}")
+
+
+def fitting(config: Mapping[str, Json]) -> tuple[str, ...]:
+    """The names of the models that have the sizes of a config.json."""
+    return tuple(
+        name
+        for name in model_types()
+        if (pairs := list(_compared(name, config))) and all(size == there for _, size, there in pairs)
+    )
+
+
+def _compared(name: str, config: Mapping[str, Json]) -> Iterator[tuple[str, int, Json]]:
+    """Each size of a model that a config.json has, too, and what it is there."""
+    inner = config.get("text_config")
+    said = inner if isinstance(inner, dict) else config
+    for key, size in model_types()[name].items():
+        there = next((said[each] for each in (key, *ALSO.get(key, ())) if each in said), None)
+        if there is not None:
+            yield key, size, there

@@ -1,0 +1,110 @@
+"""Fields of SlimeRunner: the toolkit's names and defaults, typed, frozen, and checked when one is made."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from slime_core import Settings
+from slime_core.errors import ConfigError, did_you_mean
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class RunnerFields(Settings):
+    """What a run of SlimeRunner is."""
+
+    exp_id: str = Field(
+        pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", description="Name of the run, and of its folder in run_dir."
+    )
+    model_dir: Path = Field(description="Model directory in HF format.")
+    data_path: Path = Field(description="Prompts, .jsonl or .parquet.")
+    model_type: str | None = Field(
+        None, description="Name of the model in slime's scripts/models, held against model_dir; not needed."
+    )
+    run_dir: Path = Field(Path("runs"), description="Where the run's folder, its run file and its log are.")
+
+    num_gpus: int = Field(8, ge=0, description="GPUs of this machine, or of each; 0: the local parts, on its CPU.")
+    tp_size: Positive = Field(2, description="Ranks that share a layer, of the Megatron trainer.")
+    rollout_gpus_per_engine: Positive = Field(2, description="GPUs of one SGLang server.")
+    colocate: bool = Field(True, description="Ranks and servers take turns on the same GPUs.")
+    cuda_home: Path | None = Field(None, description="CUDA's folder, for CUDA_HOME, PATH and LD_LIBRARY_PATH.")
+    ray_address: str | None = Field(None, description="HOST:PORT of a Ray cluster; None: this machine alone.")
+    slime_dir: str = Field("~/slime", description="The toolkit's; nothing of slime is read.")
+    megatron_dir: str = Field("~/Megatron-LM", description="The toolkit's; megatron-core is installed as a package.")
+
+    agent_runtime_arn: str | None = Field(None, description="The runtime of the agent, in Amazon Bedrock AgentCore.")
+    s3_bucket: str | None = Field(None, description="The bucket that its results are written to.")
+    model_id: str = Field("default", min_length=1, description="What the agent is told to call the model.")
+    acr_timeout: float = Field(900, gt=0, description="Seconds in which a session of the agent must end.")
+    acr_tps_limit: float = Field(25, gt=0, description="Invocations a second.")
+    max_concurrent: Positive = Field(100, description="Sessions at once.")
+    max_pool_connections: Positive = Field(100, description="Connections to AWS.")
+    gateway_port: int = Field(9090, ge=0, le=65535, description="Port that agents call the model at; 0: any.")
+    gateway_host: str = Field("127.0.0.1", description='What the gateway is bound to; "0.0.0.0" for a runtime in AWS.')
+    gateway_public_url: str | None = Field(None, description="What the runtime reaches the gateway by.")
+    acr_endpoint_url: str | None = Field(None, description="Where the runtime's API answers, if not in AWS.")
+    s3_endpoint_url: str | None = Field(None, description="Where S3 answers, if not in AWS.")
+    reward_postprocessing: Literal["grpo", "identity"] = Field("grpo", description="How rewards become advantages.")
+    sglang_tool_call_parser: str = Field("qwen", description="What reads calls of tools; qwen: found by the template.")
+    sglang_reasoning_parser: str | None = Field(None, description="The toolkit's; the same parser reads reasoning.")
+    sglang_data_parallel_size: Positive = Field(1, description="Replicas of attention in a server, SGLang's dp_size.")
+    cumulative_token_mode: bool = Field(False, description="The toolkit's; turns go on from the engine's own tokens.")
+    renderer_family: str = Field("auto", description="The toolkit's; the model's own chat template renders.")
+    gateway_log_level: str = Field("warning", description="The toolkit's; the run's log has all.")
+
+    reward: str | None = Field(None, description="Reward of a plugin, by name, where no agent scores.")
+    input_key: str = Field("prompt", description="Column of the prompt.")
+    label_key: str | None = Field(None, description="Column of the gold answer.")
+    apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
+    rollout_batch_size: Positive = Field(32, description="Prompts of a rollout.")
+    n_samples_per_prompt: Positive = Field(8, description="Samples of a prompt.")
+    rollout_max_response_len: Positive = Field(1024, description="Tokens of a response.")
+    rollout_temperature: float = Field(1.0, gt=0, le=10, description="Sampling temperature.")
+    lr: float = Field(1e-6, gt=0, le=1, description="Learning rate.")
+    eps_clip: float = Field(0.2, ge=0, description="How far a ratio may fall below 1.")
+    eps_clip_high: float = Field(0.28, ge=0, description="How far it may rise above 1.")
+    kl_loss_coef: float = Field(0.0, ge=0, description="Weight of the KL to the first model; 0: no reference is held.")
+    weight_decay: float = Field(0.1, ge=0, description="Weight decay.")
+    adam_beta2: float = Field(0.98, ge=0, lt=1, description="Decay of the second moment.")
+    sglang_mem_fraction_static: Share = Field(0.7, description="Share of a GPU's memory that a server takes.")
+    sglang_context_length: Positive | None = Field(None, description="Tokens of a server's longest text.")
+    max_tokens_per_gpu: Positive = Field(9216, description="Tokens of a micro-batch, on each GPU.")
+
+    wandb_project: str | None = Field(None, description="Project of Weights & Biases; WANDB_API_KEY has the key.")
+    wandb_group: str | None = Field(None, description="Group of the run in it.")
+    extra_flags: list[str] = Field([], description="Flags of slime train, after all others, so that they win.")
+
+    def __init__(self, **values: object) -> None:
+        """Check the fields.
+
+        Raises:
+            ConfigError: one is missing, unknown, of another type or out of its range; all of them in one message.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError("SlimeRunner: " + "; ".join(_told(error, type(self)))) from None
+
+    @field_validator("s3_bucket")
+    @classmethod
+    def _not_a_url(cls, bucket: str | None) -> str | None:
+        if bucket is not None and "/" in bucket:
+            raise ValueError("give the name of the bucket alone")
+        return bucket
+
+
+def _told(error: ValidationError, model: type[Settings]) -> list[str]:
+    """A clause for each thing that is wrong."""
+    said = []
+    for item in error.errors(include_url=False):
+        name = ".".join(map(str, item["loc"]))
+        if item["type"] == "extra_forbidden":
+            said.append(f"there is no {name!r}.{did_you_mean(name, model.model_fields)}".rstrip("."))
+        elif item["type"] == "missing":
+            said.append(f"{name} is required")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            said.append(f"{name} = {item['input']!r}: {message[0].lower()}{message[1:]}")
+    return said

@@ -1,0 +1,190 @@
+"""SlimeRunner: made, checked, looked at dry, trained, resumed, stopped; each a call.
+
+Example:
+
+    runner = SlimeRunner(exp_id="math", model_dir="models/tiny", data_path="train.jsonl", reward="math", num_gpus=0)
+    print(runner.dry_run().run_file)
+    runner.train(num_rollout=10).rewards
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+from slime_compat.models import check_model_type
+from slime_compat.runner.fields import RunnerFields
+from slime_compat.runner.keys import UNREAD, run_file_keys
+from slime_compat.runner.result import Outcome, TrainResult, read_result
+from slime_compat.runner.started import Note, read_note, run_logged
+from slime_core.config.asking import Installed, read_run_file, write_toml
+from slime_core.errors import ConfigError, SlimeError
+from slime_core.sample import Json
+
+BAD_INPUT, STOPPED = 2, 75
+"""Exit statuses of `slime train`."""
+LAST_LINES = 15
+_SECRET = re.compile(r"key|token|secret|passw", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What train() would do."""
+
+    run_file: str
+    """The run file, as TOML."""
+    command: tuple[str, ...]
+    """What is started, without a shell."""
+    environment: Mapping[str, str]
+    """What its environment has that this one has not; values of secrets are not shown."""
+    notes: tuple[str, ...]
+    """Fields that were given and have nothing to say here."""
+
+
+class SlimeRunner(RunnerFields):
+    """A run from Python."""
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Self:
+        """The runner that a file of its fields says, YAML or TOML; `$env:NAME` is read from the environment.
+
+        Raises:
+            ConfigError: the file is not there, empty, or says something else.
+        """
+        values = read_run_file(Path(path))
+        if not values:
+            raise ConfigError(f"{path} is empty: it needs exp_id, model_dir and data_path, as `exp_id: first`")
+        try:
+            return cls(**cast("dict[str, Any]", values))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    def to_toml(self) -> str:
+        """The fields that were given, as a file that `from_yaml` reads; `$env:NAME` where the environment said it."""
+        shown: dict[str, Json] = {}
+        for name, value in self.__repr_args__():
+            if name in self.model_fields_set:
+                shown[str(name)] = str(value) if isinstance(value, Path) else value  # type: ignore[assignment]
+        return write_toml(shown)
+
+    def dry_run(self, num_rollout: int = 1) -> DryRun:
+        """What train() would do, here or where its plugins and GPUs are; nothing is started, and no file looked at.
+
+        Raises:
+            ConfigError: fields contradict each other.
+        """
+        keys = self._keys(num_rollout)
+        more = {name: "…" if _SECRET.search(name) else value for name, value in self._environment().items()}
+        notes = tuple(f"{name}: {why}" for name, why in UNREAD.items() if name in self.model_fields_set)
+        return DryRun(write_toml(keys), tuple(self._command("train")), more, notes)
+
+    def train(self, num_rollout: int = 1) -> TrainResult:
+        """Train, and return when that is done; a run that is there already goes on to that many rollouts.
+
+        Raises:
+            ConfigError: something is wrong with what it is given; nothing was started, or nothing of it trained.
+            SlimeError: the run failed.
+        """
+        keys = self._keys(num_rollout)
+        if self.model_type is not None:
+            check_model_type(self.model_type, self.model_dir)
+        if not self.extra_flags:  # they win, and may mend it
+            Installed().check(keys)
+        self._refuse_second()
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(write_toml(keys), "utf-8")
+        return self._run("train")
+
+    def resume(self) -> TrainResult:
+        """Go on with a run that was stopped, to its own end; errors as of train()."""
+        if not self.folder.is_dir():
+            raise ConfigError(f"there is no run in {self.folder} to go on with: train(num_rollout=…) begins one")
+        self._refuse_second()
+        return self._run("resume")
+
+    def status(self) -> TrainResult:
+        """How the run stands, from whichever process it is asked."""
+        return read_result(self.folder, self._outcome(read_note(self._note)))
+
+    def stop(self) -> bool:
+        """Ask a run that is under way to finish its step, save and end; False where none is."""
+        note = read_note(self._note)
+        return note is not None and note.stop()
+
+    def logs(self) -> str:
+        """What its processes have said so far."""
+        return self._log.read_text("utf-8", "replace") if self._log.is_file() else ""
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run_dir / self.exp_id
+
+    @property
+    def _file(self) -> Path:
+        return self._beside(".toml")
+
+    @property
+    def _log(self) -> Path:
+        return self._beside(".log")
+
+    @property
+    def _note(self) -> Path:
+        return self._beside(".process.json")
+
+    def _beside(self, suffix: str) -> Path:
+        return self.folder.with_name(self.folder.name + suffix)
+
+    def _keys(self, num_rollout: int) -> dict[str, Json]:
+        _check_count(num_rollout)
+        if (self.agent_runtime_arn is None) != (self.s3_bucket is None):
+            raise ConfigError("an agent of AgentCore has both: give agent_runtime_arn and s3_bucket, or neither")
+        if self.ray_address is not None and "://" in self.ray_address:
+            raise ConfigError(
+                f"ray_address = {self.ray_address!r}: expected HOST:PORT of a cluster's head. As a job, submit the run "
+                "file of dry_run() with `slime submit`, of slime-launcher-ray"
+            )
+        return run_file_keys(self, num_rollout)
+
+    def _command(self, command: str) -> list[str]:
+        target = [str(self._file), *self.extra_flags] if command == "train" else [str(self.folder)]
+        return [sys.executable, "-m", "slime_core", command, *target]
+
+    def _environment(self) -> dict[str, str]:
+        if self.cuda_home is None:
+            return {}
+        folders = {"PATH": self.cuda_home / "bin", "LD_LIBRARY_PATH": self.cuda_home / "lib64"}
+        before = {name: os.environ.get(name, "") for name in folders}
+        paths = {name: f"{folder}{os.pathsep}{before[name]}".rstrip(os.pathsep) for name, folder in folders.items()}
+        return {"CUDA_HOME": str(self.cuda_home), **paths}
+
+    def _refuse_second(self) -> None:
+        note = read_note(self._note)
+        if note is not None and note.runs:
+            raise ConfigError(f"{self.folder} is trained already, by process {note.pid}: stop() ends it")
+
+    def _run(self, command: str) -> TrainResult:
+        said = len(self.logs())
+        status = run_logged(self._command(command), {**os.environ, **self._environment()}, self._log, self._note)
+        outcome = self._outcome(read_note(self._note))
+        if outcome is Outcome.FAILED:
+            last = "\n".join(self.logs()[said:].splitlines()[-LAST_LINES:])
+            kind = ConfigError if status == BAD_INPUT else SlimeError
+            raise kind(f"slime {command} ended with {status}; {self._log} has all that it said:\n{last}")
+        return read_result(self.folder, outcome)
+
+    def _outcome(self, note: Note | None) -> Outcome:
+        if note is None:
+            return Outcome.NEW
+        if note.runs:
+            return Outcome.RUNNING
+        ended = {0: Outcome.DONE, STOPPED: Outcome.STOPPED}
+        return Outcome.FAILED if note.status is None else ended.get(note.status, Outcome.FAILED)
+
+
+def _check_count(num_rollout: object) -> None:
+    if isinstance(num_rollout, bool) or not isinstance(num_rollout, int) or num_rollout < 1:
+        raise ConfigError(f"num_rollout = {num_rollout!r}: expected a whole number, 1 or more")

@@ -1,0 +1,101 @@
+"""Started: the process of a run, found again by the file that its start left, whoever asks.
+
+Example:
+
+    started = start(command, environment, log, note)
+    started.wait(), read_note(note).stop()
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOK_S = 0.2
+"""Seconds between two looks at the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is known of the last process of a run."""
+
+    pid: int
+    """Its number."""
+    born: str
+    """When it began, as the system counts; a number is given again to others."""
+    status: int | None
+    """What it ended with; None: it was not seen to end."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs."""
+        return self.status is None and bool(self.born) and _born(self.pid) == self.born
+
+    def stop(self) -> bool:
+        """Ask it to finish its step, save and end, as one Ctrl-C does; False where it runs no more."""
+        if not self.runs:
+            return False
+        os.kill(self.pid, signal.SIGTERM)  # SIGINT is not heard by what began in the background of a shell
+        return True
+
+
+def read_note(path: Path) -> Note | None:
+    """The last process; None where there was none."""
+    try:
+        return Note(**json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def run_logged(command: Sequence[str], environment: Mapping[str, str], log: Path, note: Path) -> int:
+    """Run a command to its end; what it says goes to a log, and here.
+
+    Ctrl-C reaches the command, too, which then finishes its step and saves; another one ends it at once.
+
+    Returns:
+        Its exit status.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        begin = output.tell()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dict(environment)
+        )
+    _write(note, Note(process.pid, _born(process.pid), None))
+    with log.open("rb") as said:
+        said.seek(begin)
+        while process.poll() is None:
+            try:
+                _show(said.read())
+                time.sleep(LOOK_S)
+            except KeyboardInterrupt:
+                continue
+        _show(said.read())
+    _write(note, Note(process.pid, "", process.returncode))
+    return process.returncode
+
+
+def _show(said: bytes) -> None:
+    sys.stdout.write(said.decode("utf-8", "replace"))
+    sys.stdout.flush()
+
+
+def _write(path: Path, note: Note) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps({"pid": note.pid, "born": note.born, "status": note.status}), "utf-8")
+    draft.replace(path)
+
+
+def _born(pid: int) -> str:
+    """When a process began; empty where there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except OSError:
+        told = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return told.stdout.strip()
+    return "" if fields[0] == "Z" else fields[19]

@@ -1,0 +1,325 @@
+"""`slime migrate` reads launch scripts without running them, and accounts for every flag of theirs."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from made_up import at_home
+
+from slime_compat.migrate.migrate import migrate
+from slime_compat.migrate.outcome import Fate, Migration
+from slime_compat.migrate.report import report
+from slime_core.cli import run_cli
+from slime_core.config.asking import read_run_file, write_toml
+from slime_core.errors import ConfigError
+from slime_core.sample import Json
+
+MODEL = """
+NLAYERS="${MODEL_ARGS_NUM_LAYERS:-36}"
+arr=()
+for ((i=0; i<NLAYERS; i++)); do arr+=(1); done
+printf -v MOE_LAYER_FREQ "[%s]" "$(IFS=', '; echo "${arr[*]}")"
+MODEL_ARGS=(
+   --swiglu
+   --num-layers $NLAYERS
+   --hidden-size 2560   # comments end lines
+   --rotary-base "${MODEL_ARGS_ROTARY_BASE:-1000000}"
+   --moe-layer-freq "$MOE_LAYER_FREQ"
+)
+"""
+LAUNCH = """#!/bin/bash
+pkill -9 sglang
+touch "$(dirname "$0")/was-run"
+set -ex
+NUM_GPUS=${NUM_GPUS:-$(nvidia-smi -L | wc -l)}
+if [ -z "$NUM_GPUS" ] || [ "$NUM_GPUS" -le 0 ]; then NUM_GPUS=8; fi
+BATCH=16
+SCRIPT_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &>/dev/null && pwd)"
+source "${SCRIPT_DIR}/models/qwen3-4B.sh"
+
+CKPT_ARGS=(
+   --hf-checkpoint /data/Qwen3-4B
+   #--hf-checkpoint /data/Qwen3-4B-FP8
+   --ref-load /data/Qwen3-4B_torch_dist
+   --load /data/Qwen3-4B_slime/
+   --save /data/Qwen3-4B_slime/
+)
+ROLLOUT_ARGS=(
+   --prompt-data /data/dapo.jsonl
+   --input-key prompt --label-key label
+   --apply-chat-template
+   --rm-type deepscaler
+   --num-rollout 3000
+   --rollout-batch-size ${BATCH}
+   --n-samples-per-prompt $((BATCH / 2))
+   --global-batch-size 64
+   --balance-data
+)
+GRPO_ARGS=(--advantage-estimator grpo --use-tis)
+GRPO_ARGS+=(--eps-clip 0.2 --eps-clip-high 0.28)
+EVAL_ARGS=(
+   --eval-interval 20
+   --eval-prompt-data aime /data/aime.jsonl
+)
+PERF_ARGS=(
+   --tensor-model-parallel-size 2
+   --sequence-parallel
+   --max-tokens-per-gpu 9216
+)
+OPTIMIZER_ARGS=(
+   --optimizer adam
+   --lr 1e-6
+   --lr-decay-style constant
+   --adam-beta2 0.98
+)
+SGLANG_ARGS=(
+   --rollout-num-gpus-per-engine 2
+   --sglang-mem-fraction-static 0.7
+   --sglang-cuda-graph-bs 1 2 $(seq 16 8 32)
+)
+RUNTIME_ENV_JSON=$(cat <<EOF_JSON
+{"env_vars": {"PYTHONPATH": "/data/Megatron-LM/", "API_KEY": "verysecret", "GPUS": "${NUM_GPUS}"}}
+EOF_JSON
+)
+ray job submit --address="http://127.0.0.1:8265" \\
+   --runtime-env-json="${RUNTIME_ENV_JSON}" \\
+   -- python3 train.py \\
+   --actor-num-nodes 1 \\
+   --actor-num-gpus-per-node ${NUM_GPUS} \\
+   "${MODEL_ARGS[@]}" ${CKPT_ARGS[@]} ${ROLLOUT_ARGS[@]} ${GRPO_ARGS[@]} \\
+   ${EVAL_ARGS[@]} ${PERF_ARGS[@]} ${OPTIMIZER_ARGS[@]} ${WANDB_ARGS[@]} \\
+   ${SGLANG_ARGS[@]} | tee train.log
+"""
+REST = (
+    "--hf-checkpoint /m --prompt-data /p.jsonl --num-rollout 3 --rollout-batch-size 8 --n-samples-per-prompt 4 "
+    "--rm-type math"
+)
+
+
+def written(folder: Path, text: str, **files: str) -> Path:
+    """A script, and the model files that it sources."""
+    (folder / "models").mkdir(exist_ok=True)
+    for name, source in files.items():
+        (folder / "models" / f"{name.replace('_', '-')}.sh").write_text(source, "utf-8")
+    script = folder / "run.sh"
+    script.write_text(text, "utf-8")
+    return script
+
+
+def of(folder: Path, text: str, **defined: str) -> Migration:
+    """What becomes of a script."""
+    return migrate(written(folder, text), defined)
+
+
+def left(migration: Migration) -> dict[str, str]:
+    """What matters and was left out, with the reason."""
+    return {row.flag.split()[0]: row.here for row in migration.of(Fate.LEFT_OUT)}
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Path:
+    return written(tmp_path, LAUNCH, qwen3_4B=MODEL)
+
+
+def test_a_script_of_slimes_is_carried_whole(launch: Path) -> None:
+    migration = migrate(launch, {"NUM_GPUS": "8"})
+    assert left(migration) == {}
+    assert migration.is_whole
+    values = migration.values
+    assert values["num_steps_per_rollout"] == 2
+    assert (values["rollout_batch_size"], values["n_samples_per_prompt"]) == (16, 8)
+    assert values["actor_num_gpus_per_node"] == 8
+    assert values["reward"] == {"use": "deepscaler"}
+    assert values["correction"] == {"use": "tis"}
+    assert values["eval_prompt_data"] == {"aime": "/data/aime.jsonl"}
+    assert values["trainer"]["megatron"]["max_tokens_per_gpu"] == 9216  # type: ignore[index, call-overload]
+    server = values["engine"]["sglang"]["server"]  # type: ignore[index, call-overload]
+    assert server == {"mem_fraction_static": 0.7, "cuda_graph_bs_decode": [1, 2, 16, 24, 32]}
+
+
+def test_nothing_of_a_script_is_run(launch: Path) -> None:
+    migrate(launch, {})
+    assert not (launch.parent / "was-run").exists()
+
+
+def test_every_flag_is_accounted_for(launch: Path) -> None:
+    flags = {word for word in LAUNCH.split() + MODEL.split() if word.startswith("--") and len(word) > 2}
+    flags = {each.lstrip("(").rstrip(")").partition("=")[0] for each in flags} - {"--address"}
+    assert flags <= {row.flag.split()[0] for row in migrate(launch, {"NUM_GPUS": "8"}).rows}
+
+
+def test_the_run_file_passes_the_plan_with_a_model_of_that_architecture(launch: Path, tmp_path: Path) -> None:
+    values = at_home(migrate(launch, {"NUM_GPUS": "8"}).values, tmp_path, "qwen3")
+    engine: Json = {**values["engine"], "use": "local"}  # type: ignore[dict-item]
+    path = tmp_path / "run.toml"
+    path.write_text(write_toml({**values, "engine": engine}), "utf-8")
+    assert run_cli(["plan", str(path)]) == 0
+
+
+def test_defaults_of_slime_that_are_others_here_are_written(tmp_path: Path) -> None:
+    migration = of(tmp_path, f"python train.py {REST.replace('--n-samples-per-prompt 4', '')}")
+    assert "n_samples_per_prompt = 1: advantage 'grpo' compares" in left(migration)["slime's"]
+    values = migration.values
+    assert (values["adam_beta2"], values["weight_decay"], values["lr_decay_style"]) == (0.999, 0.01, "linear")
+    assert values["rollout_skip_special_tokens"] is False
+
+
+def test_what_only_running_it_would_tell_is_named_by_line(launch: Path) -> None:
+    migration = migrate(launch, {})
+    assert left(migration) == {
+        "--actor-num-gpus-per-node": "line 5: only running `nvidia-smi -L | wc -l` would tell; "
+        "--define NUM_GPUS=VALUE gives it"
+    }
+    assert not migration.is_whole
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("LR=$(cat lr.txt)\npython train.py --lr $LR", "line 1: only running `cat lr.txt` would tell"),
+        ("for LR in 1 2; do X=$LR; done\npython train.py --lr $X", "line 1: a loop makes it"),
+        ("python train.py --lr $LR", "line 1: $LR is not set in the script; --define LR=VALUE gives it"),
+        ('LR=1\neval "LR=2"\npython train.py --lr $LR', "line 2: eval may set it"),
+        ("if grep -q a b; then LR=1; else LR=2; fi\npython train.py --lr $LR", "line 1: it depends on a condition"),
+        ("read LR\npython train.py --lr $LR", "line 1: read reads it"),
+        ("python train.py --lr $1", "line 1: $1 is an argument of the script"),
+        ("python train.py --lr many", "it takes a number, and is given 'many'"),
+    ],
+)
+def test_what_a_value_hangs_on_is_said(tmp_path: Path, text: str, said: str) -> None:
+    assert said in left(of(tmp_path, text))["--lr"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lr"),
+    [
+        ("LR=1e-5\nexport RATE=${LR}\npython train.py --lr $RATE", 1e-5),
+        ("python train.py --lr=${LR:-2e-5}", 2e-5),
+        ("A=(--lr)\nA+=(3e-5)\npython train.py ${A[@]}", 3e-5),
+        ('MODE=fast\nif [[ "$MODE" == f* ]]; then LR=1; else LR=2; fi\npython train.py --lr $LR', 1.0),
+        ('[ -n "$UNSET" ] && LR=1 || LR=0.5\npython train.py --lr $LR', 0.5),
+        ('case "$X" in a) LR=0.1;; *) LR=0.1;; esac\npython train.py --lr $LR', 0.1),
+        ("f() { LR=$1; }\nf 0.25\npython train.py --lr $LR", 0.25),
+        ("NAME=rate-0.5.sh\nLR=${NAME#rate-}\npython train.py --lr ${LR%.sh}", 0.5),
+        ("A=(0.1 0.2)\nA[1]=0.3\npython train.py --lr ${A[1]}", 0.3),
+        ("python train.py --lr 1 --lr 0.75", 0.75),
+    ],
+)
+def test_what_can_be_told_is_told(tmp_path: Path, text: str, lr: float) -> None:
+    assert of(tmp_path, f"{text} {REST}").values["lr"] == lr
+
+
+def test_functions_of_slime_are_mapped(tmp_path: Path) -> None:
+    flags = (
+        "--custom-generate-function-path my.gen --dynamic-sampling-filter-path "
+        "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std --use-tis "
+        "--custom-tis-function-path slime.backends.megatron_utils.loss.icepop_function"
+    )
+    values = of(tmp_path, f"python3 train_async.py {flags} {REST.replace('--rm-type math', '')}").values
+    assert values["generator"] == {"use": "generate", "generate": {"path": "my.gen"}}
+    assert values["reward"] == {"use": "environment"}
+    assert values["group_filter"] == {"use": "nonzero_std"}
+    assert values["correction"] == {"use": "icepop"}
+    assert values["rollout_policy"] == "async"
+
+
+def test_a_group_reward_moves_with_its_function(tmp_path: Path) -> None:
+    migration = of(tmp_path, f"python train.py --group-rm --custom-rm-path my.rm --reward-key score {REST[:-15]}")
+    assert migration.get("group_reward") == {
+        "use": "group_rm",
+        "group_rm": {"path": "my.rm", "reward_key": "score"},
+    }
+    assert "reward" not in migration.values
+
+
+def test_a_finetuning_is_one(tmp_path: Path) -> None:
+    rest = REST.replace("--rm-type math", "--input-key messages --loss-type sft_loss")
+    sft = "--rollout-function-path slime.rollout.sft_rollout.generate_rollout --disable-compute-advantages-and-returns"
+    migration = of(tmp_path, f"python train.py {rest} {sft} --debug-train-only")
+    assert migration.is_whole
+    assert migration.values["loss_type"] == "sft_loss"
+    assert migration.values["apply_chat_template"] is True
+    assert "debug_train_only" not in migration.values
+
+
+def test_evaluation_sets_come_from_their_file(tmp_path: Path) -> None:
+    (tmp_path / "eval.yaml").write_text(
+        "eval:\n  defaults: {top_p: 0.7}\n  datasets:\n"
+        "  - {name: aime, path: /a.jsonl, rm_type: math, n_samples_per_eval_prompt: 16}\n"
+        "  - {name: own, path: /o.jsonl, custom_rm_path: my.rm}\n",
+        "utf-8",
+    )
+    migration = of(tmp_path, f"python train.py {REST} --eval-interval 5 --eval-config eval.yaml")
+    sets = migration.values["eval_prompt_data"]
+    assert sets["aime"] == {"path": "/a.jsonl", "top_p": 0.7, "n_samples_per_eval_prompt": 16, "reward": "math"}  # type: ignore[index, call-overload]
+    assert "custom_rm_path of evaluation set 'own'" in left(migration)["--eval-config"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "fate", "said"),
+    [
+        ("--update-weights-interval 4", Fate.LEFT_OUT, "weights are published after every rollout"),
+        ("--update-weights-interval 1", Fate.NEEDLESS, "it is so anyway"),
+        ("--rolout-seed 3", Fate.LEFT_OUT, "slime has no such flag. Did you mean 'rollout_seed'?"),
+        ("--use-dynamic-global-batch-size", Fate.NEEDLESS, "until 0.2.4"),
+        ("--critic-train-only", Fate.LEFT_OUT, "until 0.2.4; num_critic_only_steps says"),
+        ("--hidden-dropout 0.1", Fate.LEFT_OUT, "hidden_dropout of megatron-core's"),
+        ("--sglang-mem-fraction-statik 1", Fate.LEFT_OUT, "Did you mean 'mem_fraction_static'?"),
+        ("--sglang-model-path m", Fate.LEFT_OUT, "follows from hf_checkpoint"),
+        ("--eval-interval 20", Fate.NEEDLESS, "eval_interval has no effect here"),
+        ("--global-batch-size 7", Fate.LEFT_OUT, "which 7 do not divide"),
+        ("--no-offload-train", Fate.CARRIED, "offload_train = false"),
+        ("--router-policy round_robin", Fate.MAPPED, 'engine.sglang.router.policy = "round_robin"'),
+        ("--wandb-key $WANDB_KEY", Fate.MINOR, "metrics go to trackers"),
+        ("--eps-clip 0.1 0.2", Fate.LEFT_OUT, "it takes one value, and is given 2"),
+        ("--use-kl-loss yes", Fate.LEFT_OUT, "it takes nothing"),
+        ("--load /elsewhere --save /here", Fate.LEFT_OUT, "a run begins from hf_checkpoint"),
+        ("--rollout-seed 1 --seed 2", Fate.LEFT_OUT, "contradicts seed = "),
+    ],
+)
+def test_each_flag_has_its_fate_and_a_reason(tmp_path: Path, flag: str, fate: Fate, said: str) -> None:
+    rows = of(tmp_path, f"python train.py {REST} {flag}").of(fate)
+    assert [row.here for row in rows if row.flag.split()[0] in flag and said in row.here], rows
+
+
+def test_a_missing_backslash_is_pointed_at(tmp_path: Path) -> None:
+    migration = of(tmp_path, f"python train.py \\\n  --lr 1\n  --num-rollout 3 {REST}")
+    assert any("is a \\ missing before it?" in row.flag for row in migration.of(Fate.LEFT_OUT))
+
+
+def test_the_environment_is_told_without_secrets(launch: Path) -> None:
+    (said,) = [row.here for row in migrate(launch, {"NUM_GPUS": "8"}).rows if row.flag == "--runtime-env-json"]
+    assert said.endswith("PYTHONPATH=/data/Megatron-LM/, API_KEY, GPUS=8")
+    assert "verysecret" not in "\n".join(report(migrate(launch, {"NUM_GPUS": "8"})))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("echo hello", "starts no training: expected a command that runs train.py or train_async.py"),
+        ("python train.py --lr 1\npython train.py --lr 2", "trains 2 times, in lines 1, 2"),
+        ("x=\0", "is no shell script"),
+    ],
+)
+def test_a_script_that_says_no_training_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        of(tmp_path, text)
+
+
+def test_the_command_writes_the_file_and_says_by_its_exit_whether_it_is_whole(
+    launch: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run.toml"
+    assert run_cli(["migrate", str(launch), "--out", str(out), "-D", "NUM_GPUS=8"]) == 0
+    assert read_run_file(out)["actor_num_gpus_per_node"] == 8
+    assert "run file: " in capfd.readouterr().out
+    assert run_cli(["migrate", str(launch), "--out", str(out)]) == 2
+    assert "--force to write over it" in capfd.readouterr().err
+    assert run_cli(["migrate", str(launch), "--out", str(out), "--force"]) == 1
+    assert "line 5: only running" in out.read_text("utf-8")
+    assert run_cli(["migrate", str(launch), "--out", str(out), "-D", "8"]) == 2
+    assert run_cli(["migrate", str(tmp_path / "no.sh"), "--out", str(tmp_path / "new.toml")]) == 2
+    assert "cannot read the script" in capfd.readouterr().err

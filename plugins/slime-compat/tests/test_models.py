@@ -1,0 +1,58 @@
+"""slime's names of models are held against what a model directory says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slime_compat.models import check_model_type, fitting, model_types
+from slime_core.errors import ConfigError
+from slime_core.sample import Json
+
+QWEN3_4B: dict[str, Json] = {
+    "num_hidden_layers": 36,
+    "hidden_size": 2560,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+}
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "config.json").write_text(text, "utf-8")
+    return folder
+
+
+def test_all_models_of_slime_are_there_with_their_sizes() -> None:
+    assert len(model_types()) == 39
+    assert all({"num_hidden_layers", "hidden_size"} <= {*sizes} for sizes in model_types().values())
+
+
+def test_a_directory_of_that_model_is_taken(tmp_path: Path) -> None:
+    check_model_type("qwen3-4B", written(tmp_path, json.dumps(QWEN3_4B)))
+    check_model_type("qwen3-4B", written(tmp_path, json.dumps({"text_config": QWEN3_4B})))
+    check_model_type("deepseek-v3", written(tmp_path, '{"n_routed_experts": 256}'))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("qwen3-8B", QWEN3_4B, "hidden_size 4096, and 2560 there. It has the sizes of 'qwen3-4B-Instruct-2507' or"),
+        ("qwen3-4b", QWEN3_4B, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),
+        ("glm4-9B", {"num_hidden_layers": 7}, "num_hidden_layers 40, and 7 there."),
+        ("deepseek-v3", {"n_routed_experts": 64}, "num_experts 256, and 64 there"),
+    ],
+)
+def test_another_model_is_refused_and_named(tmp_path: Path, name: str, config: dict[str, Json], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_model_type(name, written(tmp_path, json.dumps(config)))
+    assert said in str(raised.value)
+
+
+def test_a_directory_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="which cannot be read"):
+        check_model_type("glm4-9B", tmp_path)
+
+
+def test_a_name_is_found_by_the_sizes() -> None:
+    assert "qwen3-4B" in fitting(QWEN3_4B)
+    assert fitting({}) == ()

@@ -1,0 +1,201 @@
+"""SlimeRunner checks what it is given when it is made, says what it would do, and does no harm to anybody else."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import slime_core
+from slime_compat.runner.keys import run_file_keys
+from slime_compat.runner.runner import SlimeRunner
+from slime_core.errors import ConfigError, SlimeError
+from slime_core.sample import Json
+
+LEAST: dict[str, Json] = {"exp_id": "first", "model_dir": "models/m", "data_path": "rows.jsonl"}
+AGENT: dict[str, Json] = {
+    "agent_runtime_arn": "arn:aws:bedrock-agentcore:us-west-2:123456789012:runtime/my_agent-a1B2c3D4e5",
+    "s3_bucket": "results",
+}
+
+
+def made(**fields: object) -> SlimeRunner:
+    return SlimeRunner(**{**LEAST, **fields})  # type: ignore[arg-type]
+
+
+def keys(**fields: object) -> dict[str, Json]:
+    return run_file_keys(made(**fields), 3)
+
+
+def test_a_cluster_is_the_launchers_to_reach() -> None:
+    assert keys(ray_address="head:6379")["launcher"] == {"use": "ray", "ray": {"address": "head:6379"}}
+
+
+def test_it_is_found_in_the_core() -> None:
+    assert slime_core.SlimeRunner is SlimeRunner
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"num_gpus": "eight"}, "num_gpus = 'eight': input should be a valid integer"),
+        ({"num_gpu": 8}, "there is no 'num_gpu'. Did you mean 'num_gpus'?"),
+        ({"lr": -1}, "lr = -1: input should be greater than 0"),
+        ({"reward_postprocessing": "none"}, "reward_postprocessing = 'none': input should be 'grpo' or 'identity'"),
+        ({"num_gpus": True}, "num_gpus = True: input should be a number"),
+        ({"exp_id": "../up"}, "exp_id = '../up'"),
+        ({"s3_bucket": "s3://results"}, "give the name of the bucket alone"),
+        ({"exp_id": None}, "exp_id = None"),
+    ],
+)
+def test_what_is_wrong_is_said_when_it_is_made(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        made(**fields)
+    assert said in str(raised.value)
+
+
+def test_all_that_is_missing_is_said_at_once() -> None:
+    with pytest.raises(ConfigError, match="exp_id is required; model_dir is required; data_path is required"):
+        SlimeRunner()
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        made().lr = 1.0
+
+
+def test_fields_of_the_toolkit_become_keys() -> None:
+    found = keys(num_gpus=4, tp_size=2, rollout_batch_size=16, lr=2e-6, max_tokens_per_gpu=4096, adam_beta2=0.9)
+    assert (found["num_rollout"], found["rollout_batch_size"], found["lr"], found["adam_beta2"]) == (3, 16, 2e-6, 0.9)
+    assert (found["actor_num_gpus_per_node"], found["rollout_num_gpus_per_engine"], found["colocate"]) == (4, 2, True)
+    assert found["trainer"] == {
+        "use": "megatron",
+        "megatron": {"tensor_model_parallel_size": 2, "max_tokens_per_gpu": 4096, "sequence_parallel": True},
+    }
+    assert (found["eps_clip"], found["eps_clip_high"], found["weight_decay"]) == (0.2, 0.28, 0.1)
+    assert found["save"] == "runs/first"
+
+
+@pytest.mark.parametrize(("given", "size"), [({}, None), ({"sglang_data_parallel_size": 4}, 4)])
+def test_replicas_of_attention_are_asked_for_where_there_are_several(given: dict[str, int], size: int | None) -> None:
+    engine = keys(**given)["engine"]
+    assert engine["sglang"]["server"].get("dp_size") == size  # type: ignore[index, call-overload, union-attr]
+
+
+def test_an_agents_fields_become_the_remote_generators() -> None:
+    found = keys(**AGENT, acr_timeout=60, acr_tps_limit=5, max_concurrent=7, gateway_port=0, model_id="policy")
+    assert found["reward"] == {"use": "environment"}
+    assert found["generator"] == {
+        "use": "agent_remote",
+        "agent_remote": {
+            **AGENT,
+            "exp_id": "first",
+            "model_id": "policy",
+            "seconds": 60.0,
+            "tps_limit": 5.0,
+            "max_concurrent": 7,
+            "max_pool_connections": 100,
+            "host": "127.0.0.1",
+            "port": 0,
+        },
+    }
+    assert keys(reward_postprocessing="identity")["rewards_normalization"] is False
+
+
+def test_no_reference_is_held_for_a_kl_that_nobody_weighs() -> None:
+    assert "use_kl_loss" not in keys()
+    found = keys(kl_loss_coef=0.01)
+    assert (found["use_kl_loss"], found["kl_loss_coef"]) == (True, 0.01)
+
+
+def test_without_gpus_the_local_parts_run() -> None:
+    assert not {"trainer", "engine", "colocate"} & keys(num_gpus=0).keys()
+
+
+def test_extra_flags_come_last_and_as_they_are() -> None:
+    command = made(extra_flags=["--lr", "1e-5", "--save-interval", "5"]).dry_run().command
+    assert command[-4:] == ("--lr", "1e-5", "--save-interval", "5")
+    assert command[:4] == (sys.executable, "-m", "slime_core", "train")
+
+
+def test_a_dry_run_starts_nothing_and_tells_what_has_no_effect(tmp_path: Path) -> None:
+    told = made(run_dir=tmp_path / "runs", renderer_family="qwen", num_gpus=8).dry_run(5)
+    assert "num_rollout = 5" in told.run_file
+    assert told.notes == ("renderer_family: the model's own chat template renders",)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_secret_is_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "verysecret")
+    runner = made(wandb_project="p", wandb_group="g")
+    told = runner.dry_run()
+    assert "verysecret" not in f"{told}{runner}"
+    assert 'use = "wandb"' in told.run_file
+    assert "wandb" not in made().dry_run().run_file
+
+
+def test_cuda_is_put_first_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert made(cuda_home="/cuda").dry_run().environment == {
+        "CUDA_HOME": "/cuda",
+        "PATH": "/cuda/bin:/bin",
+        "LD_LIBRARY_PATH": "/cuda/lib64",
+    }
+    assert made().dry_run().environment == {}
+
+
+def test_a_file_of_fields_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_BUCKET", "results-of-mine")
+    path = tmp_path / "runner.yaml"
+    path.write_text(
+        "exp_id: a\nmodel_dir: m\ndata_path: d\nlr: 1e-5\nextra_flags: [--bf16]\ns3_bucket: $env:MY_BUCKET\n"
+    )
+    runner = SlimeRunner.from_yaml(path)
+    assert (runner.lr, runner.s3_bucket, runner.extra_flags) == (1e-5, "results-of-mine", ["--bf16"])
+    again = tmp_path / "again.toml"
+    again.write_text(runner.to_toml(), "utf-8")
+    assert "results-of-mine" not in again.read_text("utf-8")
+    assert SlimeRunner.from_yaml(again) == runner
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty: it needs exp_id, model_dir and data_path"),
+        ("exp_id: a\nexp_id: b\n", 'line 2: found duplicate key "exp_id"'),
+        ("exp_id: a\nmodel_dir: m\ndata_path: d\nnum_gpu: 2\n", "Did you mean 'num_gpus'?"),
+        ("exp_id: a\nmodel_dir: m\ndata_path: d\ns3_bucket: $env:NOT_SET_ANYWHERE\n", "NOT_SET_ANYWHERE"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "runner.yaml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as raised:
+        SlimeRunner.from_yaml(path)
+    assert said in str(raised.value)
+    assert "runner.yaml" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"agent_runtime_arn": AGENT["agent_runtime_arn"]}, "give agent_runtime_arn and s3_bucket, or neither"),
+        ({"model_type": "$(touch was-run)"}, "has no '$(touch was-run)'"),
+        ({"ray_address": "http://head:8265"}, "submit the run file of dry_run() with `slime submit`"),
+        ({"reward": "maths"}, "Did you mean 'math'?"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SlimeError) as raised:
+        made(**{"reward": "math", "num_gpus": 0, **fields}).train()
+    assert said in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir() if path.name == "was-run" or path.suffix == ".log"] == []
+
+
+@pytest.mark.parametrize("count", [0, True, "3"])
+def test_rollouts_are_counted_by_a_number(count: object) -> None:
+    with pytest.raises(ConfigError, match="num_rollout = "):
+        made().train(count)  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""SlimeRunner trains on this machine, and end to end with an agent of AgentCore."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slime_compat.runner.result import Outcome
+from slime_compat.runner.runner import SlimeRunner
+from slime_core.errors import ConfigError
+
+pytest.importorskip("slime_local", reason="the runs train with slime-local")
+DIGITS = """from slime_core import Score
+
+
+def digits(sample, ctx):
+    return Score(sum(c.isdigit() for c in sample.response) / max(1, len(sample.response)))
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model, prompts, and a reward that rises soon."""
+    from slime_local.demo.tiny import write_tiny_model
+
+    root = tmp_path_factory.mktemp("runner")
+    write_tiny_model(root / "model", task="chain", seed=0)
+    rows = [{"prompt": f"{number} + {number}", "label": str(2 * number)} for number in range(32)]
+    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (root / "digits.py").write_text(DIGITS, "utf-8")
+    return root
+
+
+def here(home: Path, **fields: object) -> SlimeRunner:
+    given = {
+        "exp_id": "digits",
+        "model_dir": home / "model",
+        "data_path": home / "rows.jsonl",
+        "run_dir": home / "runs",
+        "reward": f"{home / 'digits.py'}:digits",
+        "num_gpus": 0,
+        "rollout_max_response_len": 8,
+        "rollout_batch_size": 8,
+        "n_samples_per_prompt": 8,
+        "lr": 2e-3,
+    }
+    return SlimeRunner(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def test_ten_rollouts_raise_the_reward_and_harm_nobody(home: Path) -> None:
+    runner = here(home)
+    bystander = subprocess.Popen(["bash", "-c", "exec -a sglang sleep 600"])
+    try:
+        trained = runner.train(num_rollout=10)
+        assert bystander.poll() is None, "it killed what is not its own"
+    finally:
+        bystander.kill()
+        bystander.wait()
+    assert trained.outcome is Outcome.DONE
+    assert list(trained.rewards) == list(range(10))
+    assert trained.rewards[9] > trained.rewards[0]
+    assert trained.model is not None
+    assert (trained.model / "config.json").is_file()
+    assert trained.report is not None
+    later = here(home)
+    assert later.status() == trained
+    assert "rollout 10/10" in later.logs()
+    assert later.stop() is False
+    assert later.status().outcome is Outcome.DONE
+
+
+def test_one_that_has_not_begun_is_new(home: Path) -> None:
+    runner = here(home, exp_id="never")
+    assert runner.status().outcome is Outcome.NEW
+    assert runner.logs() == ""
+    assert runner.stop() is False
+    with pytest.raises(ConfigError, match=r"no run in .*never to go on with"):
+        runner.resume()
+
+
+def test_one_that_fails_says_how_it_ended(home: Path) -> None:
+    (home / "broken.jsonl").write_text("no row\n")
+    runner = here(home, exp_id="broken", data_path=home / "broken.jsonl")
+    with pytest.raises(ConfigError, match=r"slime train ended with 2; .*broken\.log has all[\s\S]*broken\.jsonl:1"):
+        runner.train()
+    assert runner.status().outcome is Outcome.FAILED
+
+
+def test_an_agent_is_trained_end_to_end_against_servers_of_both_apis(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("boto3")
+    pytest.importorskip("slime_agent_openai")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "slime-agent-openai" / "tests"))
+    from cloud import CREDENTIALS, Cloud
+
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with Cloud.started() as cloud:
+        settings = cloud.settings()
+        fields = {
+            "agent_runtime_arn": settings["agent_runtime_arn"],
+            "s3_bucket": settings["s3_bucket"],
+            "acr_endpoint_url": settings["endpoint_url"],
+            "s3_endpoint_url": settings["s3_endpoint_url"],
+            "gateway_port": 0,
+            "reward": None,
+            "exp_id": "agent",
+            "run_dir": tmp_path,
+            "rollout_batch_size": 1,
+            "n_samples_per_prompt": 4,
+            "rollout_max_response_len": 48,
+            "label_key": "label",
+        }
+        result = here(home, **fields).train(num_rollout=2)
+        assert len({each["session"] for each in cloud.log("invoke")}) == 8
+    assert result.outcome is Outcome.DONE
+    assert list(result.rewards) == [0, 1]
+    assert os.environ.get("AWS_SECRET_ACCESS_KEY", "none") not in here(home, **fields).logs()

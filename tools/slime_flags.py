@@ -1,0 +1,62 @@
+"""The page docs/reference/slime-flags.md: every flag of slime, and what it is here, from slime-compat's tables.
+
+.venv/bin/python tools/slime_flags.py            exit 1 if the page differs
+.venv/bin/python tools/slime_flags.py --write    write it
+"""
+
+import argparse
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from slime_compat.flags.spelling import told_here
+from slime_compat.flags.table import NEWEST, flags
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "slime-flags.md"
+
+
+def main() -> int:
+    """Check or write the page, and return the exit status."""
+    parser = argparse.ArgumentParser(description="slime's flags")
+    parser.add_argument("--write", action="store_true", help="write the page")
+    text = page()
+    if parser.parse_args().write:
+        PAGE.write_text(text, "utf-8")
+    elif not PAGE.exists() or PAGE.read_text("utf-8") != text:
+        print(f"{PAGE.name} is not what the tables say: .venv/bin/python tools/slime_flags.py --write")
+        return 1
+    return 0
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    counts = Counter(flag.outcome.value for flag in flags().values())
+    yield "<!-- written by tools/slime_flags.py -->"
+    yield "# slime's flags"
+    yield ""
+    yield (
+        f"Every flag of slime {NEWEST}, those that it had before, and those of Megatron-LM that its scripts pass on: "
+        + ", ".join(f"{number} {what}" for what, number in counts.items())
+        + ". `slime plan` says the same to whoever types one, with slime-compat installed; `slime migrate` writes a "
+        "run file from a script of them. `--sglang-…` are [arguments of SGLang](../sglang.md#arguments-of-sglang), "
+        "`--router-…` are `[engine.sglang.router]`, and what is not in the list of Megatron-LM's is asked of "
+        "[the trainer](../megatron.md)."
+    )
+    for group, several in itertools.groupby(flags().values(), key=lambda flag: flag.group):
+        yield ""
+        yield f"## {group}"
+        yield ""
+        yield "| slime | here |"
+        yield "|---|---|"
+        for flag in several:
+            yield f"| `{flag.typed}` | {told_here(flag).replace('|', chr(92) + '|')} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
