@@ -11,9 +11,10 @@ letters are no choice; a letter in running text is none either. A box that is no
 import re
 import string
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from slime_reward_math import plain
-from slime_reward_math.context import stated
+from slime_reward_math.context import later, stated
 from slime_reward_math.extract import extract, thought_ends
 from slime_reward_math.gold import gold_text
 from slime_reward_math.grader import compare
@@ -41,22 +42,43 @@ _LEFT = re.compile(
 _REMAINS = re.compile(
     r"(?<![A-Za-z0-9])\(?([A-Z])\)?[*_]{0,2} (?:alone |only )?"
     r"(?:remains\b|is left\b|survives\b|is the only (?:\w+ )?(?:left|remaining|option|choice|possibility|one)\b)"
+    r"|\b[Oo]nly (?:option |choice |answer )?\(?([A-J])\)?[*_]{0,2} (?:satisf\w+|works|fits|is (?:correct|right|"
+    r"left|possible|"
+    r"consistent|true|valid|an?\b|the\b)|remains|holds|match\w+|can\b(?!not)|makes|gives|survives|passes|meets|has|"
+    r"could|"
+    r"agrees|stays|stands|yields)"
 )
 _CONCLUDED = re.compile(
-    r"(?:\b[Ss]o|\b[Hh]ence|\b[Tt]hus|\b[Tt]herefore|\b[Ii]t is|\b[Ii]t's|\b[Ii]t must be|\bshould be|\bguess|"
+    r"(?:\b[Ss]o|\b[Hh]ence|\b[Tt]hus|\b[Tt]herefore|\b[Ii]t is|\b[Ii]t's|\b[Ii]t must be|\b[Hh]as to be|\bshould "
+    r"be|\bguess|"
     r"[Pp]robably|(?:wrong|incorrect|false|fails?|fits?|works?|correct option|impossible) except(?: for)?|which is|"
     r"\b[Cc]hoose|\b[Pp]ick|\b[Ss]elect|\b[Aa]nswer is|\bgo with|\bmake that|"
     r"\bactually|\brather)(?:,| then)?:? (?:it is |it's |it must be |I'd say |I say |the answer is |we choose |"
     r"choose |just )?(?:option |choice |answer )?"
-    r"[(*\[]{0,3}([A-J])[)*\]]{0,3}(?=[.!,;]|\s*$| (?:because|since|is (?:the )?(?:correct|right|answer)|instead|"
+    r"[(*\[]{0,3}([A-J])[)*\]]{0,3}(?=[.!,;:]|\s*$| (?:because|since|is (?:the )?(?:correct|right|answer)|instead|"
     r"not\b))"
+    r"|(?<![A-Za-z0-9])[(*]{0,3}([A-J])[)*]{0,3},? (?:it (?:is|must be)|then)(?=[.!,]|\s*$)"
 )
 """The letter that a sentence concludes on: `so it is C`."""
-_RULED_OUT = re.compile(
-    r"((?:\(?[A-J]\)?(?:, and |, | and | & )){1,8}\(?[A-J]\)?) (?:are|can be|can all be|must be|were|"
-    r"is)? ?(?:all )?(?:incorrect|wrong|false|ruled out|"
-    r"eliminated|excluded|impossible|invalid|not (?:correct|right|true|possible))"
+_DENIALS = (
+    r"(?:wrong|incorrect|false|out\b|ruled out|eliminated|excluded|impossible|invalid|rejected|too \w+|no good|not \w+|"
+    r"implausible|untenable|nonsense|contradictory|inconsistent|dismissed|discarded|unlikely|off)"
 )
+_LIST = (
+    r"(?:options? |choices? |answers? )?\(?[A-J]\)?(?:(?:,? and |,? or |, | & |/)(?:options? |choices? "
+    r")?\(?[A-J]\)?)*(?![A-Za-z0-9'’])"
+)
+_STRUCK = re.compile(
+    rf"(?<![A-Za-z0-9])({_LIST})[*_]{{0,2}},?(?: also| both| all| then| clearly| obviously| too| therefore)* "
+    r"(?:(?:is|are|was|were|can be|can all be|must be|would be|gets?|looks?|seems?)(?: \w+){0,2}? "
+    rf"{_DENIALS}|(?:isn't|aren't|wasn't|can't|cannot|fails?|does not|doesn't|do not|don't|violates?|contradicts?|"
+    r"won't|couldn't|misses|overshoots|undershoots|makes? no))"
+    rf"|\b(?i:not|nor|rul(?:e|es|ed|ing) out|eliminat(?:e|es|ed|ing)|reject(?:s|ed|ing)?|exclud(?:e|es|ed|ing)|"
+    r"cross(?:es|ed|ing)? (?:out|off)|discard(?:s|ed|ing)?|strik(?:e|es|ing) (?:out|off)?|dismiss(?:es|ed|ing)?|"
+    r"drop(?:s|ped|ping)?|"
+    rf"throw(?:s|ing)? out|remov(?:e|es|ed|ing)|rid of|neither) ({_LIST})"
+)
+"""Letters that a sentence rules out: `A and B fail`, `we can eliminate C`."""
 _PLACE = re.compile(r"(?:the )?(first|second|third|fourth|fifth|last) (?:option|choice|one|answer)\.?", re.IGNORECASE)
 _LETTER_FIRST = re.compile(r"[(\[]([A-J])[)\]]\s*")
 _HYPOTHETICAL = re.compile(r"\s*(?:[)*\]]{0,3})?,? (?:if|unless|only if|had)\b")
@@ -74,9 +96,19 @@ _DENIED = (
 """What takes back a letter."""
 _NOT = re.compile(r"(?:\bnot|n't|\bneither|\brule out|\beliminate|\bexclude)[\s*_(]{0,4}$", re.IGNORECASE)
 _MORE = re.compile(
-    r"[)\]}*_\s]{0,4}(?:,|/|\+|&|or\b|and\b|nor\b)[\s*_]{0,3}(?:and |or )?[(\[{*_]{0,3}[A-Z](?![A-Za-z])"
+    r"[)\]}*_\s.…]{0,5}(?:,|/|\+|&|or\b|and\b|nor\b)[\s*_]{0,3}(?:and |or )?[(\[{*_]{0,3}[A-Z](?![A-Za-z])"
 )
 _WRONG = re.compile(r"[)\]}*_\s]{0,4}(?:is|was)(?: not|n't| wrong| incorrect| false)", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.!?\n])\s")
+_MENTIONED = re.compile(
+    r"(?<![A-Za-z0-9])([B-HJ])(?![A-Za-z0-9'’])|\b(A)(?= (?:is|was|are|fails|does|can|would|has|cannot|could)\b|"
+    r"[),.;:/]| and B)|\b(?:option|choice)s?\b"
+)
+"""Letters, or words for them, that a sentence speaks of."""
+_BOXED = re.compile(r"\\(?:boxed|fbox)\{\(?(?:\\(?:text|textbf|mathrm|mathbf)\{)?\(?([A-J])[)}.]*\}")
+_QUANTITY = re.compile(r"^(-?[\d.,/]+) ([A-Za-z][A-Za-z/^\d ]*)$")
+"""A choice in plain text with a unit: `4 m/s`."""
+_LOOSE = re.compile(r"\(\s*([A-J])\s*\)[\\ ]*")
 _KIND = re.compile(
     r"^(?:the )?(?:correct )?(?:option|choice|answer)(?: is)?:? (?=[(\[]?[A-Ja-j][)\]]?[.]?$)", re.IGNORECASE
 )
@@ -99,7 +131,9 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
     text = response[max(start, len(response) - TAIL) :].translate(_WIDE)
     found = extract(response).text
     if found is None:
-        return _of_text(text, letters, choices)
+        letter = _of_text(text, letters, choices)
+        # A letter in a box that is taken back is not chosen by what takes it back.
+        return None if letter in _BOXED.findall(text)[-1:] else letter
     letter = _of_short(found, letters, choices) or _by_value(found, letters, choices)
     if letter is not None and _contradicts(letter, found, letters, choices):
         return None
@@ -113,8 +147,9 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
 
 def _contradicts(letter: str, found: str, letters: Sequence[str], choices: Sequence[str]) -> bool:
     """Whether a letter has another choice's text behind it: `B. 18` where 18 is C."""
+    found = _LOOSE.sub(r"(\1) ", plain.unwrapped(found))
     opening = _OPENS.match(plain.unwrapped(found).strip()) or _LETTER_FIRST.match(plain.unwrapped(found).strip())
-    said = plain.unwrapped(found).strip()[opening.end() :].strip(" \\,.:") if opening and choices else ""
+    said = plain.unwrapped(found).strip()[opening.end() :].strip(" \\,.:*_`") if opening and choices else ""
     if not said:
         return False
     meant = [each for each, choice in zip(letters, choices, strict=False) if _words(choice) == _words(said)]
@@ -130,54 +165,89 @@ def _another(letter: str, rest: str, letters: Sequence[str]) -> bool:
 
 def _is_denied(letter: str, rest: str) -> bool:
     """Whether what follows a choice takes it back."""
-    return re.search(_DENIED.format(letter), rest) is not None or _BACK.search(rest) is not None
+    if re.search(_DENIED.format(letter), rest) is not None or _BACK.search(rest) is not None:
+        return True
+    # What is said of other letters takes nothing back.
+    own = [
+        each
+        for each in _SENTENCE.split(rest)
+        if {match[1] or match[2] or letter for match in _MENTIONED.finditer(each)} <= {letter}
+    ]
+    return later(" ".join(own), letter).back
 
 
 _LISTED = re.compile(r"(?:^|(?<=\s))[(\[]?([A-J])[)\].:][ \t]+", re.MULTILINE)
 _WIDE = {0xFF21 + place: chr(65 + place) for place in range(26)}
 
 
+class _Mark(NamedTuple):
+    """A letter that a sentence marks as the answer."""
+
+    letter: str
+    start: int
+    """Where it stands."""
+    end: int
+    """Where it ends."""
+
+
+def _marks(text: str) -> list[_Mark]:
+    """The letters that are marked in prose, in order."""
+    found = [match for match in _MARKED.finditer(text) if _is_letter(match, text)]
+    found += [match for match in _LEFT.finditer(text) if _is_letter(match, text)]
+    found += [match for match in _REMAINS.finditer(text) if not _NOT.search(text[: match.start()][-20:])]
+    found += [match for match in _CONCLUDED.finditer(text) if not _WRONG.match(text, match.end(1))]
+    groups = [(match, match.lastindex or 1) for match in found]
+    marks = [_Mark(match[group], match.start(group), match.end(group)) for match, group in groups]
+    return sorted((each for each in marks if not _HYPOTHETICAL.match(text, each.end)), key=lambda each: each.end)
+
+
 def _of_text(text: str, letters: Sequence[str], choices: Sequence[str]) -> str | None:
-    marked = [match for match in _MARKED.finditer(text) if _is_letter(match, text)]
-    marked += [match for match in _LEFT.finditer(text) if _is_letter(match, text)]
-    marked += _REMAINS.finditer(text)
-    marked += [match for match in _CONCLUDED.finditer(text) if not _WRONG.match(text, match.end(1))]
-    marked = [match for match in marked if not _HYPOTHETICAL.match(text, match.end(1))]
-    if (left := _left_over(text, letters)) is not None and all(_MORE.match(text, each.end(1)) for each in marked):
+    marked, left = _marks(text), _left_over(text, letters)
+    if left is not None and all(_MORE.match(text, each.end) for each in marked):
         return left
     if marked:
-        last = max(marked, key=lambda match: match.end(1))
-        if _MORE.match(text, last.end(1)) or _is_denied(last[1], text[last.end(1) :]):
+        last = marked[-1]
+        if _MORE.match(text, last.end):
             return None
-        if _contradicts(last[1], text[last.start(1) :].partition("\n")[0].partition(". ")[0], letters, choices):
+        if _is_denied(last.letter, text[last.end :]):
+            return left if left != last.letter else None
+        if _contradicts(last.letter, text[last.start :].partition("\n")[0].partition(". ")[0], letters, choices):
             return None
-        return _valid(last[1], letters)
+        return _valid(last.letter, letters)
     correct = [
         match for match in _CORRECT.finditer(text) if not _NOT.search(text[max(0, match.start() - 20) : match.start()])
     ]
     if correct:
-        return _valid(correct[-1][1], letters)
+        last_one = correct[-1]
+        return None if _is_denied(last_one[1], text[last_one.end() :]) else _valid(last_one[1], letters)
     said = stated(text, 0)
     if said is not None and said.text:
         return _of_short(said.text, letters, choices) or _by_value(said.text, letters, choices)
+    return _of_lines(text, letters, choices)
+
+
+def _of_lines(text: str, letters: Sequence[str], choices: Sequence[str]) -> str | None:
+    """The letter of a text without a sentence that marks one: what its last line, or all of it, is."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return None
     for line in (lines[-1], text.strip()):
         letter = _of_short(line, letters, choices) if len(line) < 400 else None
         if letter is not None:
-            return letter
-    closed = set(_CLOSED.findall(lines[-1]))
+            return None if _contradicts(letter, line.strip(" *_`"), letters, choices) else letter
+    closed = set(_CLOSED.findall(lines[-1])) - _struck(text)
     return _valid(closed.pop(), letters) if len(closed) == 1 and len(lines[-1]) < 200 else None
 
 
 def _left_over(text: str, letters: Sequence[str]) -> str | None:
-    """The one letter that a sentence does not rule out: `options A, C and D are wrong`; None without one."""
-    for match in _RULED_OUT.finditer(text):
-        left = set(letters) - set(re.findall(r"[A-J]", match[1]))
-        if len(left) == 1:
-            return left.pop()
-    return None
+    """The one letter that a text does not rule out: `options A, C and D are wrong`; None without one."""
+    left = set(letters) - _struck(text)
+    return left.pop() if len(left) == 1 else None
+
+
+def _struck(text: str) -> set[str]:
+    """The letters that a text rules out."""
+    return {each for match in _STRUCK.finditer(text) for each in re.findall(r"\b[A-J]\b", match[1] or match[2])}
 
 
 def _is_letter(match: re.Match[str], text: str) -> bool:
@@ -193,7 +263,7 @@ def _is_letter(match: re.Match[str], text: str) -> bool:
 
 def _of_short(text: str, letters: Sequence[str], choices: Sequence[str]) -> str | None:
     """The letter of a short text: alone, at its front as `B.`, or by the text of exactly one choice."""
-    bare = _KIND.sub("", plain.unwrapped(text).strip())
+    bare = _KIND.sub("", _LOOSE.sub(r"(\1) ", plain.unwrapped(text)).strip())
     for pattern in (_ALONE, _OPENS):
         match = pattern.match(bare)
         if match and not _MORE.match(bare, match.end()):
@@ -209,9 +279,8 @@ def _of_short(text: str, letters: Sequence[str], choices: Sequence[str]) -> str 
 
 def _by_value(text: str, letters: Sequence[str], choices: Sequence[str]) -> str | None:
     r"""The letter of the one choice that a box holds in other signs: `1/2` for `\frac{1}{2}`."""
-    same = [
-        letter for letter, choice in zip(letters, choices, strict=False) if compare(gold_text(choice), text).correct
-    ]
+    golds = [_QUANTITY.sub(r"\1\\text{ \2}", gold_text(choice)) for choice in choices]
+    same = [letter for letter, gold in zip(letters, golds, strict=False) if compare(gold, text).correct]
     return same[0] if len(same) == 1 else None
 
 

@@ -10,7 +10,7 @@ Time is linear in the response's length: it is searched from its end, and only b
 import re
 from typing import NamedTuple
 
-from slime_reward_math.context import NOTHING, TAKEN_BACK, around, later, stated
+from slime_reward_math.context import NOTHING, TAKEN_BACK, around, equated, later, stated
 
 END_OF_THOUGHT = "</think>"
 START_OF_THOUGHT = "<think>"
@@ -27,7 +27,25 @@ MAX_GAP = 60
 """Characters between two boxes that belong together."""
 TAIL = 2_000
 """Characters at the end that are searched for a phrase like `the final answer is`."""
-_JOINTS = ("\\text", "\\quad", "\\qquad", "\\mathrm", "and", "or", "\\(", "\\)", "\\[", "\\]", "\\,", "\\;", "\\ ", "&")
+_JOINTS = (
+    "\\text",
+    "\\quad",
+    "\\qquad",
+    "\\mathrm",
+    "and also",
+    "as well as",
+    "also",
+    "and",
+    "or",
+    "\\(",
+    "\\)",
+    "\\[",
+    "\\]",
+    "\\,",
+    "\\;",
+    "\\ ",
+    "&",
+)
 _FILL = " \n\t$,;{}."
 _SIGNS = " \n\t$,;{.\\()[]&"
 """What may stand between a box and the end of the word or the brace before it, if it continues another box."""
@@ -35,7 +53,7 @@ _JOINING = frozenset(joint[-1] for joint in _JOINTS if joint[-1].isalpha()) | {"
 """How such a word ends."""
 _PART = re.compile(r"\((?:[1-9]|i{1,3}|iv|v|[a-f])\)[\s$]*")
 """The number of a part of a question, which may stand before its box."""
-_SAME_NAME = re.compile(r"(?<=or)[\s$]+[a-z](?:_\{?\d\}?)?\s*=\s*$")
+_SAME_NAME = re.compile(r"(?:(?<=or)|(?<=and))[\s$]+[a-z](?:_\{?\d\}?)?\s*=\s*$")
 """The name of a second solution: `x = 3 or x = 5`."""
 _NAMED_BOX = re.compile(r"([a-zA-Z](?:_\{?\w\}?)?)\s*=\s*\$?\s*\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 _NAMED_BOXES = re.compile(rf"(?:{_NAMED_BOX.pattern}[\s$,;]*(?:and|\\text\{{ ?and ?\}}|\\quad|\\\\)?[\s$,;&]*)+$")
@@ -57,6 +75,8 @@ class Extracted(NamedTuple):
     """How it was found, or why not, in a few countable words."""
     stated: str | None = None
     """Another answer that is stated after it; it has to be the same."""
+    equation: str | None = None
+    r"""What a box with a name is said to be equal to, with the name: `S=12` of `\boxed{S} = 12`."""
 
 
 def extract(response: str, phrases: bool = False) -> Extracted:
@@ -105,13 +125,16 @@ def _boxes(response: str, start: int) -> Extracted:
         return Extracted(other, "the box before one that is denied")
     if said.text is None:
         return Extracted(None, TAKEN_BACK)
-    after = later(response[end:]) if end + 4 < len(response) else NOTHING
+    after = later(response[end:], content) if end + 1 < len(response) else NOTHING
     if after.back:
         return Extracted(None, TAKEN_BACK)
-    contents = [content, *_before(response, start, place, sign)] if _may_continue(response, start, place) else [content]
-    if len(contents) == 1 and (named := _named(response, start, place, end)) is not None:
+    if (named := _named(response, start, place, end)) is not None:
         return Extracted(named, "several boxes in a row", after.stated)
+    contents = [content, *_before(response, start, place, sign)] if _may_continue(response, start, place) else [content]
     if len(contents) == 1:
+        equal = equated(response[end : end + REACH], content) if said.text == content else None
+        if equal is not None and not (rest := later(equal[1], content)).back:
+            return Extracted(said.text, "the last box", rest.stated or after.stated, equal[0])
         return Extracted(said.text, "the last box", after.stated)
     kept = list(dict.fromkeys(each for each in reversed(contents) if each))
     return Extracted(", ".join(kept), "the last box" if len(kept) == 1 else "several boxes in a row", after.stated)
@@ -245,7 +268,7 @@ def _phrase(response: str, start: int) -> Extracted:
     found = stated(response, start)
     if found is None:
         return Extracted(None, "no box")
-    after = later(found.after)
+    after = later(found.after, found.text or "")
     if found.text is None or after.back:
         return Extracted(None, TAKEN_BACK)
     return Extracted(found.text, "after a phrase", after.stated)

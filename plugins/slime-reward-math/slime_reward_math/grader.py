@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from slime_reward_math import plain, sentences
-from slime_reward_math.context import CHANGED, TAKEN_BACK
+from slime_reward_math.context import CHANGED, TAKEN_BACK, conditional_within
 from slime_reward_math.extract import MAX_ANSWER, Extracted, extract
 from slime_reward_math.gold import gold_text
 from slime_reward_math.match import Matcher, OutOfTime
@@ -67,8 +67,8 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
         return Grade(Outcome.UNDECIDED, "no gold answer")
     found = settled(extract(response, phrases))
     answer = found.text
-    if answer is None:
-        return Grade(Outcome.WRONG, found.reason, None, text)
+    if answer is None or found.equation is not None:
+        return judged(text, found, deadline_s=deadline_s)
     if answer == text and (answer[-1].isalnum() or answer[-1] == "}"):
         # What ends like this is not nothing: other ends may be all there is, and nobody would see them.
         return Grade(Outcome.CORRECT, "the same text", answer, text)
@@ -77,6 +77,18 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
         same = int(answer) == int(text)
         return _grade(same, "the same number" if same else "another number", text, answer)
     return compare(text, answer, deadline_s=deadline_s)
+
+
+def judged(gold: str, found: Extracted, *, deadline_s: float = DEADLINE_S) -> Grade:
+    """Grade what was found and settled; a box with a name that is no answer may open an equation that states one."""
+    if found.text is None:
+        verdict = Grade(Outcome.WRONG, found.reason, None, gold)
+    else:
+        verdict = compare(gold, found.text, deadline_s=deadline_s)
+    if verdict.correct or found.equation is None:
+        return verdict
+    other = compare(gold, found.equation, deadline_s=deadline_s)
+    return other if other.correct else verdict
 
 
 def settled(found: Extracted) -> Extracted:
@@ -90,7 +102,9 @@ def settled(found: Extracted) -> Extracted:
             return found
     if found.stated != CHANGED and (compare(found.text, found.stated).score or compare(found.stated, found.text).score):
         return found
-    return Extracted(None, TAKEN_BACK)
+    # Of a box with a name the equation that it opens may agree with what is stated.
+    agrees = found.equation is not None and compare(found.stated, found.equation).correct
+    return Extracted(None, TAKEN_BACK, equation=found.equation if agrees else None)
 
 
 def _is_integer(text: str) -> bool:
@@ -151,6 +165,8 @@ def _compare(gold: str, answer: str, deadline_s: float) -> Grade:
     left, right = _side(gold), _prepare(answer)
     if not right.clean:
         return Grade(Outcome.WRONG, "the answer is empty", answer, gold)
+    if conditional_within(answer, gold):
+        return Grade(Outcome.WRONG, "a condition of which the gold answer says nothing", answer, gold)
     try:
         found = _by_text(left, right)
         return _grade(*found, gold, answer) if found is not None else _by_tree(left, right, deadline)
@@ -179,6 +195,8 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
             return square == other, "the same number" if square == other else "another number"
     if left.clean.endswith("%") or right.clean.endswith("%"):
         percentage = plain.same_percentage(left.clean, right.clean)
+        if percentage and "\\$" in left.text and not left.clean.endswith("%"):
+            return False, "money is no percentage"
         if percentage is not None:
             return percentage, "the same percentage" if percentage else "another percentage"
     if "," in left.clean or "," in right.clean or "\\" in right.clean:
@@ -187,6 +205,9 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
             return listed, "the same numbers" if listed else "other numbers"
     if left.number is not None or not plain.may_be_language(left.clean):
         return None
+    opened = plain.opening_choice(left.clean)
+    if opened is not None and (theirs := plain.opening_choice(right.clean)) is not None and opened != theirs:
+        return False, "another choice"
     picked = plain.chosen(right.clean)
     if picked is not None:
         letter = plain.choice(left.clean) or (plain.chosen(left.clean) if plain.choice(right.clean) else None)
@@ -195,6 +216,8 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     one_words, two_words = plain.words(left.clean), plain.words(right.clean)
     if one_words in ("yes", "no") and two_words is None:
         two_words = plain.reply(right.clean)
+        if two_words is None and plain.hedged(right.clean):
+            return False, "another reply"
     elif two_words in ("yes", "no") and one_words is None and not any(sign.isdigit() for sign in left.clean):
         one_words = plain.reply(left.clean)
     if one_words is not None and two_words is not None:

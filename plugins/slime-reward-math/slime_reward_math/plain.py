@@ -38,7 +38,12 @@ _DENIED = re.compile(
 )
 """What takes a choice back that it follows."""
 _CHOSEN_TOO = re.compile(r"(?:\band|\bor|,|&)\s*[\(\[]?[A-J][\)\]]?[.]?\s*$", re.ASCII)
-_LETTERED = re.compile(r"[\(\[]?[A-J][.)\]]\s+(\S.*)", re.DOTALL)
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
+_LETTERED = re.compile(
+    r"(?:[\(\[]?[A-J][.)\]](?:\s|\\[ ,;:])|\\(?:text(?:bf|rm)?|math(?:rm|bf)|mbox)\{\s*[\(\[]?[A-J][.)\]]\s*\})"
+    r"(?:\s|\\[ ,;:]|\\quad|~)*([^\s\\].*|\\[a-zA-Z].*)",
+    re.DOTALL,
+)
 _DECIMAL_COMMA = re.compile(r"([+-]?(?:0|\d{4,})),(\d{2,})|([+-]?\d{1,3}(?:\.\d{3})+),(\d+)", re.ASCII)
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:,\d{3})+(?!\d)", re.ASCII)
 _SAID = {"dne": "doe not exist", "no real solution": "no solution", "true": "yes", "false": "no"}
@@ -48,9 +53,12 @@ _REPLY = re.compile(
     r"for)\b.*)",
     re.DOTALL,
 )
+_OPENED = re.compile(r"(yes|true|no|false)\b[,.;:]?\s+(.*)", re.DOTALL)
 _HEDGED = (
     r"unless|except|excepting|excluding|but|only|if|when|whenever|provided|assuming|sometimes|not always|maybe|perhaps|"
-    r"possibly|probably|otherwise|else|or|depend\w*|usually|often|generally|almost|however|although|though|might|could"
+    r"possibly|probably|otherwise|else|or|depend\w*|usually|often|generally|in (?:most|some|many)|mostly|partly|"
+    r"partially|normally|typically|rarely|"
+    r"for (?:some|most|large|small|many)|almost|however|although|though|might|could"
 )
 _OTHERWISE = {
     "yes": re.compile(rf"\b(?:no|false|{_HEDGED})\b"),
@@ -208,6 +216,12 @@ def reply(text: str) -> str | None:
     return None if _OTHERWISE[said].search(rest) else said
 
 
+def hedged(text: str) -> bool:
+    """Whether an answer opens with `yes` or `no` and says that it holds only in part."""
+    match = _OPENED.match(unwrapped(text).casefold())
+    return match is not None and _OTHERWISE[_SAID.get(match[1], match[1])].search(match[2]) is not None
+
+
 def _singular(word: str) -> str:
     """A word without the ending of a plural."""
     return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
@@ -237,6 +251,12 @@ def after_choice(text: str) -> str | None:
     """`x = 42` of `C. x = 42`; None where no choice opens the text or nothing follows it."""
     match = _LETTERED.fullmatch(text)
     return match[1] if match else None
+
+
+def opening_choice(text: str) -> str | None:
+    """The letter of a choice that opens a text with its content: `C` of `C. x = 42`; else None."""
+    match = _LETTERED.fullmatch(text)
+    return next(sign for sign in _COMMAND.sub("", text) if sign in "ABCDEFGHIJ") if match else None
 
 
 def decimal_comma(text: str) -> str | None:

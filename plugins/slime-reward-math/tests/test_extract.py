@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime_reward_math import grade
 from slime_reward_math.extract import MAX_ANSWER, extract, last_marked
 
 
@@ -93,3 +94,29 @@ def test_balanced_text_comes_back_as_it_was(text: str) -> None:
 def test_nothing_raises(text: str) -> None:
     extract(text)
     extract(f"\\boxed{{{text}}}")
+
+
+ENDS = (
+    "5+5=10",
+    "so 10",
+    "= 10",
+    "$5+5=10$",
+    r"\(10\)",
+    "f",
+    "-",
+    "x =",
+    "4 <",
+    "7 eggs",
+    "Total: 10",
+    r"2*5",
+    r"\pi",
+    "10%",
+)
+"""With what the line above a box may end."""
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("line", ["\n", "\n\n", " \n", "\r\n"])
+@pytest.mark.parametrize("box", [r"\boxed{10}", r"$\boxed{10}$", r"$$\boxed{10}$$"])
+def test_what_the_line_above_ends_with_is_no_part_of_a_box(end: str, line: str, box: str) -> None:
+    assert grade("10", f"{end}{line}{box}").correct is True

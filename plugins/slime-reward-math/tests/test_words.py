@@ -105,13 +105,17 @@ AHEAD = """not; cannot be; never; at most; at least; less than; more than; fewer
     less than; almost; nearly; maybe; perhaps; either; neither; between; excluding; without; a third of; three
     times; is not; must not be; not equal to; different from; unlike; unless; greater than; larger than;
     smaller than; below; above; under; over; exceeding; the opposite of; the negative of; ten percent of;
-    somewhere near; anything under; hardly; possibly"""
+    somewhere near; anything under; hardly; possibly; in excess of; no fewer than; strictly less than; three more
+    than; a quarter of; the cube root of; just below; just over; nowhere near; neither; at the very least; a multiple
+    of; the complement of; as many as; all numbers up to; any number over; the sum of 1 and"""
 BEHIND = """squared; cubed; factorial; or more; or less; or fewer; at most; at least; is wrong; is not correct; is
     impossible; is extraneous; is excluded; does not work; cannot be; fails; is rejected; dozen; hundred;
     thousand; million; halves; thirds; tenths; unless n = 2; only if n = 2; if n is even, else 0; if n is
     even, 1 otherwise; plus 1; minus 1; times 2; over 2; divided by 2; mod 2; with remainder 1; to the power
     of 2; and up; possibly; maybe; (rejected); (not valid); is ruled out; isn't valid; is never reached; would
-    be wrong; may be wrong; is invalid; contradicts this; , but not really"""
+    be wrong; may be wrong; is invalid; contradicts this; , but not really; is too large; is off by one; is an
+    overestimate; or thereabouts; at the very most; is only a guess; tenths; raised to the third power; less than
+    12; is nonsense; is out of range; is to be rejected; short of 20; does not satisfy it; only when n is odd"""
 RIGHT = """5; 12; 340; -7; \\frac{2}{3}; \\frac{7}{2}; 2\\sqrt{3}; \\pi; 3.25; 45\\%; 30^\\circ; x=5; n=12; x+3; 2x;
     x^2-4; (3,4); (1,2,3); \\{3,4\\}; [2,5]; 3,4; 2^{10}; e^2; y=2x+1; x<7; 5\\text{ cm}"""
 

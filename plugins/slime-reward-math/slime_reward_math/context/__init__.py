@@ -5,8 +5,9 @@ Example:
     around(r"The answer is at least \boxed{5}.", 0, 23, 31, "5")      # Around(r"\text{at least }5", ...)
 """
 
-from slime_reward_math.context.around import Around, around
+from slime_reward_math.context.around import Around, around, equated
+from slime_reward_math.context.conditions import conditional_within
 from slime_reward_math.context.later import CHANGED, NOTHING, TAKEN_BACK, later
 from slime_reward_math.context.prose import stated
 
-__all__ = ["CHANGED", "NOTHING", "TAKEN_BACK", "Around", "around", "later", "stated"]
+__all__ = ["CHANGED", "NOTHING", "TAKEN_BACK", "Around", "around", "conditional_within", "equated", "later", "stated"]

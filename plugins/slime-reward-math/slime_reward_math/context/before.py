@@ -8,6 +8,7 @@ Example:
 
 import re
 
+from slime_reward_math.context.folded import folded
 from slime_reward_math.read.loaded import is_loaded
 from slime_reward_math.tree import listed
 
@@ -66,7 +67,7 @@ _START = (
     r"(?:^|[,;:] |\b(?:and|but|so|that|whereas|while|is|was|as|gives?|get|got|gave) )"
     r"(?:the|my|our|his|her|a|an|one|this|that|your|their|some) (?:\w+ )?"
 )
-_REFUSED = re.compile(
+_REFUSED = folded(
     rf"{_START}{_KIND_WRONG} (?:\w+ )?(?:answer|result|value|guess|solution|choice|option|conclusion|response|root|"
     rf"candidate|attempt|total|"
     r"count|figure|number|estimate)\b[^.]{0,40}$"
@@ -109,15 +110,37 @@ _REFUSED = re.compile(
     r"what if) ?(?:that )?(?:the (?:answer|result|value|total|sum)|it|this|we (?:guess|say|answer|take|try)|n|x|"
     r"there)?\b"
     r"(?: \w+)? (?:is|was|were|be|equals?|had been|are|give|gives)?\s*$"
+    r"|\b(?:an?|one|some|any|crude|rough|trivial|weak) (?:\w+ )?(?:bound|overestimate|underestimate|approximation|"
+    r"estimate) (?:here |for it )?(?:is|of|would be)\s*$"
+    r"|^(?:so |now |next,? |first,? |let us |let's |we |I )?(?:try|trying|tried|test|testing|tested|guess|guessing|"
+    r"consider|considering)(?: with| out)?(?: \$?[a-z] ?=)?\s*$"
+    r"|\b(?:never|not|n't|cannot|hardly) (?:\w+ )?(?:reach\w*|attain\w*|exceed\w*|becom\w*|hit\w*|touch\w*|"
+    r"divid\w*|satisf\w*|work for|yield|equals?)\s*$"
+    r"|\b(?:suppose|assume|imagine|say)\b[^.;]{0,12}? (?:for (?:the sake of )?(?:a )?(?:contradiction|argument)|"
+    r"toward(?:s)? (?:a )?contradiction|"
+    r"to the contrary|on the contrary)\b[^.;]*$"
+    r"|\b(?:half|twice|double|triple|thrice|a third|a quarter|(?:the )?(?:square|cube|reciprocal|negative|opposite|"
+    r"double|half|square root|inverse|complement) of|"
+    r"\w+ (?:more|less|times) (?:than )?|\d+ ?(?:[-+*/]|times) ?) ?(?:of )?(?:the|our|my) (?:final |correct |"
+    r"required |desired |whole )?(?:answer|result)\b[^.;]{0,30}$"
+    r"|\b(?:answer|result) ?(?:plus|minus|times|divided|squared|cubed|doubled|halved|multiplied|increased|"
+    r"decreased|reduced|mod|modulo|rounded|raised|[-+*/] ?\d)\b[^.;]{0,40}$"
+    r"|\b(?:do not|don't|never|avoid|not|stop) (?:\w+ )?(?:write|writing|put|putting|say|saying|answer|answering|"
+    r"use|using|submit|enter|box|accept|trust|report)\b[^.;]{0,30}$"
     r"|\bif\b[^.;]{0,60}\bwere\b[^.;]*$"
     r"|\b(?:answer key|textbook|book|solution manual|friend|teacher|student|calculator|someone|classmate|he|she|they|"
     r"others?|author)\b (?:\w+ )?(?:says|said|claims?|claimed|thinks|"
-    r"thought|insists?|insisted|wrote|writes|believes?|suggests?|states)\b[^.;]{0,30}$",
-    re.IGNORECASE,
+    r"thought|insists?|insisted|wrote|writes|believes?|suggests?|states)\b[^.;]{0,30}$"
 )
 """Sentences that mention a value and do not give it as the answer."""
 _TURN = re.compile(r"\b(?:but|however|yet|though|although|whereas|instead,|actually,)(?: |$)")
 """Where a sentence turns to what holds."""
+_UNLIKE = re.compile(
+    r"(?i)^(?:contrary to|unlike|despite|in contrast to|as opposed to|in spite of|rather than|instead of)\b[^,]*,"
+)
+"""What an answer is set against before it is given."""
+_CONCLUDES = re.compile(r".*\d[^,;]*[,;] (?:so|hence|thus|therefore)\b")
+"""What another value is said of before a conclusion: `a naive count says 56, so`."""
 PLAIN = ("The final answer is", "The final answer is:", "\nThe answer is", "\nThe answer is:")
 """Sentences of nearly every response: nothing in them changes a box."""
 _LINKS = (":", " is", " are")
@@ -136,22 +159,30 @@ _LOADED_ENDS = listed(
 _TRIGGERS = listed(
     """not never cannot neither nor hardly wrong incorrect naive naïve tempting false mistaken invalid erroneous bogus
     fake intermediate partial interim preliminary tentative trap decoy rejected discarded distractor candidate
-    unreduced unsimplified guess attempt instinct thought estimate impression reaction try intuition feeling hunch
-    conjecture placeholder dummy mistake mistakes error errors pitfall fallacy misconception untrue impossible lie
-    myth absurd doubtful unlikely unclear believe proof evidence reason think say expect argue conclude claim write
-    put tempted fooled look looks seem seems appear appears glance sight naively mistakenly wrongly incorrectly
-    erroneously falsely supposedly allegedly initially originally previously once guessed believed assumed supposed
-    expected hoped hope wish doubt suspect bet wonder rule ruled ruling cross crossed throw threw cast reject
-    rejects rejecting discard discards discarding dismiss dismisses dismissed dismissing exclude excludes excluded
-    excluding eliminate eliminates eliminated eliminating disprove disproves disproved disproving refute refutes
-    refuted refuting ignore ignores ignored ignoring avoid avoids avoided avoiding contradict contradicts
-    contradicted contradicting suppose imagine pretend assume if unless no people students solvers contestants
-    candidates models readers says said claims claimed thinks insists insisted wrote writes believes suggests
-    suggest states"""
+    unreduced unsimplified guess attempt instinct thought estimate impression reaction try intuition feeling
+    hunch conjecture placeholder dummy mistake mistakes error errors pitfall fallacy misconception untrue
+    impossible lie myth absurd doubtful unlikely unclear believe proof evidence reason think say expect argue
+    conclude claim write put tempted fooled look looks seem seems appear appears glance sight naively mistakenly
+    wrongly incorrectly erroneously falsely supposedly allegedly initially originally previously once guessed
+    believed assumed supposed expected hoped hope wish doubt suspect bet wonder rule ruled ruling cross crossed
+    throw threw cast reject rejects rejecting discard discards discarding dismiss dismisses dismissed dismissing
+    exclude excludes excluded excluding eliminate eliminates eliminated eliminating disprove disproves disproved
+    disproving refute refutes refuted refuting ignore ignores ignored ignoring avoid avoids avoided avoiding
+    contradict contradicts contradicted contradicting suppose imagine pretend assume if unless no people
+    students solvers contestants candidates models readers says said claims claimed thinks insists insisted
+    wrote writes believes suggests suggest states contradiction contrary half twice double triple thrice third
+    quarter square cube reciprocal opposite inverse complement plus minus times divided squared cubed doubled
+    halved multiplied increased decreased reduced mod modulo raised trying tried test testing tested guessing
+    consider considering don't don’t stop bound overestimate underestimate approximation"""
 )
+_CONDITIONS = listed(
+    """provided providing long condition conditional contingent subject depending except when whenever assuming
+    supposing case event proviso caveat assumption even odd prime only sometimes"""
+)
+"""Words that may make an answer hold under a condition only: what has one is no plain lead."""
 _EARLY, _ANSWERS = (
     listed("first initial previous earlier original old former provisional early prior"),
-    listed("answer answers result"),
+    listed("answer answers result got had thought found computed wrote said"),
 )
 """Words without which no sentence denies what follows: most before a box have none, and are not searched."""
 
@@ -161,7 +192,8 @@ def only_leads(text: str) -> bool:
     if not text.endswith(_LINKS):
         return False
     parts = text.lower().split()
-    return _TRIGGERS.isdisjoint(parts) and _EARLY.isdisjoint(parts) and "n't" not in text and "n’t" not in text
+    plain = _TRIGGERS.isdisjoint(parts) and _EARLY.isdisjoint(parts) and _CONDITIONS.isdisjoint(parts)
+    return plain and "n't" not in text and "n’t" not in text
 
 
 def before_box(response: str, start: int, place: int) -> str:
@@ -183,8 +215,10 @@ def denied(sentence: str) -> bool:
     early = not (_EARLY.isdisjoint(parts) or _ANSWERS.isdisjoint(parts))
     if not early and _TRIGGERS.isdisjoint(parts) and "n't" not in sentence and "n’t" not in sentence:
         return False
-    words = _TURN.split(sentence.rstrip(": "))[-1]
-    words = words[-NEAR:]
+    cut = _CONCLUDES.match(sentence)
+    sentence = sentence[cut.end() :] if cut is not None else sentence
+    words = _TURN.split(_UNLIKE.sub("", sentence).rstrip(": "))[-1]
+    words = words[-NEAR:].lower()
     return _NEGATED.search(words[-40:]) is not None or _REFUSED.search(words) is not None
 
 
@@ -193,6 +227,8 @@ def changing(sentence: str) -> str:
     if sentence.endswith(_LINKS):
         return ""
     words = _NO_WORD.split(sentence)[-1].strip()
+    if _AS_MANY.search(words) is not None:
+        return " ".join(words.split()[-4:])
     links = list(_LINK.finditer(words))
     rest = words[links[-1].end() :].strip() if links else words
     last = " ".join(rest.split()[-4:])
@@ -213,6 +249,8 @@ def _ends_well(words: str, found: str) -> bool:
     return name != [] and name[0].lower() in _OF_NAMES
 
 
+_AS_MANY = re.compile(r"\bas (?:many|much|large|big|long|far|high|old|great|few|small|tall|heavy|fast|wide|deep) as$")
+"""What a box is only compared with: `twice as many as`."""
 _OF_NAMES = listed(
     """total sum value values answer result length width height depth area volume radius diameter perimeter
     circumference probability chance average mean median mode range speed rate distance price cost number amount

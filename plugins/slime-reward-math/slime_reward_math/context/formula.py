@@ -26,9 +26,24 @@ _OPERATOR_AFTER = re.compile(
     r"left)(?![A-Za-z])|%|°)"
 )
 _GLUED_AFTER = re.compile(
-    r"[*/^_×·]|!(?=[^\s])|[+-]\d|\d|\\(?:cdot|times|div|pi|sqrt|%|circ)(?![A-Za-z])|%|°|[a-z](?![A-Za-z])"
+    r"\s*\\(?:cdot|times|div)(?![A-Za-z])|\s*[+*/×·÷^]\s?[\d(\\]|\s+-\s?\d+\s*(?:$|[.,;)=])|[*/^_×·]|!(?=[^\s])|"
+    r"[+-]\d|\d|\\(?:cdot|times|div|pi|sqrt|%|circ)(?![A-Za-z])|%|°|[a-z](?![A-Za-z])"
 )
-_GLUED_BEFORE = re.compile(r"(?:(?<![\w}])[-−]|[+*/^√<>≤≥≠]|(?<![\w.])\d+)$")
+GLUED = 40
+"""Characters of a sign or number that is glued to a box."""
+_GLUED_BEFORE = re.compile(r"(?:(?<![\w}])[-−]|[+*/^√<>≤≥≠]|(?<![\w.])\d+)\Z")
+"""At the very end: `$` would also stand before a line's end, and what the line above ends with is no factor."""
+_WITHIN = re.compile(
+    r"\\(?:[dt]?frac\s*(?:\{[^{}]{0,60}\}\s*)?|sqrt(?:\[\d\])?\s*)\{[^{}$]{0,40}$|\\(?:log|ln|sin|cos|tan|cot|exp|"
+    r"arcsin|arccos|arctan)(?:_\{?\w+\}?)?\s*[({]?\s*$"
+)
+"""A command without dollar signs that a box stands in."""
+_FUNCTION = re.compile(
+    r"\\(?:log|ln|sin|cos|tan|cot|exp|arcsin|arccos|arctan|max|min)(?:_\{?\w+\}?)?\s*(?:\\left)?\s*$"
+    r"|(?<![A-Za-z\\])[fgh]\Z"
+)
+"""A function whose argument a bracket opens."""
+_PROSE_END = re.compile(r"[,;:\n]|\.(?!\d)|(?<![\\A-Za-z])[A-Za-z]{2,}")
 _BRACKET = re.compile(r"(?<!\\)[()\[\]]|\\[{}]")
 _RIGHT_BRACKET_END = re.compile(r"\$|\\\)(?!\w)|\\\]|\n|=")
 _LEFT_END = re.compile(
@@ -39,6 +54,21 @@ _RIGHT_END = re.compile(
     r"[$\n=≈;&]|\\\)|\\\]|\\\\|\\approx|, |\.\s|\.$|\\q?quad|\\[Rr]ightarrow|\\implies|\\end|\\tag|\\p?mod(?![a-z])|"
     r",$|\\;|\\in\b"
 )
+
+_EQUALS = re.compile(
+    r"[\s\\,;!]*=\s*([^$\n\\,][^$\n]{0,120}?)\s*(?:\$|\\\)|\\\]|\n|\.(?=\s|$)|$)|"
+    r"[\s\\,;!]*=\s*(\\(?![\])])[^$\n]{1,120}?)\s*(?:\$|\\\)|\\\]|\n|\.(?=\s|$)|$)"
+)
+"""What a box is said to be equal to in its own formula."""
+_UNNAMED = re.compile(r"\\(?:[dt]?frac|sqrt|pi|cdot|times|left|right|circ|pm|text\{ ?(?:and|or) ?\})(?![A-Za-z])")
+
+
+def equation(after: str, content: str) -> tuple[str, str] | None:
+    r"""The equation that a box with a name opens, `S = 12` of `\boxed{S} = 12`, and the text behind it; else None."""
+    if "=" not in after[:4] or "=" in content or not any(map(str.isalpha, _UNNAMED.sub("", content))):
+        return None
+    match = _EQUALS.match(after)
+    return None if match is None else (f"{content}={match[1] or match[2]}", after[match.end() :])
 
 
 def formula(response: str, start: int, place: int, end: int, content: str) -> str | None:
@@ -53,17 +83,21 @@ def formula(response: str, start: int, place: int, end: int, content: str) -> st
     """
     before, after = response[max(start, place - REACH) : place], response[end : end + REACH]
     inside = _opening(before)
+    if inside is None and (within := _WITHIN.search(before)) is not None:
+        inside = within.start()
     if inside is None:
-        glued = _GLUED_BEFORE.search(before)
+        glued = _GLUED_BEFORE.search(before, max(0, len(before) - GLUED))
         follows = _GLUED_AFTER.match(after)
         if glued is None and follows is None:
             return None
         left = glued[0] if glued is not None else ""
-        right = re.split(r"[\s,;.:]", after, maxsplit=1)[0] if follows is not None else ""
+        right = _PROSE_END.split(after, maxsplit=1)[0] if follows is not None else ""
         return left + _grouped(content) + right
     left = before[inside:]
     opened = _bracket(left)
     if opened is not None:
+        named = _FUNCTION.search(left[:opened])
+        opened = named.start() if named is not None else opened
         stop = _RIGHT_BRACKET_END.search(after)
         return left[opened:] + _grouped(content) + (after[: stop.start()] if stop else after)
     if not (_OPERATOR_BEFORE.search(left) or _ENCLOSED.search(left) or _OPERATOR_AFTER.match(after)):

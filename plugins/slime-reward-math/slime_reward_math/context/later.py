@@ -8,6 +8,8 @@ Example:
 import re
 from typing import NamedTuple
 
+from slime_reward_math.context.doubt import Heard, given_again, heard, restates, settles, turns_against
+from slime_reward_math.context.folded import folded, low_case
 from slime_reward_math.tree import listed
 
 TAKEN_BACK = "the box is taken back"
@@ -16,7 +18,7 @@ REACH, TAIL = 200, 160
 """Characters behind a box, and at the end of the response, that are searched."""
 CHANGED = "(changed)"
 """What stands for a later answer that is said relative to the box: `twice that`."""
-_BACK = re.compile(
+_BACK = folded(
     r"\b(?:scratch that|just kidding|kidding|not sure which|unsure which|can't decide|cannot decide|don't know which|"
     r"never ?mind|oops|whoops|correction:|strike that|disregard|on second thoughts?|"
     r"I (?:made|did make|have made|must have made|think I made) (?:an? |some )?(?:\w+ )?(?:mistake|error|slip|typo|"
@@ -38,7 +40,6 @@ _BACK = re.compile(
     r"(?:that|this) contradicts|(?:we|I|you)(?: still| then| now| must| also)* (?:need|have|has) to (?:add|subtract|"
     r"multiply|divide|double|halve|square)|"
     r"(?:then|now|next|finally),? (?:we |I |you )?(?:add|subtract|multiply|divide|double|halve|square|round)\b)",
-    re.IGNORECASE,
 )
 """What takes a box back, unless the same answer is stated after it."""
 _NAME = (
@@ -46,20 +47,20 @@ _NAME = (
     r"(?:true|actual|correct|right|real|proper|exact|final|corrected) (?:value|result|number|total|count|solution|sum|"
     r"one|figure|probability|area)(?: \w+){0,4}?)"
 )
-_STATED = re.compile(
+_STATED = folded(
     rf"(?:\b{_NAME}(?:\*\*|_)? ?(?:is|was|=|:|should be|should have been|must be|would be|becomes|has to be|comes to|"
     rf"turns out to be|equals)(?:\*\*)?|"
-    r"\b(?:it|that|this|which) (?:should|must|ought to|has to) (?:actually |really |rather |in fact )?(?:be|have been)|"
+    r"\b(?:it|that|this|which) (?:should|must|ought to|has to) (?:actually |really |rather |in fact )?(?:be|have "
+    r"been|read|say|equal|give|come to)|"
     r"\b(?:actually|in fact|really|rather|no|nope|wait|oops|sorry|correction|hmm|but|instead|I mean|better)[,.:—-]* "
     r"(?:(?:no|wait|actually|rather|I mean|sorry|make that|make it|I think|I believe|really)[,.:]? ){0,3}"
     r"(?:(?:it|this|that|the \w+)(?:'s| is| was| should be| equals| must be)(?: really| actually| in fact|"
     r" just)?)?)[:\s]*",
-    re.IGNORECASE,
 )
 """What leads to an answer that is stated behind a box."""
 _AT_ONCE = re.compile(
     r"[\s$)\]*.!;:,—-]*(?:(?:wrong|incorrect|false|nope|not really|not quite|a contradiction|contradiction|"
-    r"an impossibility|which is absurd|absurd|invalid|rejected|impossible)"
+    r"an impossibility|which is absurd|absurd|invalid|rejected|impossible|[✗✘❌✖])"
     r"(?=\s*(?:$|[.,;:!)])))",
     re.IGNORECASE,
 )
@@ -91,7 +92,9 @@ _SPELLED = re.compile(
     re.IGNORECASE,
 )
 _RELATIVE = re.compile(
-    r"(?:\*\*|\s)*(?:twice|double|half|triple|thrice|(?:one|two|three|four|five|\d+|a bit|slightly|much) (?:more|less|"
+    r"(?:\*\*|\s)*(?:(?:somewhat|slightly|much|far|a bit|a little|probably|actually|even|really|strictly|likely|"
+    r"certainly) )*"
+    r"(?:twice|double|half|triple|thrice|(?:one|two|three|four|five|\d+|a bit|slightly|much) (?:more|less|"
     r"fewer|greater|smaller|larger|times)\b|"
     r"not\b(?! (?:un|sur|dif|too))|that (?:plus|minus|times|divided|squared|doubled|multiplied)|this (?:plus|minus|"
     r"times)|its (?:square|double|half|negative|reciprocal|opposite)|"
@@ -102,23 +105,44 @@ _RELATIVE = re.compile(
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(r"(?i)\b(?:if|otherwise|without|had|unless)\b")
-_GOES_ON = re.compile(r"\s*[-+*/=×][^.,;\n]{1,40}")
+_GOES_ON = re.compile(r"\s*(?!\*\*)[-+*/=×][^.,;\n]{1,40}")
+_DENIALS = frozenset({"\\text{no}", "\\text{false}"})
+"""A word that is stated behind a box with a value: `Actually no`."""
 _PROPER = re.compile(r"[\s*]*((?!I\b|A\b)[A-Z][a-z]+|yes|no|true|false)[\s*]*(?=[.,;!]|$)")
+_LETTER = re.compile(r"(?:[\s*_($]|\\text\{|\\\()*(?:option |choice )?\(?([A-J])\b[)\s*_}$\\]*(?=[.,;!:]|$)")
+"""A choice that is stated: `the answer is B`."""
 _MORE = re.compile(r"\s*(?:more|less|fewer|times|plus|minus) (?:than|that|this|it|as)\b|\s*times (?:that|this|it)\b")
 _TRIGGERS = listed(
     """answer should must ought actually actual scratch oops whoops correct correction strike disregard thoughts
     mistake error slip typo blunder wrong no nope wait sorry hmm rather but really nevermind never misread
     miscalculated miscounted forgot overlooked misinterpreted mistyped misplaced missed swapped overcounted
     undercounted double-counted mixed messed ignore discard forget redo retry reconsider recompute recalculate
-    recount rethink total altogether kidding unsure decide retract withdraw doesn't cannot can't isn't wasn't fails
-    contradicts add subtract multiply divide double halve instead mean true right incorrect flawed too false off
-    answer's impossible"""
+    recount rethink total altogether kidding unsure decide retract withdraw cannot fails contradicts add
+    subtract multiply divide double halve instead mean true right incorrect flawed too false off answer's
+    impossible not hold hang hm however unfortunately though although except only still alas yet sadly edit
+    update reflection second bad apologies apologize apologise catch bug flaw flaws oversight glitch errors
+    mistakes slips typos neither doubt question problem prompt task again fix fixing start abandon undo scrap
+    change changing withdrawing would what twice counts counted leaves left makes half partial backwards
+    nonsense absurd suspicious part previous placeholder guess mis- then better meant without none missing
+    unlikely get got neglected botched erred confused stand inconsistent look trust uh oh darn damn ah i'm drop
+    take taking back spurious unacceptable inadmissible incompatible unjustified unproven unsupported
+    implausible nonsensical bogus garbage rubbish questionable dubious unreasonable extraneous incomplete
+    unfinished assuming before"""
 )
 """Words without which nothing is taken back or stated anew: most texts behind a box have none, and are not searched."""
-_SENTENCE = re.compile(r"[!?;]\s|\.\s+(?!\d)|\n+")
-_WORD = re.compile(r"[a-z'-]+")
+_STEMS = tuple(
+    listed(
+        """re mis over under contradict violat conflict disagree double halv correct omit neglect ignor ask forg los
+    skip drop incons inval errat apolog hmm oops whoops fail doubl adjust amend"""
+    )
+)
+"""How such words begin."""
+_SENTENCE = re.compile(r"(\?|[!?;](?=\s)|\.+\s+(?!\d)|…|\n+)")
+_WORD = re.compile(r"[a-z'’-]+")
 _FRAME = " \n\t$)]\\.*_}"
 """What only closes the formula or the sentence of a box."""
+_ABOUT_IT = re.compile(r"\b(?:right|correct|true|sure|really|wait|it\?|this\?|that\?)(?!\w)", re.IGNORECASE)
+"""What asks whether the answer is one."""
 
 
 class Later(NamedTuple):
@@ -127,36 +151,77 @@ class Later(NamedTuple):
     stated: str | None
     """The last answer that is stated in words; None without one."""
     back: bool
-    """Whether the box is taken back, and nothing stated after that."""
+    """Whether the box is taken back or doubted, and nothing stated after that."""
 
 
 NOTHING = Later(None, False)
 
 
-def later(after: str) -> Later:
-    """What the text behind a box says of its answer."""
+def later(after: str, box: str = "") -> Later:
+    """What the text behind a box says of its answer.
+
+    Args:
+        after: the text.
+        box: what the box holds.
+    """
     text = after if len(after) <= REACH + TAIL else f"{after[:REACH]}\n{after[-TAIL:]}"
     if not text.strip(_FRAME):
         return NOTHING
     opening = text[:60]
     if _AT_ONCE.match(opening):
         return Later(None, True)
-    other = _other(text)
-    if other is not None:
-        return Later(other, False)
-    if _TRIGGERS.isdisjoint(_WORD.findall(text.lower())):
-        return NOTHING
+    same = _other(text)
+    if same is not None:
+        # What is said behind the other way to say it may still take both back.
+        rest = later(text[same[1] :], box)
+        return rest if rest.back or rest.stated is not None else Later(same[0], False)
     stated: str | None = None
-    back = False
-    for sentence in _SENTENCE.split(text):
-        if _TRIGGERS.isdisjoint(_WORD.findall(sentence.lower())):
+    said = Heard.NOTHING
+    parts = _SENTENCE.split(text)
+    asked = False
+    if turns_against(parts[0]):
+        said = Heard.DOUBTED
+    for sentence, stop in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        if not (said is not Heard.NOTHING or _may_take_back(sentence)):
+            if sentence.rstrip(_FRAME)[-1:].isdigit() and not stop.startswith("?"):
+                stated = given_again(sentence.strip(" ."), box) or stated
+            asked = asked_of_others(sentence, stop)
             continue
         found = statements(sentence)
-        backs = [match.end() for match in _BACK.finditer(sentence) if not _quoted(sentence, match.start())]
+        backs = [match.end() for match in _BACK.finditer(low_case(sentence)) if not _quoted(sentence, match.start())]
+        if found and found[-1][1].casefold() in _DENIALS and not box.isalpha() and "text" not in box:
+            found, backs = [], [len(sentence)]
         if found:
-            stated, back = found[-1][1], False
-        back = back or (bool(backs) and (not found or found[-1][0] < backs[-1]))
-    return Later(stated, back)
+            stated, said = found[-1][1], Heard.NOTHING
+        if backs and (not found or found[-1][0] < backs[-1]):
+            said = Heard.SETTLED if restates(sentence[backs[-1] :], box) else Heard.BACK
+        elif not found:
+            sentence = sentence.strip(" .")
+            if not stop.startswith("?") and (other := given_again(sentence, box)) is not None:
+                stated = other
+            now = heard(sentence, box, asked, asked_of_others(sentence, stop))
+            if now is Heard.SETTLED:
+                said = Heard.NOTHING if said is not Heard.BACK or settles(sentence, box) else said
+            elif now is not Heard.NOTHING and said is not Heard.BACK:
+                said = now
+        asked = asked_of_others(sentence, stop)
+    return Later(stated, said in (Heard.BACK, Heard.DOUBTED))
+
+
+def asked_of_others(sentence: str, stop: str) -> bool:
+    """Whether a sentence asks of something else than whether the answer is right: `Can it be larger?`."""
+    return stop.startswith("?") and _ABOUT_IT.search(f"{sentence}?") is None
+
+
+def _may_take_back(text: str) -> bool:
+    """Whether a text has a word that may take something back, or state it anew."""
+    words = _WORD.findall(text.lower())
+    return (
+        not _TRIGGERS.isdisjoint(words)
+        or any(word.startswith(_STEMS) for word in words)
+        or "n't" in text
+        or "n’t" in text
+    )
 
 
 def _whole(value: re.Match[str], rest: str) -> str:
@@ -166,19 +231,23 @@ def _whole(value: re.Match[str], rest: str) -> str:
     return text + goes_on[0] if goes_on is not None and value[3] else text
 
 
-def _other(text: str) -> str | None:
-    """Another way to say the answer, right behind the box: `or 50%`; it has to be the same. None without one."""
+def _other(text: str) -> tuple[str, int] | None:
+    """Another way to say the answer, right behind the box: `or 50%`, which has to be the same, and where it ends."""
     lead = _OR.match(text)
     value = _VALUE.match(text, lead.end()) if lead is not None else None
     if value is None or not _OR_ENDS.match(text, value.end()):
         return None
-    return next(group for group in value.groups() if group is not None)
+    return next(group for group in value.groups() if group is not None), value.end()
 
 
 def _quoted(text: str, place: int) -> bool:
     """Whether a denial only speaks of a case: `if x = 2, this is impossible`."""
     return (
-        re.search(r"\b(?:if|otherwise|for any|other|suppose|unless|whether|not|nothing)\b", text[:place].lower())
+        re.search(
+            r"\b(?:if|otherwise|for any|other|suppose|unless|whether|not|nothing|naive|naively|would|claim|common|"
+            r"another)\b",
+            text[:place].lower(),
+        )
         is not None
     )
 
@@ -186,7 +255,7 @@ def _quoted(text: str, place: int) -> bool:
 def statements(text: str) -> list[tuple[int, str]]:
     """The answers that a text states, with the places where they end."""
     found: list[tuple[int, str]] = []
-    for match in _STATED.finditer(text):
+    for match in _STATED.finditer(low_case(text)):
         if "would" in match[0] and _SUPPOSED.search(text) is not None:
             continue
         rest = text[match.end() : match.end() + 160]
@@ -203,6 +272,8 @@ def statements(text: str) -> list[tuple[int, str]]:
             found.append((match.end() + value.end(), _whole(value, rest)))
         elif (name := _PROPER.match(rest)) is not None:
             found.append((match.end() + name.end(), f"\\text{{{name[1]}}}"))
+        elif (letter := _LETTER.match(rest)) is not None and len(match[0]) > 4:
+            found.append((match.end() + letter.end(), letter[1]))
         elif (spelled := _SPELLED.match(rest)) is not None:
             found.append((match.end() + spelled.end(), f"\\text{{{spelled[1]}}}"))
     found += [(match.end(), match[1]) for match in _TOTAL.finditer(text)]

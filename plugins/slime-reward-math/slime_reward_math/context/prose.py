@@ -15,12 +15,21 @@ _LEAD = re.compile(
     r"\s*\n+(?=[\d$\\-])| ?\b(?:is|equals|comes out (?:to|as)|would be|must be|should be)\b:?)(?:\*\*|__)?",
     re.IGNORECASE,
 )
+_AFTERWARDS = re.compile(
+    r"(?:^|(?<=[\n.:,;] )|\n|(?<=so )|(?<=[Hh]ence )|(?<=[Tt]hus )|(?<=[Tt]herefore "
+    r"))[\s*_$]*([^\s*_$][^\n*_$]{0,60}?)[*_$]* (?:is|was) (?:indeed |thus |therefore |clearly |our |the )*"
+    r"(?:final |correct |right |required |desired )*answer\b(?! (?:to|if|when|for)\b)",
+    re.IGNORECASE,
+)
+"""A value before the word for it: `64 is the answer`."""
 _CUT = re.compile(
     r"[;—]| - |,? \((?:see|as|from|by|since|because|check)\b|,? \(?(?:because|since|so|which|where|therefore|thus|"
     r"hence|as (?:we|it|the|required|desired|shown|calculated|computed)|by (?:the|adding|sub\w+|multi\w+|div\w+)|"
     r"using|found by)\b"
     r"|,? (?:and not|but not|not|rather than|instead of|as opposed to)(?= \$?-?[\d\\])"
 )
+_NOT_BUT = re.compile(r"\s*(?:not|neither) [^,.;\n]{1,30}?,? but (?:rather |actually |instead )?")
+"""What an answer is set against: `not 30 but 31`."""
 _END = re.compile(r"(?<!i\.e)(?<!e\.g)[.!](?=\s|$)|\n|\?")
 _PIECE = re.compile(r"\$\$?(.+?)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
@@ -38,7 +47,8 @@ def stated(response: str, start: int) -> Stated | None:
     """The last answer that the text from `start` on states in words; None without one."""
     found = list(_LEAD.finditer(response, start))
     if not found:
-        return None
+        said = list(_AFTERWARDS.finditer(response, start))
+        return Stated(said[-1][1].strip(), response[said[-1].end() :]) if said else None
     match = found[-1]
     if denied(before_box(response, start, match.start()) + " " + match[0].strip(" :*=")):
         return Stated(None, "")
@@ -52,6 +62,7 @@ def stated(response: str, start: int) -> Stated | None:
     )
     asked = supposed or (end is not None and end[0] == "?")
     text = response[place:stop]
+    text = text[set_against.end() :] if (set_against := _NOT_BUT.match(text)) is not None else text
     cut = _CUT.search(_hidden(text, 0))
     text = (text[: cut.start()] if cut else text).replace("**", "").strip(" *_`,")
     return Stated(None if asked or not text else _written(text), response[stop:])

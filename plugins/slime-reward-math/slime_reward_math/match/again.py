@@ -14,14 +14,15 @@ from slime_reward_math.match.antiderivatives import up_to_constant
 from slime_reward_math.match.builders import enumerated, excluded
 from slime_reward_math.match.congruences import congruent, counted_alike
 from slime_reward_math.match.counts import closed
-from slime_reward_math.match.determinants import expanded, inverted
+from slime_reward_math.match.determinants import expanded, identity, inverted
 from slime_reward_math.match.dots import written_out
 from slime_reward_math.match.forms import LISTS, is_label, is_node, items
 from slime_reward_math.match.lengths import in_feet
 from slime_reward_math.match.measures import added_up, clock, with_unit
 from slime_reward_math.match.parameters import renamed
 from slime_reward_math.match.parts import SHAPE
-from slime_reward_math.match.vectors import components, without_arrows
+from slime_reward_math.match.piecewise import extremes
+from slime_reward_math.match.vectors import components, scaled, without_arrows
 from slime_reward_math.tree import Node, Rel, Sym, Tree, Words, has_head, names_and_heads, rebuild, symbols, walk
 
 _ANGULAR = frozenset({"sin", "cos", "tan"})
@@ -182,6 +183,9 @@ _RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (clock, frozenset({"unit"})),
     (without_arrows, frozenset({"call:vec", "call:hat"})),
     (components, frozenset({"()", "matrix"})),
+    (scaled, frozenset({"()"})),
+    (extremes, frozenset({"max", "min"})),
+    (identity, frozenset({"I", "I_2", "I_3", "I_4", "I_n"})),
     (inverted, frozenset({"matrix"})),
     (expanded, frozenset({"call:det", "matrix"})),
     (up_to_constant, frozenset({"C", "c", "K"})),

@@ -6,10 +6,11 @@ Example:
 """
 
 import math
+from collections.abc import Sequence
 
 from slime_reward_math.match.forms import LISTS, is_domain, is_node
 from slime_reward_math.match.regions import regions
-from slime_reward_math.tree import Node, Rel, Sym, Tree, has_head, number, symbols
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, has_head, number, rebuild, symbols
 from slime_reward_math.value.approximate import exactly
 
 MAX_WRITTEN = 100
@@ -22,11 +23,14 @@ def enumerated(tree: Tree, other: Tree) -> Tree:
     if isinstance(tree, Rel) and symbols(tree) in (["n"], ["N"]) and _counts(other):
         tree = Node("list", (Rel(("in",), (Sym(symbols(tree)[0]), Sym("ZZ"))), tree))
     parts = tree.args if isinstance(tree, Node) and tree.head in ("such", "list") else ()
+    if (written := _listed(parts)) is not None and is_node(tree, ("such",)):
+        return written
     domains = [each for each in parts if isinstance(each, Rel) and is_domain(each) and each.terms[-1] in _WHOLE]
     if not domains or not isinstance(tree, Node):
         return tree
     name = domains[0].terms[0]
-    conditions = tuple(each for each in parts if each != domains[0] and each != name)
+    of = parts[0] if tree.head == "such" and _is_formula(parts[0], name) else None
+    conditions = tuple(each for each in parts if each not in (domains[0], name, of))
     if domains[0].terms[-1] == Sym("NN"):
         # Whether the natural numbers begin with 0 or 1 is told by the other side.
         zero = isinstance(other, Node) and number(0) in other.args
@@ -43,7 +47,33 @@ def enumerated(tree: Tree, other: Tree) -> Tree:
         first = math.floor(low) + 1 if not piece.low_closed else math.ceil(low)
         last = math.ceil(high) - 1 if not piece.high_closed else math.floor(high)
         whole += range(first, last + 1)
-    return Node("set", tuple(map(number, whole))) if pieces and len(whole) <= MAX_WRITTEN else tree
+    if not pieces or len(whole) > MAX_WRITTEN:
+        return tree
+    return Node(
+        "set", tuple(map(number, whole)) if of is None else tuple(_put(of, name, number(each)) for each in whole)
+    )
+
+
+def _put(tree: Tree, name: Tree, value: Tree) -> Tree:
+    """A formula at a place: `2n` at 3."""
+    return rebuild(tree, lambda each: value if each == name else None)
+
+
+def _listed(parts: Sequence[Tree]) -> Tree | None:
+    """`3k` for `k = 1, 2, 3` as the set of three; None for anything else."""
+    if len(parts) < 2 or not (
+        isinstance(parts[1], Rel) and parts[1].ops == ("=",) and isinstance(parts[1].terms[0], Sym)
+    ):
+        return None
+    name, values = parts[1].terms[0], (parts[1].terms[1], *parts[2:])
+    if not all(isinstance(each, Num) for each in values) or not (parts[0] == name or _is_formula(parts[0], name)):
+        return None
+    return Node("set", tuple(_put(parts[0], name, value) for value in values))
+
+
+def _is_formula(tree: Tree, name: Tree) -> bool:
+    """Whether what a set-builder lists is a formula in one name: `2n`."""
+    return not isinstance(tree, Rel) and tree != name and isinstance(name, Sym) and symbols(tree) == [name.name]
 
 
 def _counts(tree: Tree) -> bool:

@@ -6,7 +6,7 @@ Example:
 """
 
 from slime_reward_math.match.forms import matrix, negative
-from slime_reward_math.tree import Node, Tree, has_head, number, rebuild
+from slime_reward_math.tree import Node, Sym, Tree, has_head, number, rebuild
 
 MAX_ROWS = 4
 """Of a determinant that is expanded: 24 products of four."""
@@ -17,6 +17,18 @@ def expanded(tree: Tree, other: Tree) -> Tree:
     if not (has_head(tree, "call:det") or (has_head(tree, "abs") and has_head(tree, "matrix"))):
         return tree
     return rebuild(tree, _change)
+
+
+def identity(tree: Tree, other: Tree) -> Tree:
+    """The tree with `I` or `I_2` as the identity matrix, where the other side is a square one."""
+    whole = matrix(other)
+    rows = _square(whole.args) if whole is not None else None
+    if not rows or has_head(tree, "matrix"):
+        return tree
+    size = range(len(rows))
+    unit = Node("matrix", tuple(Node("row", tuple(number(int(row == at)) for at in size)) for row in size))
+    names = {"I", f"I_{len(rows)}", "I_n"}
+    return rebuild(tree, lambda each: unit if isinstance(each, Sym) and each.name in names else None)
 
 
 def inverted(tree: Tree, other: Tree) -> Tree:

@@ -207,6 +207,9 @@ def _named(tree: Tree) -> tuple[str, Tree]:
     """The name and the value of a named value; an empty name and the tree for anything else."""
     if isinstance(tree, Node) and tree.head == "label":
         return _name(tree.args[0]), tree.args[1]
+    if isinstance(tree, Node) and tree.head in ("max", "min") and len(tree.args) == 1 and isinstance(tree.args[0], Num):
+        # `max 5` names a value: of one number there is no maximum.
+        return _IN_FULL.get(tree.head, tree.head), tree.args[0]
     value = right_side(tree)
     if value is None or not isinstance(tree, Rel | Node):
         return "", tree
@@ -261,8 +264,24 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
         if matcher.in_order(gold.terms, answer.terms) or matcher.in_order(gold.terms, answer.terms[::-1]):
             return True
         if not any(isinstance(each, Words) or _structured(each) for each in (*gold.terms, *answer.terms)):
-            return _proportional(gold, answer)
+            return _same_line(gold, answer) if _is_solution(gold) else _proportional(gold, answer)
     return False
+
+
+def _is_solution(rel: Rel) -> bool:
+    """Whether an equation only says which number a name stands for: the equation that it solves is no such answer."""
+    return isinstance(rel.terms[0], Sym) and rel.terms[0].name not in CONSTANTS and not symbols(rel.terms[1])
+
+
+def _same_line(gold: Rel, answer: Rel) -> bool:
+    """Whether an answer is a solution with everything on one side: `x - 3 = 0` for the line `x = 3`, not `2x = 6`."""
+    if number(0) not in answer.terms:
+        return False
+    left, right = minus(*gold.terms), minus(*answer.terms)
+    try:
+        return same(left, right) or same(left, negative(right))
+    except Unknown:
+        return False
 
 
 def _structured(tree: Tree) -> bool:

@@ -148,15 +148,15 @@ def _transposed(found: Node | None) -> Node | None:
 
 
 def _scaled(tree: Node) -> Node | None:
-    inner = [each for each in tree.args if is_node(each, ("matrix",))]
-    if len(inner) != 1 or (tree.head == "/" and tree.args[0] != inner[0]):
+    inner = [place for place, each in enumerate(tree.args) if has_head(each, "matrix")]
+    if len(inner) != 1 or (tree.head == "/" and inner != [0]):
         return None
-    core = inner[0]
-    if not isinstance(core, Node):
+    core = matrix(tree.args[inner[0]])
+    if core is None:
         return None
 
     def entry(each: Tree) -> Tree:
-        return Node(tree.head, tuple(each if arg == core else arg for arg in tree.args))
+        return Node(tree.head, tuple(each if place in inner else arg for place, arg in enumerate(tree.args)))
 
     return Node("matrix", tuple(Node("row", tuple(map(entry, row.args))) for row in core.args if isinstance(row, Node)))
 

@@ -7,7 +7,8 @@ Example:
 
 from slime_reward_math.match import equations
 from slime_reward_math.match.forms import LISTS, SHAPES, is_aside, is_node, spread
-from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words
+from slime_reward_math.tree import Node, Num, Rel, Sym, Tree, Words, symbols
+from slime_reward_math.value.approximate import approximate
 
 DECIMAL, SHAPE = ".", "#"
 """Among the heads: a number is written with a decimal point; something has no value."""
@@ -68,8 +69,19 @@ def _labels(tree: Tree) -> bool:
 
 def exactly_said(parts: list[Tree]) -> list[Tree]:
     r"""`3/7, \text{approximately } 0.43` without what is said to be no more than an approximation of something else."""
-    exact = [each for each in parts if not (isinstance(label_of(each), Words) and said(label_of(each)) in _ABOUT)]
-    return exact or parts
+    about = [isinstance(label_of(each), Words) and said(label_of(each)) in _ABOUT for each in parts]
+    exact = [each for each, rough in zip(parts, about, strict=True) if not rough]
+    asides = [labelled(each) for each, rough in zip(parts, about, strict=True) if rough]
+    return exact if exact and all(any(_rounded(aside, each) for each in exact) for aside in asides) else parts
+
+
+def _rounded(aside: Tree, exact: Tree) -> bool:
+    """Whether an approximation is one of an exact value: within one of its last digit, where both have a value."""
+    value = equations.right_side(exact) or exact
+    if not isinstance(aside, Num) or symbols(value) or isinstance(value, Words) or shapes(value):
+        return True
+    found = approximate(value)
+    return found is None or abs(found - float(aside.value)) < 10.0**-aside.places
 
 
 def relisted(tree: Tree, parts: list[Tree]) -> Tree:

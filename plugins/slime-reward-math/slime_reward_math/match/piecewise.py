@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from slime_reward_math.match.forms import LISTS, is_domain
-from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, rebuild, symbols, walk
+from slime_reward_math.tree import CONSTANTS, Node, Num, Rel, Sym, Tree, Words, has_head, rebuild, symbols, walk
 from slime_reward_math.value.approximate import approximate, exactly
 from slime_reward_math.value.same import COUNTS
 
@@ -188,12 +188,47 @@ def _relation(when: Rel, name: str, place: Fraction) -> bool:
         if left is None or right is None or not modulus:
             raise _Unclear
         return (left - right) % modulus == 0
+    if when.ops == ("=",) and (spelled := _spelled(when.terms[1])) in ("even", "odd"):
+        return _words(spelled, place)
     if when.ops == ("=",) and (counted := symbols(_put(when.terms[1], name, place))):
         return _is_counted(when.terms[1], counted, place)
     terms = [_value(_put(each, name, place)) for each in when.terms]
     if not set(when.ops) <= _HOLDS.keys():
         raise _Unclear
     return all(_HOLDS[sign](*pair) for sign, pair in zip(when.ops, pairwise(terms), strict=True))
+
+
+def _spelled(tree: Tree) -> str:
+    r"""A word that was read as a product of its letters: `n is odd` without a `\text{}`."""
+    parts = tree.args if isinstance(tree, Node) and tree.head == "*" else ()
+    return "".join(each.name if isinstance(each, Sym) else "?" for each in parts)
+
+
+def extremes(tree: Tree, other: Tree) -> Tree:
+    """The larger or the smaller of two values, told by cases, as `max` or `min`, where the other side has one."""
+    rows = tree.args if isinstance(tree, Node) and tree.head == "cases" else ()
+    if len(rows) != 2 or not (has_head(other, "max") or has_head(other, "min")):
+        return tree
+    said = [_chosen(row, rows[1 - place]) for place, row in enumerate(rows)]
+    if not said[0] or said[1] not in (said[0], "rest"):
+        return tree
+    return Node(said[0], tuple(row.args[0] for row in rows if isinstance(row, Node)))
+
+
+def _chosen(row: Tree, another: Tree) -> str:
+    """Which of two values a row has: `max`, `min`, `rest` of what the other row says, or nothing that is clear."""
+    if not (isinstance(row, Node) and isinstance(another, Node) and len(row.args) == len(another.args) == 2):
+        return ""
+    when = row.args[1]
+    while isinstance(when, Node) and when.head == "given" and len(when.args) == 1:
+        when = when.args[0]
+    if isinstance(when, Words) and when.text in ("", "otherwise", "else"):
+        return "rest"
+    if not (isinstance(when, Rel) and when.ops in ((">",), (">=",), ("<",), ("<=",))):
+        return ""
+    larger, smaller = when.terms if when.ops[0][0] == ">" else when.terms[::-1]
+    values = row.args[0], another.args[0]
+    return "max" if values == (larger, smaller) else "min" if values == (smaller, larger) else ""
 
 
 def _is_counted(tree: Tree, names: list[str], place: Fraction) -> bool:

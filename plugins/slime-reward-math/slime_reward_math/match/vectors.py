@@ -1,4 +1,4 @@
-r"""Vectors: with and without their arrows, as tuples and as sums over the unit vectors i, j, k.
+r"""Vectors: with and without their arrows, as tuples, scaled tuples and sums over the unit vectors i, j, k.
 
 Example:
 
@@ -38,6 +38,23 @@ def components(tree: Tree, other: Tree) -> Tree:
         return Node("()", found[:size]) if linear and (size == 3 or same(found[2], number(0))) else tree
     except Unknown:
         return tree
+
+
+def scaled(tree: Tree, other: Tree) -> Tree:
+    r"""`\frac15(3,4)` with its factor in every place, where the other side is a tuple or a column of as many."""
+    if not isinstance(tree, Node) or tree.head not in ("*", "/", "neg"):
+        return tree
+    places = [place for place, each in enumerate(tree.args) if has_head(each, "()")]
+    if len(places) != 1 or (tree.head == "/" and places != [0]):
+        return tree
+    core = scaled(tree.args[places[0]], other)
+    if not isinstance(core, Node) or core.head != "()" or len(core.args) != _size(right_side(other) or other):
+        return tree
+
+    def entry(each: Tree) -> Tree:
+        return Node(tree.head, tuple(each if place in places else arg for place, arg in enumerate(tree.args)))
+
+    return Node("()", tuple(map(entry, core.args)))
 
 
 def _size(tree: Tree) -> int:

@@ -54,7 +54,12 @@ _MODULUS = re.compile(
     r"(?:\\text\{\s*)?\(\s*(?:\\text\{\s*|\\(?:mathrm|operatorname)\{|\\[bp]?)?mod\s*\}?\s*([^()]{1,40})\)"
 )
 _MONEY = {"€": "euros", "£": "pounds", "¥": "yen", "₹": "rupees"}
-_CURRENCY = re.compile(r"([€£¥₹])\s?(-?\d[\d,]*(?:\.\d+)?)?")
+_CURRENCY = re.compile(r"(?:\\(?:text|mathrm)\{\s*)?([€£¥₹])\s?\}?\s?(-?\d[\d,]*(?:\.\d+)?)?")
+_ARROW = re.compile(
+    r"(?:\\(?:therefore|Rightarrow|implies|rightarrow|to|Longrightarrow|longrightarrow|because)(?![A-Za-z])|"
+    r"=>)\s*(?=\S)"
+)
+"""What leads to an answer."""
 _CANCELLED = re.compile(r"\\(?:[bx]?cancel|sout|st|cancelto\{[^{}]*\})\{[^{}]*\}")
 _THAT_IS = re.compile(r"\bi\.e\.,? ?")
 _SET_AGAINST = re.compile(
@@ -68,6 +73,9 @@ _UNIT_FRACTION = re.compile(
 )
 _COMPOSED = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)\s*\(([^()]{1,40})\)")
 _CIRCLED = re.compile(r"\\textcircled\s*\{?\s*(\d)\s*\}?")
+_DOT = re.compile(r"\\dot\s*(\d)")
+_DOTTED = re.compile(r"\.(\d*)\\dot\{(\d)\}(\d+)\\dot\{(\d)\}")
+"""A recurring decimal with dots over its first digit and its last."""
 _OUT_OF = re.compile(r"(\d+)\s*(?:\\text\{)?\s*(?:out of|in)\s*\}?\s*(\d+)", re.ASCII)
 _REMAINDER = re.compile(
     r"(\d+)(?:\s|\\[,; ])*(?:\\(?:text|mathrm)\{)?\s*(?:R|r|(?:with )?(?:a )?remainder(?: of)?|rem)\.?:?\s*\}?"
@@ -82,18 +90,29 @@ _OPENER = re.compile(
 """What opens a sentence, and no list."""
 _FORM_FEED = re.compile("\x0c(?=rac|orall|lo)")
 
+_ABOUT = re.compile(
+    r"(?<=[\w}\])%])(?:\s|\\[,; ]|,)*\(?\s*(?:\\(?:text|mathrm)\{)?[\s(,]*"
+    r"(?:approximately|approx|roughly|circa)\b[.)\s]*\}?\s*\)?$"
+    r"|(?<=\\text\{)\s*(?:ca|circa)\b\.?(?=\s*\}?\s*-?[\d\\])",
+)
+"""What says that a value is rounded: `5 (approximately)`. It is right or wrong as it is."""
+
 
 def clean(text: str) -> str:
     """The text in plain LaTeX; what a reader of the page would not see is gone."""
     if not text.isascii():
         text = _ascii(_CURRENCY.sub(_paid, text))
     text = text.strip()
+    if text[:1] in "\\=" and (arrow := _ARROW.match(text)) is not None:
+        text = text[arrow.end() :]
     if "\\" in text or "{" in text or "\x0c" in text:
         text = _latex(text)
     if " " in text:
         text = _GROUP.sub("", text)
     if ".m" in text or ". m" in text:
         text = _HALF_DAY.sub(r"\1m", text)
+    if "approx" in text or "roughly" in text or "ca" in text[:12]:
+        text = _ABOUT.sub("", text)
     if "i.e." in text:
         text = _THAT_IS.sub("", text)
     if "not " in text:
@@ -173,6 +192,8 @@ def _latex(text: str) -> str:
         text = text.replace("\\left\\{", " ").replace("\\left.", " ").replace("\\right.", " ")
     if "{:}" in text:
         text = text.replace("{:}", ":")
+    if "\\dot" in text:
+        text = _DOTTED.sub(r".\1\\overline{\2\3\4}", _DOT.sub(r"\\dot{\1}", text))
     if "\\textcircled" in text:
         text = _CIRCLED.sub(r"\\circled_{\1} ", text)
     if "\\circ" in text:

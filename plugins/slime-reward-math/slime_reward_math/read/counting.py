@@ -29,6 +29,7 @@ SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "bil
 _FRACTIONS = {
     "half": 2, "quarter": 4, "hundredth": 100, "thousandth": 1000, "twentieth": 20,
     **{word: value for value, word in enumerate(_PLACES) if value > 2},
+    **{tens[:-1] + "ieth": 10 * place for place, tens in enumerate(_TENS, 2)},
 }  # fmt: skip
 PARTS = {**{f"{word}s": value for word, value in _FRACTIONS.items() if word != "half"}, "halves": 2}
 """What a word behind a number divides it by: `two thirds`."""
@@ -71,8 +72,19 @@ def counted(parts: list[str]) -> Num | None:
         return Num(Fraction(1, 2))
     if len(parts) == 2 and parts[0] in ("a", "an", "one") and parts[1] in _FRACTIONS:
         return Num(Fraction(1, _FRACTIONS[parts[1]]))
-    above = _cardinal(parts[:-1]) if parts and parts[-1] in PARTS else None
-    return None if above is None else Num(Fraction(above, PARTS[parts[-1]]))
+    if parts[-1:] == ["halves"] or not parts or parts[-1] not in PARTS:
+        above = _cardinal(parts[:-1]) if parts[-1:] == ["halves"] else None
+        return None if above is None else Num(Fraction(above, 2))
+    return _parts(parts)
+
+
+def _parts(parts: list[str]) -> Num | None:
+    """`two thirds`, `eleven thirty sixths`: tens belong to the last word where a number is left before them."""
+    below = PARTS[parts[-1]]
+    if len(parts) > 2 and parts[-2] in _TENS and below < 10 and (above := _cardinal(parts[:-2])) is not None:
+        return Num(Fraction(above, _CARDINAL[parts[-2]] + below))
+    above = _cardinal(parts[:-1])
+    return None if above is None else Num(Fraction(above, below))
 
 
 def _mixed(whole: list[str], part: list[str]) -> Num | None:

@@ -13,36 +13,39 @@ from slime_reward_math.value.units import measure
 
 _ANYWHERE = listed(
     """outside against contrary despite binary octal hexadecimal ternary non semi un anti pseudo quasi not something
-    somehow anywhere missing lack lacks lacking omit omits ignore ignoring skip skips drop drops subtract add adding
-    multiply multiplying divide remove removing avoid delete cancel try trying test check bet best worst not no
-    cannot cant can't isn't isnt aren't arent wasn't doesn't doesnt don't dont won't wouldn't couldn't shouldn't
-    never neither nor none nothing nowhere without except excepting excluding excludes unless but besides instead
-    rather hardly barely scarcely maybe perhaps possibly probably presumably supposedly conceivably potentially
-    might may could would either whether else otherwise alternatively if sometimes occasionally usually almost
-    nearly barring omitting avoiding minus plus than versus vs impossible impermissible unattainable unreachable
-    unachievable inadmissible unacceptable unlikely improbable infeasible extraneous spurious wrong incorrect
-    incorrectly invalid false untrue mistaken erroneous bogus fake absurd rejected reject discarded discard excluded
-    eliminated dismissed disallowed forbidden prohibited refuted disproved disproven disqualified ruled fails fail
-    failed failing contradiction contradicts contradictory contradicting violates violated violating disagrees
-    inconsistent unsatisfied unsolved undetermined unknown unclear undecided unsure uncertain doubtful guess
-    guessing hypothetical hypothetically half halved halve doubled tripled twice thrice double triple quadruple
-    quintuple squared cubed factorial reciprocal inverse inverted negated negative opposite root roots remainder
-    modulo mod dozen dozens gross score scores multiplied divided raised increased decreased reduced subtracted
-    added choose permute over under above below beyond beneath within between among exceeding exceeds exceed more
-    less fewer approaching approaches tends tending beats follows precedes misses defeats trails surpasses ends
-    starts begins anything everything any every unlike near somewhere resembling like similar divisible multiple
-    congruent close closer proportional divides upwards downwards onwards rounding rounded different another
-    complement complementary counting upper lower bound bounds bounded"""
+    somehow anywhere missing lack lacks lacking omit omits ignore ignoring skip skips drop drops subtract add
+    adding multiply multiplying divide remove removing avoid delete cancel try trying test check bet best worst
+    not no cannot cant can't isn't isnt aren't arent wasn't doesn't doesnt don't dont won't wouldn't couldn't
+    shouldn't never neither nor none nothing nowhere without except excepting excluding excludes unless but
+    besides instead rather hardly barely scarcely maybe perhaps possibly probably presumably supposedly
+    conceivably potentially might may could would either whether else otherwise alternatively if sometimes
+    occasionally usually almost nearly barring omitting avoiding minus plus than versus vs impossible
+    impermissible unattainable unreachable unachievable inadmissible unacceptable unlikely improbable infeasible
+    extraneous spurious wrong incorrect incorrectly invalid false untrue mistaken erroneous bogus fake absurd
+    rejected reject discarded discard excluded eliminated dismissed disallowed forbidden prohibited refuted
+    disproved disproven disqualified ruled fails fail failed failing contradiction contradicts contradictory
+    contradicting violates violated violating disagrees inconsistent unsatisfied unsolved undetermined unknown
+    unclear undecided unsure uncertain doubtful guess guessing hypothetical hypothetically half halved halve
+    doubled tripled twice thrice double triple quadruple quintuple squared cubed factorial reciprocal inverse
+    inverted negated negative opposite root roots remainder modulo mod dozen dozens gross score scores
+    multiplied divided raised increased decreased reduced subtracted added choose permute over under above below
+    beyond beneath within between among exceeding exceeds exceed more less fewer approaching approaches tends
+    tending beats follows precedes misses defeats trails surpasses ends starts begins anything everything any
+    every unlike near somewhere resembling like similar divisible multiple congruent close closer proportional
+    divides upwards downwards onwards rounding rounded different another complement complementary counting upper
+    lower bound bounds bounded nonsense nonsensical overestimate underestimate overcount undercount"""
 )
 """Words that say of a value that it is not the answer, or not all of it."""
 PLAIN_ADVERBS = listed(
     """only exactly precisely simply approximately roughly finally consequently respectively clearly obviously namely
-    mutually linearly uniquely family monthly yearly weekly daily hourly accordingly evidently certainly
+    mutually linearly uniquely monthly yearly weekly daily hourly accordingly evidently certainly
     definitely positively strictly identically equally jointly randomly uniformly independently annually quarterly
-    early july completely entirely fully totally exclusively altogether overall actually indeed really truly
-    immediately directly easily readily pairwise supply reply multiply italy assembly fly monopoly correctly"""
+    early completely entirely fully totally exclusively altogether overall actually indeed really truly
+    immediately directly easily readily pairwise correctly"""
 )
 """Adverbs that leave a value what it is."""
+_NO_ADVERBS = listed("family july supply reply multiply italy assembly fly monopoly")
+"""What only ends like one."""
 _NAMING = listed(
     """non semi anti half double twice over under above below root roots inverse reciprocal opposite negative score
     scores multiple upper lower bound bounds different over added any every between within among remainder close
@@ -136,7 +139,7 @@ _CLOSED_ENDS = re.compile(
     r"(?:^|\b)(?:equals?|equivalent|simplif\w+|reduc\w+|comes?|came|evaluat\w+|amounts?|leads?|sums?|"
     r"adds? up|add|rounds?|corresponds?|works? out|boils? down|"
     r"back|due|out|down|integrat\w+|expands?|factors?|converg\w+|goes|narrows?|"
-    r"closed|interval|ranges?) to$|"
+    r"closed|interval|ranges?) to$|ranges over$|"
     r"(?:given|represented|described|expressed|defined|denoted|determined|found|obtained) by$"
 )
 
@@ -149,7 +152,7 @@ def is_loaded(words: str) -> bool:
 
 def _is_hedging_adverb(word: str) -> bool:
     """Whether a word is an adverb that may take something back: `theoretically`, `formerly`, `wrongly`."""
-    return word.endswith("ly") and len(word) > 4 and word not in PLAIN_ADVERBS
+    return word.endswith("ly") and len(word) > 4 and word not in PLAIN_ADVERBS | _NO_ADVERBS
 
 
 def changes_ahead(words: str) -> bool:
@@ -192,6 +195,10 @@ _TAKEN_OF = re.compile(
 )
 
 
+_ONLY_IN = re.compile(r"\bonly (?:if|when|for|where)\b")
+"""What holds in a case alone."""
+
+
 def changes_behind(words: str) -> bool:
     """Whether words behind a value say more of it than its unit or kind: `squared`, `is impossible`, `at most`."""
     parts = words.split()
@@ -204,6 +211,12 @@ def changes_behind(words: str) -> bool:
         # `is the area of the triangle`, but not `is the old answer`.
         name = words.partition(" of ")[0].split()
         return is_loaded(words) or not (_PRAISE | _OF_NAMES | _ARTICLES).issuperset(name)
+    if "only" in parts and _ONLY_IN.search(words) is not None:
+        return True
+    verb = next((place for place, word in enumerate(parts) if place and word in ("is", "was")), 0)
+    if verb and "that" not in parts and "which" not in parts and changes_behind(" ".join(parts[verb:])):
+        # What is said behind a unit: `cm is nonsense`.
+        return True
     if parts[0] in _ENDINGS and not _PLACED.isdisjoint(parts):
         return True
     if parts[0] in ("to", "into", "than", "from", "fold") or parts[-1] in ("out", "off", "away"):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from slime_reward_math.read.counting import counted
+from slime_reward_math.read.ranges import range_in_signs
 
 Say = Callable[[re.Match[str]], str]
 
@@ -19,7 +20,8 @@ MAX_SAYING = 120
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s*\{([^{}]*)\}")
 _V = r"(-?(?:\d+(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{\d+\}\{\d+\}|[a-z]+(?:[ -][a-z]+)?))"
 _SMALL = (
-    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty"
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|"
+    "eighteen|nineteen|twenty"
     "(?:[ -](?:one|two|three|four|five|six|seven|eight|nine))?|half|quarter"
 )
 _HOUR = r"(\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
@@ -77,6 +79,12 @@ def _past(match: re.Match[str]) -> str:
     return f"{hour}:{minutes:02d}"
 
 
+def _past_of_day(match: re.Match[str]) -> str:
+    """A time in words with the half of its day."""
+    morning = match[4] == "morning" or match[6] == "a"
+    return f"{_past(match)} \\text{{ {'am' if morning else 'pm'}}}"
+
+
 def _minutes(words: str) -> int | None:
     if words.isdigit():
         return int(words)
@@ -85,12 +93,14 @@ def _minutes(words: str) -> int | None:
 
 
 _COUNTS = {"once": "1", "twice": "2", "thrice": "3", "a pair": "2", "a couple": "2", "two score": "40"}
+_SHORT = "jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec"
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 
 
 def _date(match: re.Match[str]) -> str:
     """A date as month, day and year."""
-    day, month = (match[1], match[2]) if match[1].isdigit() else (match[2], match[1])
+    day, name = (match[1], match[2]) if match[1].isdigit() else (match[2], match[1])
+    month = next(each for each in _MONTHS.split("|") if each.startswith(name[:3]))
     return rf"\text{{{month}}} {int(day)}" + (f", {match[3]}" if match[3] else "")
 
 
@@ -103,8 +113,15 @@ def _iso(match: re.Match[str]) -> str:
 _SAYINGS: tuple[tuple[re.Pattern[str], Say], ...] = tuple(
     (re.compile(pattern), say)
     for pattern, say in (
-        (rf"^(?:at )?({_SMALL}|\d+)(?: minutes?)? (past) {_HOUR}(?: o'clock)?$", _past),
-        (rf"^(?:at )?(quarter|(?:{_SMALL}|\d+)(?= minutes))(?: minutes)? (to) {_HOUR}(?: o'clock)?$", _past),
+        (rf"^(?:at )?(?:a )?({_SMALL}|\d+)(?: minutes?)? (past) {_HOUR}(?: o'clock)?$", _past),
+        (rf"^(?:at )?(?:a )?(quarter|(?:{_SMALL}|\d+)(?= minutes))(?: minutes)? (to) {_HOUR}(?: o'clock)?$", _past),
+        (
+            (
+                rf"^(?:at )?(?:a )?({_SMALL}|quarter|\d+)(?: minutes?)? (past|to) {_HOUR}(?: o'clock)? ?,?(?:in the "
+                r"(morning|afternoon|evening)|(at night)|([ap])\.?m\.?)$"
+            ),
+            _past_of_day,
+        ),
         (rf"^(?:exactly|only|just|precisely) {_V}$", _single("{0}")),
         (r"^(\d+) and (\d+/\d+)$", lambda match: f"{match[1]} {match[2]}"),
         (rf"^{_V} over {_V}$", _pair("({0})/({1})")),
@@ -112,8 +129,14 @@ _SAYINGS: tuple[tuple[re.Pattern[str], Say], ...] = tuple(
         (r"^\\?\$? ?(\d+(?:\.\d+)?) ?k$", lambda match: f"1000({match[1]})"),
         (r"^0x([0-9a-f]+)$", lambda match: f"{match[1].upper()}_{{16}}"),
         (r"^(once|twice|thrice|a pair|a couple|two score)$", lambda match: _COUNTS[match[1]]),
-        (rf"^(?:on )?(?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?: day)? (?:of )?({_MONTHS})(?:,? (\d{{4}}))?$", _date),
-        (rf"^(?:on )?({_MONTHS}) (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?$", _date),
+        (
+            (
+                rf"^(?:on )?(?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?: day)? (?:of )?({_MONTHS}|(?:{_SHORT})\.?)"
+                rf"(?:,? (\d{{4}}))?$"
+            ),
+            _date,
+        ),
+        (rf"^(?:on )?({_MONTHS}|(?:{_SHORT})\.?) (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?$", _date),
         (r"^(\d{4})-(\d\d)-(\d\d)$", _iso),
         (rf"^(?:the )?sum of {_V} and {_V}$", _pair("({0})+({1})")),
         (rf"^(?:the )?product of {_V} and {_V}$", _pair("({0})({1})")),
@@ -144,8 +167,8 @@ _SAYINGS: tuple[tuple[re.Pattern[str], Say], ...] = tuple(
         (r"^(?:a |one )?quarter of an hour$", lambda match: "15 \\text{ minutes}"),
         (r"^(an|a|one) (hour|minute|second|day|week|month|year)$", lambda match: f"1 \\text{{ {match[2]}}}"),
         (r"^(?:a|one) fortnight$", lambda match: "2 \\text{ weeks}"),
-        (r"^(?:12 |twelve )?(?:at )?noon$|^midday$", lambda match: "12:00 \\text{ pm}"),
-        (r"^(?:12 |twelve )?(?:at )?midnight$", lambda match: "12:00 \\text{ am}"),
+        (r"^(?:12(?::00)? |twelve )?(?:at )?noon$|^midday$", lambda match: "12:00 \\text{ pm}"),
+        (r"^(?:12(?::00)? |twelve )?(?:at )?midnight$", lambda match: "12:00 \\text{ am}"),
         (rf"^(?:at )?{_HOUR} o'clock$", lambda match: f"{_minutes(match[1])}:00"),
         (r"^(?:at )?(\d{1,2}(?::\d\d)?) ?(?:o'clock )?in the morning$", lambda match: f"{match[1]} \\text{{ am}}"),
         (
@@ -209,4 +232,4 @@ def in_signs(text: str) -> str | None:
         match = pattern.match(bare)
         if match is not None and (found := say(match)) != bare:
             return found
-    return None
+    return range_in_signs(bare)

@@ -239,6 +239,7 @@ def _negative(tree: Tree) -> Tree:
 _NO_MORE = [
     "at most",
     "at the most",
+    "at the very most",
     "no more than",
     "not more than",
     "up to",
@@ -253,6 +254,7 @@ _NO_MORE = [
 _NO_LESS = [
     "at least",
     "at the least",
+    "at the very least",
     "no less than",
     "not less than",
     "no fewer than",
@@ -298,8 +300,8 @@ _BEHIND: dict[str, Change] = {
     **{word: _times(Fraction(1, below)) for word, below in PARTS.items()},
     **{word: _times(factor) for word, factor in SCALES.items()},
     **{f"{word}s": _times(factor) for word, factor in SCALES.items()},
-    **dict.fromkeys(("at most", "at the most", "at maximum"), _at_most),
-    **dict.fromkeys(("at least", "at the least", "at minimum"), _at_least),
+    **dict.fromkeys(("at most", "at the most", "at the very most", "at maximum"), _at_most),
+    **dict.fromkeys(("at least", "at the least", "at the very least", "at minimum"), _at_least),
 }
 """Words behind a value, and what they do to it."""
 INFIX = {

@@ -70,10 +70,13 @@ _PLAIN_NAMES = frozenset(
 _GLUED = re.compile(r"(sin|cos|tan|cot|sqrt|log|ln|pi)([a-zA-Z]{1,2})$")
 _GLUED_COMMAND = re.compile(r"\\(?:qquad|quad|cdot(?!s)|times|pi(?!tch)|infty)(?=[A-Za-z])")
 _ENGLISH = JOINS | CONDITIONS | ORDINALS | {"is", "are", "of", "to", "in", "by", "no", "not", "per", "the", "if", "yes"}
-_ENGLISH |= {"am", "pm", "all"}
+_ENGLISH |= {"am", "pm", "all", "too", "off"}
 _OPENERS = frozenset({"We", "So", "It", "An"})
 """Short words that open a sentence: in lower case they may be products."""
-_PROSE = listed("a an he she we at most almost up be as so they has had on do my me us go off old our its it")
+_PROSE = listed(
+    """a an he she we at most almost up be as so they has had on do my me us go off old our its it too out one two
+    few low far any yet big"""
+)
 """Words that may be products of letters, but not within prose."""
 _COMMON = (
     "frac",

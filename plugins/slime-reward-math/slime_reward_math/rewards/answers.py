@@ -17,7 +17,7 @@ from slime_core.sample import Json
 from slime_reward_math import slime
 from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends
 from slime_reward_math.gold import gold_text
-from slime_reward_math.grader import DEADLINE_S, compare, settled
+from slime_reward_math.grader import DEADLINE_S, judged, settled
 from slime_reward_math.rewards.turns import Turns
 from slime_reward_math.rewards.verdicts import NO_GOLD, golds, verdict_of
 from slime_reward_math.value.fields import warm_up
@@ -88,9 +88,7 @@ class Answers:
         if not expected:
             return None
         found = settled(self._find(response, self._settings))
-        if found.text is None:
-            return Grade(Outcome.WRONG, found.reason, None, expected[0])
-        grades = [compare(gold, found.text, deadline_s=self._settings.deadline_s) for gold in expected]
+        grades = [judged(gold, found, deadline_s=self._settings.deadline_s) for gold in expected]
         # Of several golds the first that is matched decides, else the first that could not be decided.
         best = next((each for each in grades if each.correct), None)
         undecided = next((each for each in grades if each.outcome is not Outcome.WRONG), grades[0])

@@ -25,7 +25,7 @@ def _table() -> dict[str, Measure]:
         "mm millimeter millimetre 1/1000; nm nanometer 1/1000000000; um micrometer 1/1000000;"
         "picometer 1/1000000000000; femtometer 1/1000000000000000; angstrom 1/10000000000;"
         "in inch inches 127/5000; ft foot feet 381/1250; yd yard 1143/1250; mi mile 201168/125",
-        "mass": "g gram 1; kg kilogram 1000; mg milligram 1/1000; t ton tonne 1000000;"
+        "mass": "g gram 1; kg kilogram 1000; mg milligram 1/1000; ug microgram 1/1000000; t ton tonne 1000000;"
         "lb lbs pound 45359237/100000; oz ounce 45359237/1600000",
         "time": "s sec second 1; min minute 60; h hr hour 3600; day 86400; week 604800; ms millisecond 1/1000;"
         "ns nanosecond 1/1000000000; us microsecond 1/1000000; year yr 31557600; month 2629800;"
@@ -37,17 +37,19 @@ def _table() -> dict[str, Measure]:
         "money": "dollar usd buck 100; cent penny pennies 1; peso 10006;"
         "euro eur 10001; rupee 10002; yuan 10003; rmb 10003; yen 10004",
         "force": "n newton 1; kn kilonewton 1000",
-        "energy": "j joule 1; kj kilojoule 1000; ev 1602176634/10000000000000000000000000000; cal calorie 523/125;"
+        "energy": "j joule 1; kj kilojoule 1000; megajoule 1000000; millijoule 1/1000;"
+        "ev 1602176634/10000000000000000000000000000; cal calorie 523/125;"
         "kcal 4184; kev 1602176634/10000000000000000000000000; mev 1602176634/10000000000000000000000;"
         "gev 1602176634/10000000000000000000; kwh 3600000",
-        "power": "w watt 1; kw kilowatt 1000; gw gigawatt 1000000000; hp 7457/10",
-        "pressure": "pa pascal 1; kpa 1000; atm atmosphere 101325; bar 100000; mmhg torr 101325/760; gpa 1000000000",
+        "power": "w watt 1; kw kilowatt 1000; milliwatt 1/1000; megawatt 1000000; gw gigawatt 1000000000; hp 7457/10",
+        "pressure": "pa pascal 1; kpa kilopascal 1000; mpa megapascal 1000000;"
+        "atm atmosphere 101325; bar 100000; mmhg torr 101325/760; gpa 1000000000",
         "frequency": "hz hertz 1; khz 1000; mhz megahertz 1000000; ghz gigahertz 1000000000; thz 1000000000000",
         "temperature": "k kelvin 1; celsius 1000003; fahrenheit 1000007",
         "charge": "c coulomb 1; mc millicoulomb 1/1000; uc microcoulomb 1/1000000",
-        "voltage": "v volt 1; kv kilovolt 1000",
+        "voltage": "v volt 1; kv kilovolt 1000; millivolt 1/1000",
         "current": "a amp ampere 1; ma milliampere 1/1000",
-        "resistance": "ohm omega 1; kohm 1000",
+        "resistance": "ohm omega 1; kohm kiloohm 1000; megaohm 1000000",
         "inductance": "henry 1",
         "capacitance": "f farad 1; uf microfarad 1/1000000; nf nanofarad 1/1000000000; pf picofarad 1/1000000000000",
         "magnetism": "tesla 1",
@@ -128,15 +130,23 @@ def measure(text: str) -> Measure | None:
             for dimension, count in _UNITS[name].dimension:
                 powers[dimension] = powers.get(dimension, 0) + count * exponent
             factor *= _UNITS[name].factor ** exponent
-    return Measure(*_with_volume(powers, factor))
+    return Measure(*_in_base(powers, factor))
 
 
-def _with_volume(powers: dict[str, int], factor: Fraction) -> tuple[tuple[tuple[str, int], ...], Fraction]:
-    """A litre is a cubic decimetre, a speed a length over a time."""
-    for compound, parts, scale in (
-        ("volume", {"length": 3}, Fraction(1, 1000)),
-        ("speed", {"length": 1, "time": -1}, Fraction(1)),
-    ):
+_COMPOUNDS: tuple[tuple[str, dict[str, int], Fraction], ...] = (
+    ("volume", {"length": 3}, Fraction(1, 1000)),
+    ("speed", {"length": 1, "time": -1}, Fraction(1)),
+    ("force", {"mass": 1, "length": 1, "time": -2}, Fraction(1000)),
+    ("energy", {"mass": 1, "length": 2, "time": -2}, Fraction(1000)),
+    ("power", {"mass": 1, "length": 2, "time": -3}, Fraction(1000)),
+    ("pressure", {"mass": 1, "length": -1, "time": -2}, Fraction(1000)),
+)
+"""What is composed of which base quantities, and of how many of their units: masses are in grams."""
+
+
+def _in_base(powers: dict[str, int], factor: Fraction) -> tuple[tuple[tuple[str, int], ...], Fraction]:
+    """A litre is a cubic decimetre, a speed a length over a time, a newton a kilogram metre per second squared."""
+    for compound, parts, scale in _COMPOUNDS:
         count = powers.pop(compound, 0)
         if count:
             factor *= scale**count
