@@ -1,0 +1,103 @@
+"""The workflow is what its template and table make, every job of it can be run here, and no marker is without a job."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools/workflows.py"
+WORKFLOWS = ROOT / ".github/workflows"
+JOBS = YAML(typ="safe").load((WORKFLOWS / "pr-test.yml").read_text("utf-8"))["jobs"]
+COMMANDS = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    """The tool in a repository of its own, which has this one's workflows."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / ".github/workflows").mkdir(parents=True)
+    for name in ("pr-test.yml", "pr-test.yml.j2", "jobs.toml"):
+        (tmp_path / ".github/workflows" / name).write_text((WORKFLOWS / name).read_text("utf-8"), "utf-8")
+    copy = tmp_path / "tools/workflows.py"
+    copy.write_text(TOOL.read_text("utf-8"), "utf-8")
+    return copy
+
+
+def run(tool: Path, *argv: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, str(tool), *argv], capture_output=True, text=True, check=False)
+
+
+def table(tool: Path, text: str) -> Path:
+    """Give it other jobs, and the workflow they make; return the workflow."""
+    (tool.parents[1] / ".github/workflows/jobs.toml").write_text(text, "utf-8")
+    done = run(tool, "--write")
+    assert done.returncode == 0, done.stderr
+    return tool.parents[1] / ".github/workflows/pr-test.yml"
+
+
+def test_the_workflow_is_what_its_template_and_table_make() -> None:
+    done = run(TOOL, "--check")
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_stale_workflow_is_shown_with_what_to_type(tool: Path) -> None:
+    path = tool.parents[1] / ".github/workflows/pr-test.yml"
+    path.write_text(path.read_text("utf-8").replace("make demo", "make lemon"), "utf-8")
+    done = run(tool, "--check")
+    assert done.returncode == 1
+    assert "-      - run: make lemon" in done.stdout
+    assert "python tools/workflows.py --write" in done.stdout
+    assert run(tool, "--write").returncode == 0
+    assert run(tool, "--check").returncode == 0
+
+
+def test_every_target_that_a_job_makes_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    made = {
+        word for command in COMMANDS if command.startswith("make ") for word in re.findall(r" ([a-z-]+)\b", command)
+    }
+    assert made
+    assert made <= targets
+
+
+def test_every_marker_that_is_left_out_has_a_target_and_its_target_a_job() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    left_out = re.findall(r"not (\w+)", options["addopts"][-1])
+    assert left_out
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for marker in left_out:
+        rule = rf"^([a-z]+):[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]*-m [\"']?[^\n]*\b{marker}\b"
+        recipes = re.findall(rule, makefile, re.MULTILINE)
+        jobs = [name for name in recipes if any(name in command.split() for command in COMMANDS)]
+        assert jobs, f"no job runs the tests with the marker {marker}; make targets that do: {recipes}"
+
+
+def test_a_matrix_is_run_value_by_value_with_the_jobs_environment(tool: Path) -> None:
+    table(
+        tool,
+        '[mine]\nname = "mine"\nwhen = "always"\nminutes = 5\nstrict = true\nover = ["a", "b"]\n'
+        'run = ["echo $EACH $SLIME_PLUGINS_STRICT"]\n',
+    )
+    done = run(tool, "--run", "mine")
+    assert (done.returncode, done.stdout.count("a 1\n"), done.stdout.count("b 1\n")) == (0, 1, 1)
+
+
+def test_a_run_stops_at_the_first_command_that_fails(tool: Path) -> None:
+    table(
+        tool,
+        '[mine]\nname = "mine"\nwhen = "always"\nminutes = 5\nrun = ["echo one", "false | cat; exit 7", "echo two"]\n',
+    )
+    done = run(tool, "--run", "mine")
+    assert done.returncode == 1, "a pipe fails where one of its commands does, as on a runner"
+    assert "\ntwo\n" not in done.stdout
+
+
+def test_a_job_that_does_not_exist_is_refused_with_the_nearest() -> None:
+    done = run(TOOL, "--run", "cpu-unitest")
+    assert done.returncode == 2
+    assert "there is no job 'cpu-unitest'. Did you mean cpu-unittest? Jobs: cpu-unittest, " in done.stderr
