@@ -78,3 +78,12 @@ def test_another_task_or_seed_is_refused_with_the_choices(slime: Slime) -> None:
     assert ran.code == 2
     assert "chain" in ran.err
     assert slime("demo", "--seed", -1).code == 2
+
+
+def test_options_of_training_go_to_training(tmp_path: Path, slime: Slime) -> None:
+    ran = slime("demo", "--task", "chain", "--num-rollout", 1, "--lr", "0.00012", "--local-ranks", "1")
+    assert ran.code == 2
+    assert "No such option '--local-ranks'" in ran.err
+    ran = slime("demo", "--task", "chain", "--num-rollout", 1, "--lr", "0.00012")
+    assert ran.code == 0, ran.err
+    assert "lr = 0.00012" in (tmp_path / "runs" / "demo-chain-0" / "run.toml").read_text("utf-8")

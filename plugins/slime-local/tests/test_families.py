@@ -39,21 +39,20 @@ SERVED: dict[str, dict[str, object]] = {
     "smollm3": TWO,
     "starcoder2": TWO,
 }
+LINEAR = {
+    "head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 12,
+    **TWO,
+}
 HYBRID: dict[str, dict[str, object]] = {
     "falcon_h1": {"mamba_d_ssm": 96, "mamba_n_heads": 8, "mamba_d_head": 12, **TWO},
     "lfm2": {"layer_types": ["conv", "full_attention"], **TWO},
-    "qwen3_next": {
-        **TWO,
-        "head_dim": 16,
-        "layer_types": ["linear_attention", "full_attention"],
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 12,
-        "linear_value_head_dim": 12,
-        "num_experts": 4,
-        "shared_expert_intermediate_size": 32,
-        **EXPERTS,
-    },
+    "qwen3_5_text": LINEAR,
+    "qwen3_next": {**LINEAR, "num_experts": 4, "shared_expert_intermediate_size": 32, **EXPERTS},
 }
 
 
@@ -82,6 +81,12 @@ def test_layers_with_a_state_of_their_own_are_refused_when_the_model_is_loaded(
 def test_a_model_that_looks_ahead_is_refused(tiny_hf: Callable[..., Path]) -> None:
     with pytest.raises(ModelError, match=r"BertLMHeadModel in .* is not causal"):
         load_model(tiny_hf("bert"))
+
+
+def test_a_model_whose_own_code_fails_is_refused(tiny_hf: Callable[..., Path]) -> None:
+    """RoBERTa counts places from its padding token, and this configuration names none."""
+    with pytest.raises(ModelError, match=r"RobertaForCausalLM in .* cannot compute a text of 8 tokens: TypeError"):
+        load_model(tiny_hf("roberta"))
 
 
 @pytest.mark.parametrize("family", ["t5", "qwen2_vl"])

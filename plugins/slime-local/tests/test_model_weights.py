@@ -95,6 +95,22 @@ def test_weights_that_are_not_finite_are_refused_by_name(tiny_hf: Callable[..., 
         load_model(tmp_path)
 
 
+def test_weights_of_another_shape_than_the_configuration_says_are_refused_by_name(
+    tiny_hf: Callable[..., Path], tmp_path: Path
+) -> None:
+    from safetensors.torch import save_file
+
+    source = tiny_hf("qwen2", tie_word_embeddings=False)
+    weights = load_file(source / "model.safetensors")
+    weights["lm_head.weight"] = weights["lm_head.weight"][1:].clone()
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text((source / "config.json").read_text())
+    rows, width = weights["lm_head.weight"].shape
+    said = rf"lm_head\.weight is \[{rows}, {width}\], and Qwen2ForCausalLM .* has \[{rows + 1}, {width}\]"
+    with pytest.raises(ModelError, match=said):
+        load_model(tmp_path)
+
+
 def test_directories_without_a_causal_lm_are_refused(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"has no config\.json"):
         load_model(tmp_path)

@@ -16,7 +16,7 @@ from slime_core.telemetry.transcripts import before_and_after, prompt_text
 from slime_local.demo import pretrained, recipe
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.option(
     "--model",
     default="tiny",
@@ -47,6 +47,7 @@ from slime_local.demo import pretrained, recipe
 @click.option("--plugin", metavar="NAME", multiple=True, help="As of slime train. Repeatable.")
 @click.option("--no-plugin", metavar="NAME", multiple=True, help="As of slime train. Repeatable.")
 @click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF slime train]")
 @click.pass_context
 def demo(
     ctx: click.Context,
@@ -58,6 +59,7 @@ def demo(
     plugin: Sequence[str],
     no_plugin: Sequence[str],
     no_progress: bool,
+    options: Sequence[str],
 ) -> int:
     """Train a tiny model from nothing and watch its reward rise.
 
@@ -65,6 +67,8 @@ def demo(
     trains it with GRPO and the `math` reward. Killed and called again, it continues.
 
     With --model smollm2, or a model directory of yours, it trains that one on short sums instead, without a warm start.
+
+    Options of `slime train` change how it is trained: --trainer megatron --actor-num-gpus-per-node 2.
     """
     flags = [*(f"--plugin={name}" for name in plugin), *(f"--no-plugin={name}" for name in no_plugin)]
     flags += ["--no-progress"] * no_progress
@@ -80,7 +84,7 @@ def demo(
         root = save or Path("runs") / f"demo-{Path(model).name}-{seed}"
         directory = pretrained.smollm2_base() if model == "smollm2" else Path(model)
         run_file = pretrained.run_file(directory, seed, root, num_rollout)
-    if code := run_cli(["train", str(run_file), *flags]):
+    if code := run_cli(["train", str(run_file), *flags, *options]):
         return code
     _show_one(root)
     return 0

@@ -5,9 +5,9 @@ print(model.path, model.why)
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
@@ -90,7 +90,12 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
             )
         with torch.device("cpu"):
             loaded: object = AutoModelForCausalLM.from_pretrained(
-                hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
+                hf_dir,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by name
             )
     except ModelError:
         raise
@@ -98,9 +103,27 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
         raise ModelError(f"no causal LM could be loaded from {hf_dir}: {str(error)[:LONGEST_REASON]}") from error
     finally:
         _show_progress(shown)
-    hf, report = cast("tuple[PreTrainedModel, dict[str, set[str]]]", loaded)
-    missing = sorted(report["missing_keys"])
-    if missing:
+    hf, report = cast("tuple[PreTrainedModel, _Report]", loaded)
+    _check_loaded(hf_dir, hf, report)
+    hf.train(False)
+    return hf
+
+
+class _Report(TypedDict):
+    """What transformers says of the weights that it has read."""
+
+    missing_keys: set[str]
+    mismatched_keys: set[tuple[str, Sequence[int], Sequence[int]]]
+
+
+def _check_loaded(hf_dir: Path, hf: PreTrainedModel, report: _Report) -> None:
+    """See that every weight was there, in its shape, and is a number."""
+    for name, found, expected in sorted(report["mismatched_keys"]):
+        raise ModelError(
+            f"the weights in {hf_dir} do not fit its config.json: {name} is {list(found)}, and {type(hf).__name__} of "
+            f"that configuration has {list(expected)}; copy config.json and the weights of one model"
+        )
+    if missing := sorted(report["missing_keys"]):
         raise ModelError(
             f"the weights in {hf_dir} lack {len(missing)} tensors of {type(hf).__name__}, the first is {missing[0]};"
             " expected a complete causal LM"
@@ -110,8 +133,6 @@ def _load_hf(hf_dir: Path) -> PreTrainedModel:
             raise ModelError(
                 f"the weights in {hf_dir} are not finite: {name} has NaN or infinity; copy the model again"
             )
-    hf.train(False)
-    return hf
 
 
 def _show_progress(shown: bool) -> None:

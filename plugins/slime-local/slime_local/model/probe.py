@@ -33,7 +33,13 @@ def probe(model: PlainModel) -> None:
     kind = type(model.hf).__name__
     vocab = model.vocab_size
     texts = [[(7 * row + 3 * place + 1) % vocab for place in range(length)] for row, length in enumerate(LENGTHS)]
-    first, second = (_logits(model, text) for text in texts)
+    try:
+        first, second = (_logits(model, text) for text in texts)
+    except Exception as error:  # of whatever its code and its configuration do with each other
+        raise ModelError(
+            f"{kind} in {model.source} cannot compute a text of {LENGTHS[0]} tokens: {type(error).__name__}: "
+            f"{str(error)[:300]}; expected a model that Hugging Face's own code runs with this config.json"
+        ) from error
     changed = [*texts[0][:-1], (texts[0][-1] + 1) % vocab]
     if not _is_near(_logits(model, changed)[:-1], first[:-1], NEAR_BF16 if model.bf16 else SAME):
         raise ModelError(
