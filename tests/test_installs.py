@@ -43,7 +43,7 @@ MAKE = {
     "$(LIGHT_PLUGINS)": " ".join(
         f"-e ./{folder.relative_to(ROOT)}"
         for name, folder in PROJECTS.items()
-        if folder != ROOT and name != "slime-local"
+        if folder != ROOT and name not in ("slime-launcher-ray", "slime-local", "slime-trainer-megatron")
     ),
 }
 """What the Makefile's variables stand for."""

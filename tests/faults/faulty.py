@@ -37,6 +37,8 @@ from tests.faults.toy import InProcess, InstantEngine, OneWorker, ToyRank
 SLIME_API = "1"
 RATES = {"dies": 1e-5, "hangs": 2e-6, "errs": 2e-4, "nan": 1e-5, "cut": 1e-5, "stale": 1e-5}
 """Of an engine's answers, by what it does instead."""
+OFTEN = {"dies": 4e-3, "hangs": 1e-3, "errs": 6e-3, "nan": 3e-3, "cut": 3e-3, "stale": 3e-3}
+"""The same of one that is to fail often in a short run."""
 REWARD_RATES = {"raises": 4e-3, "sleeps": 1e-4, "nan": 2e-3, "none": 2e-3}
 """Of a reward's calls."""
 TIMEOUT_S = 0.5
@@ -46,12 +48,14 @@ FORTUNE = random.Random(3)
 class FaultyEngine(InstantEngine):
     """Fails at `RATES`; a dead or hung one stays so until it is replaced."""
 
+    rates = RATES
+
     def __init__(self) -> None:
         super().__init__()
         self._fallen = ""
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        fate = self._fallen or _fate(RATES)
+        fate = self._fallen or _fate(self.rates)
         if fate in ("dies", "hangs"):
             self._fallen = fate
         if fate == "hangs":
@@ -66,6 +70,12 @@ class FaultyEngine(InstantEngine):
         if fate == "stale":
             return replace(output, weight_version=-7)
         return output
+
+
+class OftenFaultyEngine(FaultyEngine):
+    """Fails often."""
+
+    rates = OFTEN
 
 
 class CountingRank(ToyRank):
@@ -122,6 +132,10 @@ def _engine(settings: Settings, setup: object) -> FaultyEngine:
     return FaultyEngine()
 
 
+def _often(settings: Settings, setup: object) -> OftenFaultyEngine:
+    return OftenFaultyEngine()
+
+
 def _launcher(settings: Settings, setup: object) -> CountedInProcess:
     return CountedInProcess()
 
@@ -134,6 +148,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
 @hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
     yield EngineSpec("faulty", _engine, transports=("toy",))
+    yield EngineSpec("often_faulty", _often, transports=("toy",))
 
 
 @hookimpl

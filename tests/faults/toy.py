@@ -269,6 +269,8 @@ def write_project(root: Path, rows: int = 13, **changes: Json) -> Path:
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
     }
     (model / "tokenizer.json").write_text(json.dumps(backend))
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))  # for agents
     (model / "config.json").write_text(json.dumps({"model_type": "toy"}))
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": LETTERS}))
     (model / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
