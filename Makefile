@@ -5,6 +5,7 @@
 PYTHON ?= python3
 ARGS ?=
 DEMO_ARGS ?=
+JOB ?= cpu-unittest
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,12 +17,20 @@ SGLANG := .venv-sglang
 SGLANG_NEEDS := plugins/slime-engine-sglang/servers-cpu.txt
 SGLANG_ALONE := plugins/slime-engine-sglang/servers-cpu-alone.txt
 
+# Its routers have others again.
+ROUTERS := .venv-routers
+ROUTERS_NEEDS := plugins/slime-engine-sglang/routers.txt
+
+# And environments of verifiers, which wants another release of mcp.
+VERIFIERS := .venv-verifiers
+
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
 # What agents are written with comes along with the tests that need it.
 EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e './$(plugin)$(if $(findstring agent,$(plugin)),[dev])')
-# Those that need no torch.
-LIGHT_PLUGINS := $(foreach plugin,$(filter-out plugins/slime-local,$(PLUGINS)) $(EXAMPLES),-e ./$(plugin))
+# Those that need no torch, and no Ray.
+HEAVY_PLUGINS := plugins/slime-local plugins/slime-trainer-megatron plugins/slime-launcher-ray
+LIGHT_PLUGINS := $(foreach plugin,$(filter-out $(HEAVY_PLUGINS),$(PLUGINS)) $(EXAMPLES),-e ./$(plugin))
 PROJECTS := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(EXAMPLES))
 
 # For what we run, not for pip (it keeps its cache where it always was).
@@ -36,10 +45,10 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test long sglang quick coverage faults peers mutants lint types api reference docs bench dist clean
+.PHONY: help ci demo test long properties clients sglang smoke layouts cluster quick coverage faults peers verifiers mutants lint types api reference docs bench dist clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMPS)/demo ## train the demo model and draw its reward curve (DEMO_ARGS="--task chain --seed 1")
 	@mkdir -p .cache/matplotlib
@@ -51,11 +60,31 @@ test: $(STAMPS)/dev ## the test suite, on all cores (ARGS="-n 0 -k ledger" for a
 
 long: $(STAMPS)/dev ## what takes long, and deepens what `make test` shows
 	@mkdir -p .cache/tmp .cache/matplotlib
-	@$(INSIDE) $(BIN)/python -m $(PYTEST) -m "long and not faults_full" $(ARGS)
+	@$(INSIDE) $(BIN)/python -m $(PYTEST) -m "long and not faults_full and not property" $(ARGS)
 
-sglang: $(STAMPS)/dev $(SGLANG)/stamp ## SGLang for the CPU, in an environment of its own, and the tests that need a server
+properties: $(STAMPS)/dev ## ten thousand sessions of agents that do anything, held against the engine's log
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) $(BIN)/python -m pytest -m property plugins/slime-agent-openai/tests $(ARGS)
+
+clients: $(STAMPS)/dev ## clients of agents, old and new, each installed into an environment of its own, and a CLI of npm's
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) $(BIN)/python -m pytest -m clients plugins/slime-agent-openai/tests $(ARGS)
+
+sglang: $(STAMPS)/dev $(SGLANG)/stamp $(ROUTERS)/stamp ## SGLang for the CPU and its routers, in environments of their own, and the tests that need them
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m server plugins/slime-engine-sglang/tests $(ARGS)
+
+smoke: $(STAMPS)/dev $(SGLANG)/stamp ## one real SGLang server on the CPU, from its start to its end: a part of `make sglang`
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) $(BIN)/python -m pytest -m server plugins/slime-engine-sglang/tests/test_smoke_on_a_server.py $(ARGS)
+
+layouts: $(STAMPS)/dev ## megatron-core in many layouts of ranks, each against one rank of the local trainer
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m layouts plugins/slime-trainer-megatron/tests $(ARGS)
+
+cluster: $(STAMPS)/dev ## Ray clusters with a server of jobs, and of several nodes on this machine
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m cluster plugins/slime-launcher-ray/tests $(ARGS)
 
 quick: $(STAMPS)/dev ## style and the fast tests, in less than a minute: the inner loop
 	@$(BIN)/ruff check --quiet .
@@ -78,18 +107,27 @@ peers: $(STAMPS)/peers ## the tests that compare with TRL, reasoning-gym and dat
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -q $(PEERS) $(ARGS)
 
+verifiers: $(VERIFIERS)/stamp ## the library verifiers, in an environment of its own, and the tests that need it
+	@mkdir -p .cache/tmp
+	@$(INSIDE) $(VERIFIERS)/bin/python -m pytest -q -m "" $(wildcard plugins/slime-agent-openai/tests/test_verifiers_*.py) $(ARGS)
+
 mutants: $(STAMPS)/mutants ## small changes of the code, each of which a test must notice (ARGS="groups run/ledger")
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python tools/mutants.py $(ARGS)
 
-lint: $(STAMPS)/tools ## style, import layers, sizes
+lint: $(STAMPS)/tools ## style, import layers, sizes, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/workflows.py --check
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 types: $(STAMPS)/dev ## mypy --strict
 	$(BIN)/mypy
+
+ci: $(STAMPS)/tools ## a job of the workflow, as its runner runs it (JOB=cpu-unittest)
+	@$(BIN)/python tools/workflows.py --run '$(JOB)'
 
 api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the public API
 	$(BIN)/python tools/api_snapshot.py --write
@@ -97,6 +135,7 @@ api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the pu
 reference: $(STAMPS)/dev ## write the reference pages and the transcripts of docs/ anew
 	$(BIN)/python tools/reference.py --write
 	$(BIN)/python tools/role_pages.py --write
+	$(BIN)/python tools/sglang_arguments.py --write
 	$(BIN)/python tools/first_party.py --write
 	$(BIN)/python tools/transcripts.py --write
 
@@ -112,11 +151,12 @@ dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist
 	for project in . $(PLUGINS); do $(BIN)/python -m build --outdir dist/wheelhouse $$project || exit 1; done
 
 clean: ## remove the environment, caches and builds (runs are kept)
-	rm -rf $(VENV) $(SGLANG) .cache .pytest_cache dist mutants site
+	rm -rf $(VENV) $(SGLANG) $(ROUTERS) .cache .pytest_cache dist mutants site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What skips without a peer.
-PEERS := plugins/slime-local/tests/test_against_trl.py tests/data
+PEERS := plugins/slime-agent-openai/tests/parsers/test_fitting.py plugins/slime-agent-openai/tests/test_gym_agent.py \
+  plugins/slime-agent-openai/tests/test_known_templates.py plugins/slime-local/tests/test_against_trl.py tests/data
 
 # --- environments -------------------------------------------------------------------------------------------
 # slime-core and its plugins are always named by path and in one pip command: the public index has an
@@ -154,6 +194,19 @@ $(SGLANG)/stamp: $(SGLANG_NEEDS) $(SGLANG_ALONE) tools/install_torch.py
 	$(SGLANG)/bin/python tools/install_torch.py
 	$(SGLANG)/bin/python -m pip --disable-pip-version-check install -r $(SGLANG_NEEDS)
 	$(SGLANG)/bin/python -m pip --disable-pip-version-check install --no-deps -r $(SGLANG_ALONE)
+	@touch $@
+
+$(ROUTERS)/stamp: $(ROUTERS_NEEDS)
+	@$(PYTHON) -m venv --clear $(ROUTERS) || \
+	  { $(PYTHON) -m venv --clear --without-pip $(ROUTERS) && $(PYTHON) -m pip --python $(ROUTERS)/bin/python install pip; }
+	$(ROUTERS)/bin/python -m pip --disable-pip-version-check install -r $(ROUTERS_NEEDS)
+	@touch $@
+
+$(VERIFIERS)/stamp: pyproject.toml plugins/slime-agent-openai/pyproject.toml
+	@$(PYTHON) -m venv --clear $(VERIFIERS) || { $(PYTHON) -m venv --clear --without-pip $(VERIFIERS) && \
+	  $(PYTHON) -m pip --python $(VERIFIERS)/bin/python install pip; }
+	$(VERIFIERS)/bin/python -m pip --disable-pip-version-check install -e . -e './plugins/slime-agent-openai[verifiers]' \
+	  hypothesis jinja2 pytest pytest-timeout tokenizers
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/dev
