@@ -47,9 +47,8 @@ PROMPTS = ([5, 6, 7], [5, 6, 9, 11])
 @pytest.fixture
 def elsewhere_alone() -> Iterator[str]:
     """The device; what is made of nothing lies there until the test ends, if the test says so."""
-    elsewhere.register()
-    with torch.autograd.set_multithreading_enabled(False):
-        yield elsewhere.NAME
+    with elsewhere.available() as name, torch.autograd.set_multithreading_enabled(False):
+        yield name
     torch.set_default_device(None)
 
 

@@ -27,7 +27,10 @@ from slime_reward_math.value.same import Unknown
 from slime_reward_math.verdict import Grade, Outcome
 
 DEADLINE_S = 1.0
-"""Seconds of one verdict; the bounds of the reader and the evaluation keep almost all below 0.01."""
+"""Seconds of one verdict, of its thread's own time: no busy machine changes it.
+
+The bounds of the reader and the evaluation keep almost all below 0.01.
+"""
 MIN_WORDS = 3
 """Words that make an unreadable gold language."""
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
@@ -60,7 +63,7 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
         gold: the gold answer: a text, with or without `\boxed{}` or dollar signs, or a number.
         response: the model's text.
         phrases: whether `the final answer is ...` will do where there is no box.
-        deadline_s: seconds after which the verdict is `timeout`.
+        deadline_s: seconds of this thread's time after which the verdict is `timeout`.
     """
     text = _gold_of_text(gold) if isinstance(gold, str) and len(gold) <= MAX_REMEMBERED else gold_text(gold)
     if not text:
@@ -159,7 +162,7 @@ def _read(text: str, grouping: Grouping) -> Tree | Unread:
 
 
 def _compare(gold: str, answer: str, deadline_s: float) -> Grade:
-    deadline = time.monotonic() + deadline_s
+    deadline = time.thread_time() + deadline_s
     if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
         return _grade(gold.strip() == answer.strip(), "too long to be read", gold, answer)
     left, right = _side(gold), _prepare(answer)

@@ -14,6 +14,8 @@ import pytest
 from slime_reward_math import Outcome, compare, grade
 from slime_reward_math.cases import box, hostile
 from slime_reward_math.grader import FAULT, forget
+from slime_reward_math.match import Matcher
+from slime_reward_math.tree import Tree
 
 MARKER = Path("/tmp/slime_reward_math_was_executed")
 CASES = list(hostile())
@@ -109,6 +111,16 @@ def test_importing_is_light_and_loads_nothing_heavy() -> None:
 
 def test_a_deadline_that_has_passed_is_a_timeout() -> None:
     assert compare("x+1", "y+1", deadline_s=0.0).outcome is Outcome.TIMEOUT
+
+
+def test_a_machine_that_stalls_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stalled(matcher: Matcher, gold: Tree, answer: Tree) -> bool:
+        time.sleep(0.05)
+        return decide(matcher, gold, answer)
+
+    decide = Matcher.decide
+    monkeypatch.setattr(Matcher, "decide", stalled)
+    assert compare("x+1", "1+x", deadline_s=0.04).outcome is Outcome.CORRECT
 
 
 def test_a_fault_of_the_grader_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ runs here has left nothing behind. It stands on torch's hook for backends writte
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Self, TypeAlias, TypeVar, cast
 from unittest import SkipTest
@@ -112,15 +113,22 @@ def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = Fal
 class _Module(backend_registration._DummyBackendModule):
     """What is at `torch.elsewhere`."""
 
+    def __init__(self) -> None:
+        self.asked_for = False
+
     def is_available(self) -> bool:
-        """No: what looks for a device by itself (`torch.distributed.checkpoint` does) is not to take this one."""
-        return False
+        """Within `available()`: what looks for a device by itself is not to take this one.
+
+        `torch.distributed.checkpoint` does look, and copied tensors of the CPU there.
+        """
+        return self.asked_for
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Asked for by whatever looks at autocast."""
         return [torch.bfloat16]
 
 
+_module = _Module()
 _registered: list[library.Library] = []
 
 
@@ -138,12 +146,27 @@ def register() -> None:
     set_up = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
     if set_up is None or torch._C._get_privateuse1_backend_name() != "privateuseone":
         raise SkipTest(f"torch {torch.__version__} takes no device that Python computes for")
-    set_up(NAME, backend_module=_Module())
+    set_up(NAME, backend_module=_module)
     aten = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for name, function in _factories():
         aten.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]
     aten.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]
     _registered.append(aten)  # what it registers lives as long as it does
+
+
+@contextmanager
+def available() -> Iterator[str]:
+    """The device's name, and torch says that there is one, for code that asks before it computes on a device.
+
+    Raises:
+        SkipTest: see `register`.
+    """
+    register()
+    _module.asked_for = True
+    try:
+        yield NAME
+    finally:
+        _module.asked_for = False
 
 
 def moved(batch: BatchT) -> BatchT:

@@ -33,7 +33,7 @@ class MathSettings(Settings):
     strict_slime: bool = False
     """Reproduce slime's verdicts, its rejections of right answers included."""
     deadline_s: float = Field(default=DEADLINE_S, gt=0, le=10)
-    """Seconds after which an answer is given up and the sample is unscored."""
+    """Seconds of the grading thread's own time after which an answer is given up and the sample is unscored."""
     answer_phrases: bool = False
     """Whether `the final answer is ...` will do where there is no box."""
 

@@ -43,7 +43,7 @@ class Settler:
         gold, answer = grade.trees
         if grade.outcome is not Outcome.UNDECIDED or gold is None or answer is None:
             return grade
-        matcher = Matcher(time.monotonic() + MAX_PAIRS * self._timeout_s, self._workers.equal)
+        matcher = Matcher(time.monotonic() + MAX_PAIRS * self._timeout_s, self._workers.equal, time.monotonic)
         try:
             equal = matcher.decide(gold, answer)
         except (Unknown, OutOfTime):
