@@ -1,8 +1,8 @@
 """Train: the pure functions of training, used unchanged by every trainer.
 
 Splitting a step over ranks needs no torch and happens in the driver; advantages, losses and the rest run on the ranks.
-What a trainer calls is public and named here; a name is imported when it is asked for, so that this package stays free
-of torch.
+What a trainer, an estimator or a loss calls is public and named here; a name is imported when it is asked for, so that
+this package stays free of torch.
 """
 
 from typing import TYPE_CHECKING
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from slime_core.train.algorithm import Algorithm
     from slime_core.train.build import build_in_rank
     from slime_core.train.failing import failing_together
+    from slime_core.train.groups import Groups
+    from slime_core.train.losses import policy_gradient
     from slime_core.train.mismatch import mismatch_extremes
     from slime_core.train.norm import gradient_norm
     from slime_core.train.reduce import token_weights
     from slime_core.train.schedule import learning_rate
-    from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+    from slime_core.train.sequences import masked_mean, masked_sum
+    from slime_core.train.settings import GrpoSettings, PolicyGradientSettings, PolicyLossSettings
     from slime_core.train.share import Share
     from slime_core.train.sums import MicroBatch, Sums
     from slime_core.train.value import value_loss
@@ -29,8 +32,10 @@ __getattr__ = exports(__name__, __file__)
 
 __all__ = [
     "Algorithm",
+    "Groups",
     "GrpoSettings",
     "MicroBatch",
+    "PolicyGradientSettings",
     "PolicyLossSettings",
     "RankHooks",
     "Share",
@@ -41,7 +46,10 @@ __all__ = [
     "failing_together",
     "gradient_norm",
     "learning_rate",
+    "masked_mean",
+    "masked_sum",
     "mismatch_extremes",
+    "policy_gradient",
     "token_weights",
     "value_loss",
 ]

@@ -46,15 +46,23 @@ class Groups:
         centred_S = reward_S - _sums(weight_S * reward_S, group_S) / rollouts_S
         return cls(group_S, rollout_S, weight_S, rollouts_S, reward_S, centred_S)
 
+    def total(self, values_S: torch.Tensor) -> torch.Tensor:
+        """Sum over the samples of each sample's group [S]; times `weight_S`, over its rollouts."""
+        return _sums(values_S, self.group_S)
+
+    def of_rollout(self, values_S: torch.Tensor) -> torch.Tensor:
+        """Sum over the samples that came from one rollout with each sample [S]."""
+        return _sums(values_S, self.rollout_S)
+
     def deviation(self) -> torch.Tensor:
         """Unbiased standard deviation of the rewards of each sample's group [S]; 0 in a group of one rollout."""
-        squares_S = _sums(self.weight_S * self.centred_S.square(), self.group_S)
+        squares_S = self.total(self.weight_S * self.centred_S.square())
         return (squares_S / (self.rollouts_S - 1).clamp_min(1)).sqrt()
 
     def left_out(self) -> torch.Tensor:
         """Rewards minus the mean over the other rollouts of their group [S]; 0 in a group of one rollout."""
-        own_S = _sums(self.weight_S * self.reward_S, self.rollout_S)
-        others_S = _sums(self.weight_S * self.reward_S, self.group_S) - own_S
+        own_S = self.of_rollout(self.weight_S * self.reward_S)
+        others_S = self.total(self.weight_S * self.reward_S) - own_S
         left_S = self.reward_S - others_S / (self.rollouts_S - 1).clamp_min(1)
         return torch.where(self.rollouts_S > 1, left_S, 0.0)
 

@@ -70,7 +70,7 @@ class CispoLoss:
         ratio_T = difference_T.exp()
         weight_T = ratio_T.clamp(1 - self._settings.eps_clip, 1 + self._settings.high)
         loss_T = -weight_T * batch.advantages_T * batch.log_probs_T
-        made = _finished(batch, loss_T, difference_T, (weight_T != ratio_T).to(loss_T.dtype), self._settings)
+        made = policy_gradient(batch, loss_T, difference_T, self._settings, (weight_T != ratio_T).to(loss_T.dtype))
         # A ratio is clipped here whatever the advantage: of tokens that are not computed nobody knows.
         return replace(made, zero_without_advantage=made.zero_without_advantage - {"pg_clipfrac"})
 
@@ -103,18 +103,27 @@ def _clipped(batch: LossInput, difference_T: torch.Tensor, settings: ClippedSett
     if settings.eps_clip_c is not None:
         bounded_T = torch.minimum(loss_T, -settings.eps_clip_c * batch.advantages_T)
         loss_T = torch.where(batch.advantages_T < 0, bounded_T, loss_T)
-    return _finished(batch, loss_T, difference_T, (clipped_T > plain_T).to(loss_T.dtype), settings)
+    return policy_gradient(batch, loss_T, difference_T, settings, (clipped_T > plain_T).to(loss_T.dtype))
 
 
-def _finished(
+def policy_gradient(
     batch: LossInput,
     loss_T: torch.Tensor,
     difference_T: torch.Tensor,
-    clipped_T: torch.Tensor,
     settings: PolicyGradientSettings,
+    clipped_T: torch.Tensor | None = None,
 ) -> LossOutput:
-    """A policy gradient's loss with what all of them have: off-policy sequence masking, entropy bonus, metrics."""
-    metrics = {"pg_clipfrac": clipped_T, "ppo_kl": -difference_T, "entropy_loss": batch.entropy_T}
+    """A policy gradient's loss with what all of them have: off-policy sequence masking, entropy bonus, metrics.
+
+    Args:
+        batch: what the loss was given.
+        loss_T: the loss of each token [T], 0 where its advantage is 0.
+        difference_T: log of the ratio that it is made of, nats [T]; its negative is the metric `ppo_kl`.
+        settings: the loss's own, which extend `PolicyGradientSettings`.
+        clipped_T: 1 where a bound was met, else 0 [T], the metric `pg_clipfrac`; None for a loss without bounds.
+    """
+    clipped = {} if clipped_T is None else {"pg_clipfrac": clipped_T}
+    metrics = {**clipped, "ppo_kl": -difference_T, "entropy_loss": batch.entropy_T}
     if settings.use_opsm:
         metrics["opsm_clipfrac"] = off_policy_sequences(batch, settings.opsm_delta)
         loss_T = loss_T * (1 - metrics["opsm_clipfrac"])

@@ -42,6 +42,14 @@ class Case:
     constant_length: int | None = None
 
 
+def sapo(**settings: float) -> Loss:
+    """Of another plugin, so it is imported where it is tried."""
+    from slime_algorithms import SapoSettings
+    from slime_algorithms.sapo import SapoLoss
+
+    return SapoLoss(SapoSettings(**settings))
+
+
 CASES = {
     "grpo": Case(
         lambda: PolicyLoss(PolicyLossSettings(eps_clip=0.2, eps_clip_high=0.28)),
@@ -76,6 +84,10 @@ CASES = {
         lambda: CispoLoss(CispoSettings(eps_clip=1.0, eps_clip_high=0.3)),
         {"loss_type": "cispo", "epsilon_high": 1.3},
         per_token=True,
+    ),
+    "sapo": Case(
+        lambda: sapo(tau_pos=2.0, tau_neg=3.0),
+        {"loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 3.0},
     ),
     "opsm": Case(
         lambda: PolicyLoss(PolicyLossSettings(use_opsm=True, opsm_delta=0.05)),

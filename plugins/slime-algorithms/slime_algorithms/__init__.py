@@ -1,0 +1,11 @@
+"""Algorithms: losses and advantage estimators that others published, beside those of slime-core.
+
+    [loss]
+    use = "sapo"
+
+slime-core finds them in `slime_algorithms.plugin`; torch is imported when one is built.
+"""
+
+from slime_algorithms.settings import Divergence, DppoSettings, GmpoSettings, PassAtKSettings, SapoSettings
+
+__all__ = ["Divergence", "DppoSettings", "GmpoSettings", "PassAtKSettings", "SapoSettings"]

@@ -1,0 +1,58 @@
+"""DppoLoss: a trust region of probabilities in place of a clip of their ratio.
+
+Example:
+
+    DppoLoss(DppoSettings(divergence=Divergence.KL))(batch).loss_T       # [T], batch a LossInput
+"""
+
+import torch
+
+from slime_algorithms.settings import Divergence, DppoSettings
+from slime_core.roles import LossInput, LossOutput
+from slime_core.train import policy_gradient
+
+LEAST = 1e-12
+"""Probability that a token which was sure to come is taken to leave to others: the logarithm of none is infinite."""
+
+
+class DppoLoss:
+    """DPPO with the binary approximation (Qi et al. 2026, arXiv:2602.04879).
+
+    loss = -M r A, r = exp(logp - logp_old). With mu the sampler's probability of a token, pi the policy's, M = 0 where
+    it would move further from the sampler (A > 0 and pi > mu, or A < 0 and pi < mu) though it is further than delta
+    already, else 1. How far it is, of the two outcomes "this token" and "another":
+
+        tv    |mu - pi|
+        kl    mu log(mu / pi) + (1 - mu) log((1 - mu) / (1 - pi))
+
+    A ratio's clip stops rare tokens early and frequent ones late; this one measures what a step does to the
+    distribution. Beyond `ratio_bound` a token's r is held constant at it.
+    """
+
+    def __init__(self, settings: DppoSettings) -> None:
+        """Take the settings."""
+        self._settings = settings
+
+    def __call__(self, batch: LossInput) -> LossOutput:
+        """Loss [T] and its metrics: pg_loss, pg_clipfrac (the share of M = 0), ppo_kl, entropy_loss."""
+        difference_T = batch.log_probs_T - batch.old_log_probs_T
+        weight_T = difference_T.detach().exp().clamp_max(self._settings.ratio_bound)
+        # The value is -weight A; its gradient is that of the log-prob, as r's own is where the bound is not met.
+        loss_T = -weight_T * batch.advantages_T * (1 + difference_T - difference_T.detach())
+        away_T = (batch.log_probs_T.detach() - batch.rollout_log_probs_T) * batch.advantages_T > 0
+        stopped_T = (away_T & (self._divergence(batch) > self._settings.limit)).to(loss_T.dtype)
+        return policy_gradient(batch, loss_T * (1 - stopped_T), difference_T, self._settings, stopped_T)
+
+    def _divergence(self, batch: LossInput) -> torch.Tensor:
+        """How far the policy is from the sampler [T], in float64, without a gradient."""
+        sampler_T, policy_T = batch.rollout_log_probs_T.double(), batch.log_probs_T.detach().double()
+        if self._settings.divergence is Divergence.TV:
+            return (sampler_T.exp() - policy_T.exp()).abs()
+        other_T, others_T = _rest(sampler_T), _rest(policy_T)
+        here_T = sampler_T.exp() * (sampler_T - policy_T)
+        return here_T + other_T * (other_T.log() - others_T.log())
+
+
+def _rest(log_prob_T: torch.Tensor) -> torch.Tensor:
+    """Probability of all other tokens [T]."""
+    return (-torch.expm1(log_prob_T)).clamp_min(LEAST)

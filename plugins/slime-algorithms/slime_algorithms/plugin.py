@@ -1,0 +1,89 @@
+"""What slime-core finds through the entry point: three losses and two advantage estimators."""
+
+from collections.abc import Iterable
+from typing import cast
+
+from slime_algorithms.settings import DppoSettings, GmpoSettings, PassAtKSettings, SapoSettings
+from slime_core import Settings, hookimpl
+from slime_core.roles import Advantage, AdvantageSpec, Loss, LossSpec, Setup
+from slime_core.train import PolicyGradientSettings
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_losses() -> Iterable[LossSpec]:
+    """Policy gradients with other trust regions than a clip of the ratio."""
+    yield LossSpec(
+        "sapo",
+        _sapo,
+        SapoSettings,
+        "Policy gradient through a gate that closes softly (SAPO)",
+        zero_without_advantage=_adds_no_entropy,
+    )
+    yield LossSpec(
+        "gmpo",
+        _gmpo,
+        GmpoSettings,
+        "Geometric mean of a sample's clipped ratios (GMPO)",
+        zero_without_advantage=_adds_no_entropy,
+    )
+    yield LossSpec(
+        "dppo",
+        _dppo,
+        DppoSettings,
+        "Policy gradient in a trust region of probabilities (DPPO)",
+        zero_without_advantage=_adds_no_entropy,
+    )
+
+
+@hookimpl
+def slime_advantages() -> Iterable[AdvantageSpec]:
+    """Estimators with another baseline, and another aim, than GRPO's."""
+    yield AdvantageSpec(
+        "opo",
+        _opo,
+        summary="Rewards relative to their group's mean weighed by lengths (OPO)",
+        compares_samples=lambda settings: True,
+    )
+    yield AdvantageSpec(
+        "pass_at_k",
+        _pass_at_k,
+        PassAtKSettings,
+        "Whether one of k responses is correct, in closed form (pass@k training)",
+        compares_samples=lambda settings: True,
+    )
+
+
+def _adds_no_entropy(settings: Settings) -> bool:
+    return cast(PolicyGradientSettings, settings).entropy_coef == 0.0
+
+
+def _sapo(settings: SapoSettings, setup: Setup) -> Loss:
+    from slime_algorithms.sapo import SapoLoss
+
+    return SapoLoss(settings)
+
+
+def _gmpo(settings: GmpoSettings, setup: Setup) -> Loss:
+    from slime_algorithms.gmpo import GmpoLoss
+
+    return GmpoLoss(settings)
+
+
+def _dppo(settings: DppoSettings, setup: Setup) -> Loss:
+    from slime_algorithms.dppo import DppoLoss
+
+    return DppoLoss(settings)
+
+
+def _opo(settings: Settings, setup: Setup) -> Advantage:
+    from slime_algorithms.opo import Opo
+
+    return Opo()
+
+
+def _pass_at_k(settings: PassAtKSettings, setup: Setup) -> Advantage:
+    from slime_algorithms.pass_at_k import PassAtK
+
+    return PassAtK(settings)
