@@ -1,5 +1,6 @@
 """`slime plan`: what a run would use, before anything starts."""
 
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
@@ -153,3 +154,44 @@ def test_a_list_of_names_is_a_flag_each_or_json(
     assert ran.code == 0, ran.err
     (trainer,) = (row for row in ran.json()["choices"] if row["role"] == "trainer")
     assert trainer["settings"]["lora_target_modules"] == means
+
+
+def test_what_a_plan_writes_plans_the_same(project: Project, slime: Slime) -> None:
+    (project.root / "sub").mkdir()
+    flags = ["--eps-clip", "0.3", "--reward", "./rewards.py:digits=0.5", "--rollout-stop", "\n"]
+    before = slime("plan", "run.toml", *flags, "--json", "--out", "sub/run.toml")
+    assert before.code == 0, before.err
+    after = slime("plan", "sub/run.toml", "--json")
+    assert after.code == 0, after.err
+    assert after.json() == before.json()
+
+
+def test_yaml_becomes_toml(project: Project, slime: Slime) -> None:
+    given = {
+        "hf_checkpoint": str(project.model),
+        "prompt_data": "prompts.jsonl",
+        "input_key": "question",
+        "label_key": "answer",
+        "num_rollout": 2,
+        "rollout_max_response_len": 32,
+    }
+    lines = [*(f"{key}: {value}" for key, value in given.items()), "reward: {use: [math]}"]
+    (project.root / "run.yaml").write_text("\n".join(lines))
+    assert slime("plan", "run.yaml", "--out", "run2.toml").code == 0
+    assert tomllib.loads((project.root / "run2.toml").read_text()) == {**given, "reward": {"use": ["math"]}}
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("run.toml", "--out run.toml: it is there already; give another name"),
+        ("new.yaml", "--out new.yaml: run files are written as TOML, with a name that ends in .toml"),
+        ("nowhere/new.toml", "cannot write nowhere/new.toml: No such file or directory"),
+    ],
+)
+def test_where_a_plan_cannot_be_written_is_said(project: Project, slime: Slime, out: str, said: str) -> None:
+    before = (project.root / "run.toml").read_text()
+    ran = slime("plan", "run.toml", "--out", out)
+    assert ran.code == 2
+    assert said in ran.err
+    assert (project.root / "run.toml").read_text() == before

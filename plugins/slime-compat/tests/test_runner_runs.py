@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,27 @@ def test_ten_rollouts_raise_the_reward_and_harm_nobody(home: Path) -> None:
     assert "rollout 10/10" in later.logs()
     assert later.stop() is False
     assert later.status().outcome is Outcome.DONE
+
+
+def test_one_that_is_stopped_goes_on_to_its_end(home: Path) -> None:
+    runner = here(home, exp_id="long")
+    with ThreadPoolExecutor() as threads:
+        trained = threads.submit(runner.train, num_rollout=6)
+        while "rollout 2/6" not in runner.logs():
+            assert not trained.done(), runner.logs()
+            time.sleep(0.02)
+        other = here(home, exp_id="long")
+        assert other.status().outcome is Outcome.RUNNING
+        with pytest.raises(ConfigError, match=r"is trained already, by process \d+: stop\(\) ends it"):
+            other.train(num_rollout=6)
+        assert other.stop() is True
+        stopped = trained.result()
+    assert stopped.outcome is Outcome.STOPPED
+    assert 2 <= len(stopped.rewards) < 6
+    whole = runner.resume()
+    assert whole.outcome is Outcome.DONE
+    assert list(whole.rewards) == list(range(6))
+    assert {rollout: whole.rewards[rollout] for rollout in stopped.rewards} == dict(stopped.rewards)
 
 
 def test_one_that_has_not_begun_is_new(home: Path) -> None:
