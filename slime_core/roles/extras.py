@@ -33,7 +33,7 @@ class Extra(enum.Enum):
     TOP_P_TOKENS = "top_p_tokens"
     """Among which tokens top-p had each one drawn."""
     PROMPT_LOG_PROBS = "prompt_log_probs"
-    """Log-probs of the prompt's tokens."""
+    """Log-probs of the prompt's tokens. With `max_new_tokens = 0` nothing is made, and they are all of the answer."""
     TOP_LOG_PROBS = "top_log_probs"
     """The likeliest tokens beside each one drawn, as many as `GenerateRequest.top_log_probs` says."""
 

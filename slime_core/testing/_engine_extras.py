@@ -1,13 +1,14 @@
-"""Checks of what an engine says beyond tokens, and what it refuses, ENG-024 to ENG-026; a part of `EngineContract`."""
+"""Checks of what an engine says beyond tokens, and what it refuses, ENG-024 to 026 and 029, of `EngineContract`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from unittest import SkipTest
 
 from slime_core.catalog.checks.extras import check_extras
 from slime_core.errors import SlimeError
 from slime_core.roles import EngineExtras, Extra, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.testing._engine_runs import GREEDY, EngineRuns, Load
+from slime_core.testing._engine_runs import GREEDY, SAME_LOG_PROB, SAMPLED, EngineRuns, Load
 from slime_core.testing._play import Play
 from slime_core.testing.contract import check, require
 
@@ -91,6 +92,34 @@ class ExtrasChecks(EngineRuns):
             assert isinstance(answer, Exception)
             _require_refusal(answer, [what, NOWHERE])
         require(isinstance(after, GenerateOutput), f"a request after those that it refused ended with {after!r}")
+
+    @check("ENG-029", needs=("ENG-001", "ENG-003", "ENG-024"))
+    def test_a_text_is_scored_as_it_was_made(self) -> None:
+        """With `max_new_tokens = 0` and `PROMPT_LOG_PROBS` nothing is made, and the text's log-probs come all the same.
+
+        They are those that the same weights gave the tokens when they made them: a teacher is asked so.
+        """
+        if Extra.PROMPT_LOG_PROBS not in self.spec.gives:
+            raise SkipTest("the spec does not give prompt_log_probs")
+
+        async def use(play: Play) -> tuple[GenerateOutput, GenerateOutput]:
+            made = await play.ask(replace(SAMPLED, ignore_eos=True), seed=5)
+            text = [*self.prompts[0], *made.tokens]
+            asked = GenerateRequest(text, SamplingParams(0), 0, want=frozenset({Extra.PROMPT_LOG_PROBS}))
+            return made, await play.answer(asked)
+
+        made, scored = self._run(use)
+        require(not len(scored.tokens), f"max_new_tokens is 0, and {len(scored.tokens)} tokens were made")
+        told = scored.extras.prompt_log_probs if scored.extras is not None else None
+        require(told is not None, "a text to be scored, with max_new_tokens = 0, got no prompt_log_probs")
+        assert told is not None
+        check_extras("an answer", scored, GenerateRequest([*self.prompts[0], *made.tokens], SamplingParams(0), 0))
+        pairs = zip(told[-len(made.tokens) :], made.log_probs, strict=True)
+        apart = max(abs(one - other) for one, other in pairs)
+        require(
+            apart < SAME_LOG_PROB,
+            f"log-probs of a text are up to {apart:.4f} nats from those that its tokens had when they were made",
+        )
 
 
 async def _answer(play: Play, request: GenerateRequest) -> GenerateOutput | Exception:

@@ -559,9 +559,29 @@ class Rich(Toy):
             routed_experts=array("i", range(2 * (prompt + count - 1))) if Extra.ROUTED_EXPERTS in want else None,
             top_p_token_ids=kept.get(Extra.TOP_P_TOKENS) if Extra.TOP_P_TOKENS in want else None,
             top_p_token_offsets=offsets.get(Extra.TOP_P_TOKENS) if Extra.TOP_P_TOKENS in want else None,
-            prompt_log_probs=[-1.0] * (prompt - 1) if Extra.PROMPT_LOG_PROBS in want else None,
+            prompt_log_probs=self.scored(prompt - 1) if Extra.PROMPT_LOG_PROBS in want else None,
             top_log_probs=likeliest if Extra.TOP_LOG_PROBS in want else None,
         )
+
+    def scored(self, count: int) -> list[float]:
+        return [-1.0 - len(self.weights)] * count
+
+
+class ScoresOnlyWhatItMakes(Rich):
+    def told(self, request: GenerateRequest, output: GenerateOutput) -> EngineExtras:
+        told = super().told(request, output)
+        return told if len(output.tokens) else replace(told, prompt_log_probs=None)
+
+
+class MakesATokenToScore(Rich):
+    async def draw(self, request: GenerateRequest) -> GenerateOutput:
+        asked = max(1, request.sampling.max_new_tokens)
+        return await super().draw(replace(request, sampling=replace(request.sampling, max_new_tokens=asked)))
+
+
+class ScoresByOtherWeights(Rich):
+    def scored(self, count: int) -> list[float]:
+        return [-1.5] * count
 
 
 class GivesLess(Rich):
@@ -753,6 +773,7 @@ MUTANTS: dict[str, tuple[EngineSpec, ...]] = {
     "ENG-026": tuple(map(spec_of, (LeavesPicturesAside, LeavesAdaptersAside, RefusesPicturesWithoutAWord))),
     "ENG-027": tuple(map(spec_of, (NamesTheNewVersionBeforeItIsRead, ForgetsTheOldOnes, LoadsWithoutAWord))),
     "ENG-028": (spec_of(AbortsOnlyWhatHasArrived),),
+    "ENG-029": tuple(map(spec_of, (ScoresOnlyWhatItMakes, MakesATokenToScore, ScoresByOtherWeights))),
 }
 
 

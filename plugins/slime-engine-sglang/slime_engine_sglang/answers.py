@@ -32,7 +32,8 @@ DRAFTED = (
 def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) -> GenerateOutput:
     """The answer to a request."""
     meta = cast(Meta, reply["meta_info"])
-    tokens, log_probs = _columns(reply, meta)
+    # Where nothing is to be made, a release may draw a token all the same.
+    tokens, log_probs = _columns(reply, meta) if request.sampling.max_new_tokens else ([], [])
     finish, matched = _end(meta)
     if finish is None:
         raise ValueError("finish_reason is null")
@@ -82,7 +83,7 @@ def spans_of(meta: Meta, count: int) -> Sequence[Span]:
     spans = [(each["end"] - each["start"], int(each["version"])) for each in told]
     runs = itertools.groupby([span for span in spans if span[0]], lambda span: span[1])
     made = [(sum(size for size, _ in run), version) for version, run in runs]
-    if not made:
+    if not (made and count):
         return [(count, int(cast(str, meta["weight_version"])))]
     if sum(size for size, _ in made) != count:
         raise ValueError(f"weight_versions {told} are not of {count} tokens")

@@ -119,6 +119,13 @@ def budget_of(request: GenerateRequest, facts: Facts) -> int:
     return min(request.sampling.max_new_tokens, room)
 
 
+def has_room(request: GenerateRequest, facts: Facts) -> bool:
+    """Whether the model's context has room for what is asked: a token, or nothing more than the text to be scored."""
+    if request.sampling.max_new_tokens == 0 and Extra.PROMPT_LOG_PROBS in request.want:
+        return len(request.prompt) <= facts.longest_prompt
+    return budget_of(request, facts) > 0
+
+
 def body_of(request: GenerateRequest, rid: str, facts: Facts, eos_token_ids: Set[int]) -> dict[str, Json]:
     """The body for `/generate` of a request that was checked, under an id of its own."""
     body: dict[str, Json] = {

@@ -13,8 +13,9 @@ from typing import cast
 from pydantic import ValidationError
 
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.roles import EngineUse, arguments_model
+from slime_core.roles import EngineUse, Extra, arguments_model
 from slime_engine_sglang.arguments import router_arguments
+from slime_engine_sglang.asking import SCORED_AT
 from slime_engine_sglang.installed import NEWEST, check_version, installed_version
 from slime_engine_sglang.settings import ROUTER_MODULES, ROUTER_OWN_ARGUMENTS, RouterSettings, SglangSettings
 
@@ -31,6 +32,12 @@ def check_use(settings: SglangSettings, use: EngineUse) -> None:
     Raises:
         ConfigError: says what does not fit.
     """
+    if Extra.PROMPT_LOG_PROBS in use.want and use.sampling.temperature not in SCORED_AT:
+        raise ConfigError(
+            f"rollout_temperature = {use.sampling.temperature:g}: SGLang tells log-probs of a text at temperature 1 "
+            "and 0 alone, and a teacher is asked at that of its samples; give rollout_temperature = 1, or "
+            "opd_teacher_load"
+        )
     if settings.router is not None:
         check_router(settings.router)
     if settings.urls:

@@ -17,7 +17,7 @@ from functools import partial
 from slime_core.errors import SlimeError, WorkerError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
 from slime_engine_sglang.answers import chunk_of, output_of, scored
-from slime_engine_sglang.asking import Facts, body_of, budget_of, check, score_of, shaping_of
+from slime_engine_sglang.asking import Facts, body_of, check, has_room, score_of, shaping_of
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.fleet import Fleet
 from slime_engine_sglang.server import Busy, NotTaken, Server, Table, TooLate
@@ -169,7 +169,7 @@ class Requests:
         if self._weights.are_lost:
             await self._weights.restore(self._server)
             self._fleet.serves(self._server, self._weights.version)
-        return None if budget_of(request, self.facts) > 0 else FinishReason.LENGTH
+        return None if has_room(request, self.facts) else FinishReason.LENGTH
 
     async def _bear(self, error: SlimeError, rid: str, server: Server, sending: "Sending") -> None:
         """Return where a request may be sent again, and is to be.

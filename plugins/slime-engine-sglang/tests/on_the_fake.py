@@ -64,8 +64,9 @@ class OnTheFake(EngineContract):
     settings: ClassVar[Mapping[str, object]]
 
     def make_setup(self, scratch: Path) -> EngineSetup:
-        model = write_tiny_model(scratch / "model")
-        launcher = make_launcher(scratch)
+        model, launcher = write_tiny_model(scratch / "model"), make_launcher(scratch)
+        config = model / "config.json"  # the fake makes letters, and is asked about them
+        config.write_text(config.read_text("utf-8").replace('"vocab_size": 64', '"vocab_size": 128'), "utf-8")
         return EngineSetup(
             self.make, 1, hf_checkpoint=model, eos_token_ids=frozenset({0}), launcher=launcher, scratch=scratch
         )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 from on_the_fake import no_choice, used
@@ -37,8 +37,6 @@ from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
 
 T = TypeVar("T")
-PROMPT_LOG_PROB = -0.5
-"""What the fake engine says of every token that it is given."""
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
 
 
@@ -159,15 +157,22 @@ def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_i
     sampling = SamplingParams(6, frequency_penalty=0.5, min_new_tokens=5, logit_bias={6: 2.0}, ignore_eos=True)
     asked = replace(PLAIN, prompt=(5, 6, 6), sampling=sampling, made=2, want=frozenset({Extra.TOP_LOG_PROBS}))
 
-    async def use(engine: SglangEngine) -> tuple[GenerateOutput, GenerateOutput]:
+    async def use(engine: SglangEngine) -> tuple[GenerateOutput, GenerateOutput, Table]:
         request = replace(asked, top_log_probs=2)
         whole = await engine.generate(request)
-        return whole, GenerateOutput.joined([chunk async for chunk in engine.stream(request)])
+        joined = GenerateOutput.joined([chunk async for chunk in engine.stream(request)])
+        text = {"input_ids": [*asked.prompt, *whole.tokens], "return_logprob": True, "logprob_start_len": 2}
+        server = Server(engine.url, "fake")
+        try:
+            return whole, joined, await server.ask("/generate", text)
+        finally:
+            await server.close()
 
-    (whole, streamed), server = used(tmp_path, use)
+    (whole, streamed, read), server = used(tmp_path, use)
     drawn, scored, *_ = [each.body for each in server.received if each.path == "/generate"]
-    told = drawn["sampling_params"]
-    assert (told["frequency_penalty"], told["min_new_tokens"], told["logit_bias"]) == (0.5, 3, {"6": 1.0})
+    params = drawn["sampling_params"]
+    shaped = {"frequency_penalty": 0.5, "min_new_tokens": 3, "logit_bias": {"6": 1.0}}
+    assert params.items() >= shaped.items()
     assert scored.pop("rid") != drawn["rid"]
     assert scored == {
         "input_ids": [5, 6, 6, *whole.tokens],
@@ -176,8 +181,9 @@ def test_what_changes_the_draw_is_asked_for_and_the_models_own_log_probs_after_i
         "logprob_start_len": 2,
         "top_logprobs_num": 2,
     }
-    assert whole.log_probs == [PROMPT_LOG_PROB] * 6
     assert whole.extras is not None
+    told = cast(Mapping[str, list[list[float]]], read["meta_info"])["input_token_logprobs"]
+    assert whole.log_probs == [log_prob for log_prob, *_ in told[1:]]
     assert [len(each) for each in whole.extras.top_log_probs or ()] == [2] * 6
     assert (streamed.tokens, streamed.log_probs) == (whole.tokens, whole.log_probs)
 

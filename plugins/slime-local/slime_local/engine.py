@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import (
     EngineSetup,
+    Extra,
     GenerateChunk,
     GenerateOutput,
     GenerateRequest,
@@ -151,7 +152,7 @@ class LocalEngine:
             raise RuntimeError("the engine was not started: await engine.start() first")
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
-        if refused := request.besides():
+        if refused := request.besides(Extra.PROMPT_LOG_PROBS):
             raise ModelError(f"the local engine gives tokens and log-probs; it does not do {', '.join(refused)}")
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._dispatch)

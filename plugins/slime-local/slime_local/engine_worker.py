@@ -15,6 +15,8 @@ import torch
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ModelError
 from slime_core.roles import (
+    EngineExtras,
+    Extra,
     FinishReason,
     GenerateChunk,
     GenerateOutput,
@@ -27,7 +29,7 @@ from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
 from slime_local.device import use_device
 from slime_local.flags import Flags
-from slime_local.model import load_model
+from slime_local.model import GroupTokens, load_model
 from slime_local.received import Received
 from slime_local.turn import Answers, Ended, Turn
 
@@ -66,6 +68,8 @@ class EngineWorker:
         self._received = Received(self._model, self._device, number, rank)
         room = CACHE_BYTES // self._model.token_bytes if max_total_tokens is None else max_total_tokens
         self._decoder = Decoder(self._model, Ends(eos_token_ids, self._decode_text), room)
+        self._scores: dict[int, EngineExtras] = {}
+        """Log-probs of the prompts of requests that go on, by number."""
 
     def load_weights(self, published: tuple[WeightChannel, int]) -> None:
         """Serve a version from now on; nothing may be decoding.
@@ -96,6 +100,8 @@ class EngineWorker:
         A budget that the model's positions cannot hold is cut; a prompt that leaves no room ends at once, LENGTH.
         """
         self._decoder.drop(turn.dropped)
+        for number in turn.dropped:
+            self._scores.pop(number, None)
         answers, fresh = self._examined(turn.admitted)
         if self._flags.aborting:
             ended = dict.fromkeys(fresh, DecodeResult([], [], FinishReason.ABORT)) | self._decoder.abort()
@@ -106,6 +112,7 @@ class EngineWorker:
             return Answers(answers | self._outputs(ended), self._so_far(turn.watched))
         except BaseException:
             self._decoder.abort()  # the driver gives all of them up
+            self._scores.clear()
             raise
 
     def _go_on(self, *, ended_already: bool, watched: bool) -> dict[int, DecodeResult]:
@@ -127,7 +134,9 @@ class EngineWorker:
     def _outputs(self, results: Mapping[int, DecodeResult]) -> Ended:
         version = self._version
         return {
-            number: GenerateOutput(each.tokens, each.log_probs, each.finish, version, each.matched)
+            number: GenerateOutput(
+                each.tokens, each.log_probs, each.finish, version, each.matched, self._scores.pop(number, None)
+            )
             for number, each in results.items()
         }
 
@@ -140,17 +149,33 @@ class EngineWorker:
             budget = min(sampling.max_new_tokens, self._model.max_positions - len(request.prompt))
             if (error := self._error_of(request)) is not None:
                 answers[number] = error
-            elif budget < 1:
-                answers[number] = GenerateOutput((), (), FinishReason.LENGTH, self._version)
-            elif budget < sampling.max_new_tokens:
+                continue
+            scores = self._score(request) if budget >= 0 and Extra.PROMPT_LOG_PROBS in request.want else None
+            if budget < 1:
+                answers[number] = GenerateOutput((), (), FinishReason.LENGTH, self._version, extras=scores)
+                continue
+            if scores is not None:
+                self._scores[number] = scores
+            if budget < sampling.max_new_tokens:
                 fresh[number] = replace(request, sampling=replace(sampling, max_new_tokens=budget))
             else:
                 fresh[number] = request
         return answers, fresh
 
+    def _score(self, request: GenerateRequest) -> EngineExtras:
+        """Log-probs of a prompt, of each alone, so that they are the same whatever is asked beside it."""
+        first, *rest = request.prompt
+        if not rest:
+            return EngineExtras(prompt_log_probs=())
+        temperature = request.sampling.temperature or 1.0
+        scored = self._model.log_probs([GroupTokens([first], [rest])], temperature=temperature)
+        return EngineExtras(prompt_log_probs=scored.log_probs_T.tolist())
+
     def _error_of(self, request: GenerateRequest) -> ModelError | None:
         if not request.prompt:
             return ModelError("a prompt has no tokens; expected at least one")
+        if not 0 <= min(request.prompt) <= max(request.prompt) < self._model.vocab_size:
+            return ModelError(f"a prompt has ids outside of the model's, 0 to {self._model.vocab_size - 1}")
         if strange := [token for token in request.sampling.logit_bias if token >= self._model.vocab_size]:
             return ModelError(f"logit_bias has ids {strange[:3]}; the model's go up to {self._model.vocab_size - 1}")
         return None

@@ -6,6 +6,7 @@ chunk = await watch.take()
 """
 
 import asyncio
+from dataclasses import replace
 
 from slime_core.roles import GenerateChunk, GenerateOutput
 
@@ -43,10 +44,9 @@ class Watch:
             await self._news.wait()
             self._news.clear()
         output = self._answer.result()
-        version, finish, matched = output.weight_version, output.finish, output.matched
-        return self._rest(GenerateChunk(output.tokens, output.log_probs, version, finish, matched))
+        return self._rest(output.as_chunk)
 
     def _rest(self, whole: GenerateChunk) -> GenerateChunk:
         begin, self._taken = self._taken, len(whole.tokens)
         tokens, log_probs = whole.tokens[begin:], whole.log_probs[begin:]
-        return GenerateChunk(tokens, log_probs, whole.weight_version, whole.finish, whole.matched)
+        return replace(whole, tokens=tokens, log_probs=log_probs)

@@ -9,14 +9,14 @@ from slime_core.sample import Json
 from slime_core.testing._fake_engine.bodies import BadRequest, GenerateBody, parse
 from slime_core.testing._fake_engine.generation import Progress, admit, finished, perform
 from slime_core.testing._fake_engine.http import EVENTS, Parts, Reply, Request
-from slime_core.testing._fake_engine.policy import TOKENIZER
+from slime_core.testing._fake_engine.policy import TOKENIZER, text_log_probs
 from slime_core.testing._fake_engine.replies import end_of_stream, event, whole
 from slime_core.testing._fake_engine.state import Job, State, new_rid
 
 EXPERT_LAYERS = 2
 EXPERTS_A_TOKEN = 2
-PROMPT_LOG_PROB = -0.5
-"""Of each token of a prompt, and of the likeliest of those beside a new one."""
+LIKELIEST_LOG_PROB = -0.5
+"""Of the likeliest of those beside a token."""
 
 
 async def generate(state: State, request: Request) -> Reply:
@@ -46,13 +46,13 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     if body.return_logprob:
         texts = [TOKENIZER.decode([token]) if body.return_text_in_logprobs else None for token in progress.tokens]
         entries = zip(progress.log_probs, progress.tokens, texts, strict=False)  # the script may want one too few
-        meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress.job.prompt, body.logprob_start_len)]
+        meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress, body.logprob_start_len)]
         meta["output_token_logprobs"] = [list(entry) for entry in entries]
         meta["output_token_logprobs_length"] = len(progress.log_probs)
         if body.top_logprobs_num:
             meta["input_top_logprobs"] = [
                 _likeliest(token, body.top_logprobs_num) if log_prob is not None else None
-                for log_prob, token, _ in _of_prompt(progress.job.prompt, body.logprob_start_len)
+                for log_prob, token, _ in _of_prompt(progress, body.logprob_start_len)
             ]
             meta["output_top_logprobs"] = [_likeliest(token, body.top_logprobs_num) for token in progress.tokens]
     if body.return_sampling_mask:
@@ -62,15 +62,18 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     return {"text": progress.text, "output_ids": list(progress.tokens), "meta_info": meta}
 
 
-def _of_prompt(prompt: Sequence[int], start: int) -> list[tuple[float | None, int, None]]:
+def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, None]]:
     """Entries of a prompt's tokens from one of them on, the first one without a log-prob; from -1 on: none."""
-    told = prompt[start:] if start >= 0 else ()
-    return [(PROMPT_LOG_PROB if place else None, token, None) for place, token in enumerate(told)]
+    if start < 0:
+        return []
+    prompt = progress.job.prompt
+    scored = zip(text_log_probs(prompt, progress.version)[start:], prompt[start:], strict=True)
+    return [(log_prob if place else None, token, None) for place, (log_prob, token) in enumerate(scored)]
 
 
 def _likeliest(token: int, count: int) -> list[Json]:
     """So many ids beside one that was drawn, likeliest first."""
-    return [[PROMPT_LOG_PROB - place, token + place, None] for place in range(count)]
+    return [[LIKELIEST_LOG_PROB - place, token + place, None] for place in range(count)]
 
 
 def _experts(tokens: Sequence[int]) -> str:

@@ -1,13 +1,13 @@
 """What a generation will say: a pure function of prompt, sampling parameters and behaviour.
 
 The policy draws small letters, spaces and, one time in ten, the end; prompt and sampling seed decide, and at
-temperature 0 the prompt alone, but what `logit_bias` raises far is drawn for sure. Log-probs depend on the weights'
-version besides, so that stale ones can be told.
+temperature 0 the prompt alone, but what `logit_bias` raises far is drawn for sure. A token's log-prob depends on the
+tokens before it and on the weights' version, so that stale ones can be told, and a text scored as it was made.
 """
 
-import itertools
 import json
 import random
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +19,7 @@ from slime_core.testing.engine import EOS, CharTokenizer
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 END_RATE = 0.1
 LEAST_LOG_PROB = -4.0
+MOST_CRC = 0xFFFFFFFF
 SURE_BIAS = 50.0
 """`logit_bias` from which a token is sure; as SGLang does, the log-prob of the changed distribution is told: 0."""
 
@@ -48,23 +49,34 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
     """What a behaviour answers to a prompt with weights of a version."""
     seed = None if sampling.temperature == 0 else sampling.sampling_seed or 0
     drawn = random.Random(f"{seed} {list(prompt)}")
-    log_probs = _log_probs(random.Random(f"{version} {seed} {list(prompt)}"))
+    given: Sequence[float] | None = None
     match behaviour:
-        case Answer(tokens=tokens, log_probs=given) if tokens is not None:
-            planned = _end(tokens, given or log_probs, sampling)
+        case Answer(tokens=tokens, log_probs=told) if tokens is not None:
+            planned, given = _end(tokens, sampling), told
         case ToolCall(name=name, arguments=arguments):
             call = json.dumps({"name": name, "arguments": dict(arguments)})
-            planned = _end([*TOKENIZER.encode(f"<tool_call>\n{call}\n</tool_call>"), EOS], log_probs, sampling)
+            planned = _end([*TOKENIZER.encode(f"<tool_call>\n{call}\n</tool_call>"), EOS], sampling)
         case AbortMidway(after_tokens=after):
-            made = _end(_draws(drawn), log_probs, sampling.model_copy(update={"ignore_eos": True}))
-            return replace(made, tokens=made.tokens[:after], log_probs=made.log_probs[:after], finish=aborted(), trim=0)
+            made = _end(_draws(drawn), sampling.model_copy(update={"ignore_eos": True}))
+            planned = replace(made, tokens=made.tokens[:after], finish=aborted(), trim=0)
         case _ if sure := {
             int(token): bias for token, bias in (sampling.logit_bias or {}).items() if bias >= SURE_BIAS
         }:
-            planned = _end(_biased(sure, sampling), itertools.repeat(0.0), sampling)
+            planned = _end(_biased(sure, sampling), sampling)
+            given = [0.0] * len(planned.tokens)
         case _:
-            planned = _end(_draws(drawn), log_probs, sampling)
-    return planned
+            planned = _end(_draws(drawn), sampling)
+    own = text_log_probs([*prompt, *planned.tokens], version)[len(prompt) :]
+    return replace(planned, log_probs=tuple(given or own)[: len(planned.tokens)])
+
+
+def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
+    """Of each token of a text what weights of a version say, given those before it; the same however it came about."""
+    seen, log_probs = zlib.crc32(version.encode()), list[float]()
+    for token in tokens:
+        seen = zlib.crc32(token.to_bytes(8, "little", signed=True), seen)
+        log_probs.append(LEAST_LOG_PROB * seen / MOST_CRC)
+    return log_probs
 
 
 def aborted(message: str = "Aborted") -> dict[str, Json]:
@@ -85,13 +97,8 @@ def _biased(biases: dict[int, float], sampling: Sampling) -> Iterator[int]:
         biases = {**biases, token: biases[token] - sampling.frequency_penalty}
 
 
-def _log_probs(drawn: random.Random) -> Iterator[float]:
-    while True:
-        yield LEAST_LOG_PROB * drawn.random()
-
-
-def _end(source: Sequence[int] | Iterator[int], log_probs: Sequence[float] | Iterator[float], asked: Sampling) -> Plan:
-    """The source up to what ends it: a stop token, a stop string, the budget, or its own end.
+def _end(source: Sequence[int] | Iterator[int], asked: Sampling) -> Plan:
+    """The source up to what ends it: a stop token, a stop string, the budget, or its own end; without log-probs.
 
     As in SGLang, no stop token is drawn before `min_new_tokens`, and `ignore_eos` goes for every stop token.
     """
@@ -117,4 +124,4 @@ def _end(source: Sequence[int] | Iterator[int], log_probs: Sequence[float] | Ite
         finish = {"type": "length", "length": len(tokens)}
     if finish is None:
         finish = {"type": "stop", "matched": tokens[-1] if tokens else EOS}
-    return Plan(tuple(tokens), tuple(itertools.islice(log_probs, len(tokens))), finish, trim)
+    return Plan(tuple(tokens), (), finish, trim)
