@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from slime_core.config.run_file import RUN_FILES, merge, read_run_file, say_lines, write_toml
     from slime_core.config.selection import DEFAULT_USE, WEIGHTED, Selection, parse_use
     from slime_core.config.settings import read_settings, settings_schema, show_settings
+    from slime_core.config.teacher import TEACHES, teaching
     from slime_core.config.unknown_key import elsewhere, hint_for
     from slime_core.config.workers import spellings
 
@@ -41,6 +42,7 @@ __all__ = [
     "FAMILY_OF_KEY",
     "RUN_FILES",
     "TEACHER_COLUMN",
+    "TEACHES",
     "WEIGHTED",
     "ChoiceRow",
     "Chosen",
@@ -85,6 +87,7 @@ __all__ = [
     "show_settings",
     "spellings",
     "teacher_of",
+    "teaching",
     "unread_in_finetuning",
     "worker_groups",
     "write_toml",

@@ -65,6 +65,9 @@ class DistillationArgs(Family):
     opd_teacher_load: Path | None = Field(
         None, description="Model directory of the teacher in HF format; default: samples bring teacher_log_probs."
     )
+    opd_teacher_model: str | None = Field(
+        None, description="The teacher, served beside the policy: NAME of [served_models.NAME]."
+    )
 
 
 class CriticArgs(Family):
@@ -125,11 +128,13 @@ def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[s
     ]
     needs += [
         (key, config.distillation.use_opd, "set use_opd = true, or leave it out")
-        for key in ("opd_kl_coef", "opd_teacher_load")
+        for key in ("opd_kl_coef", "opd_teacher_load", "opd_teacher_model")
     ]
     for key, has_effect, remedy in needs:
         if key in given and not has_effect:
             yield f"{key} has no effect here: {remedy}"
+    if config.distillation.opd_teacher_load and config.distillation.opd_teacher_model:
+        yield "opd_teacher_load and opd_teacher_model both name a teacher, held by the trainer and served: give one"
     if "value_clip" in given and config.optim.num_steps_per_rollout == 1:
         yield (
             "value_clip has no effect here: the one step of a rollout begins where its values were found; give "

@@ -7,7 +7,7 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from slime_core.catalog import Catalog, Registered
@@ -20,6 +20,7 @@ from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import DEFAULT_USE, OPTIONAL, Selection
 from slime_core.config.served import Served, ServedPlan
 from slime_core.config.settings import read_settings
+from slime_core.config.teacher import TEACHES, check_teacher, teaching
 from slime_core.config.transport import name_transport
 from slime_core.config.wants import wanted_extras
 from slime_core.errors import ConfigError, UnknownName, did_you_mean
@@ -116,6 +117,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         _check_engine(config, roles["engine"][0])
     want = wanted_extras(config, roles, catalog)
     served = _served_models(config, roles, catalog)
+    check_teacher(config, roles, served, catalog)
     _check_eval_choices(plan := Plan(config, catalog, roles, unused, want, served))
     return plan
 
@@ -299,8 +301,10 @@ def _served_models(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], c
             if config.run.bf16 and not spec.bf16:
                 raise ConfigError(f"engine {reference!r} cannot compute in bf16, as this run does: choose another")
             if spec.check is not None:
-                model = read_model_config(args.hf_checkpoint)
-                spec.check(settings, EngineUse(args.hf_checkpoint, model, args.engines))
+                use = EngineUse(args.hf_checkpoint, read_model_config(args.hf_checkpoint), args.engines)
+                if name == config.distillation.opd_teacher_model:
+                    use = replace(use, sampling=teaching(config), want=TEACHES)
+                spec.check(settings, use)
         except ConfigError as error:
             raise ConfigError(f"{key}: {error}") from None
         served[name] = Served(args.hf_checkpoint, Chosen(reference, registered, settings, 1.0), args.engines)

@@ -69,7 +69,12 @@ def _refuse_bias(config: "RunConfig", trainer: str, *, replays_top_p: bool) -> N
 
 
 def _givers(extra: Extra, catalog: Catalog) -> str:
-    engines = [name for name, each in catalog.choices("engine").items() if extra in cast(EngineSpec, each.spec).gives]
-    if not engines:
+    if not (engines := engines_giving(extra, catalog)):
         return "no installed engine does; install one, `slime plugins list --role engine` shows those that are"
-    return f"choose one that does ({', '.join(sorted(engines))}), [engine] use = {min(engines)!r}"
+    return f"choose one that does ({', '.join(engines)}), [engine] use = {engines[0]!r}"
+
+
+def engines_giving(extra: Extra, catalog: Catalog) -> list[str]:
+    """Names of the installed engines that give an extra, in order."""
+    engines = catalog.choices("engine").items()
+    return sorted(name for name, each in engines if extra in cast(EngineSpec, each.spec).gives)

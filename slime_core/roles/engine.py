@@ -156,7 +156,9 @@ class EngineUse:
     engines: int = 1
     """How many engines there are."""
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(1))
-    """How the samples that are trained on are drawn."""
+    """How the samples that are trained on are drawn; of a served teacher, how it is asked about them."""
+    want: frozenset[Extra] = frozenset()
+    """What requests will want of it."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from slime_core.rollout.policy import (
 from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
 from slime_core.rollout.stream import Room, Stream
 from slime_core.rollout.streamed_text import StreamedText
+from slime_core.rollout.teacher import ServedTeacher
 from slime_core.rollout.waves import Waves
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Room",
     "Scheduler",
     "Scoring",
+    "ServedTeacher",
     "SingleTurn",
     "Stream",
     "StreamedText",

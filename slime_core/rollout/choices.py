@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from slime_core.errors import ContractError, UnknownName
 from slime_core.rollout.policy import GeneratorUse, NamedChoices, RewardUse, Scoring
+from slime_core.rollout.teacher import ServedTeacher
 from slime_core.sample import Sample
 
 RM_TYPE = "rm_type"
@@ -30,6 +31,8 @@ class Choices:
     """The run's rewards and group rewards."""
     named: NamedChoices
     """Finds what a row names."""
+    teacher: ServedTeacher | None = None
+    """Tells its log-probs of the samples that are trained on."""
 
     def generator_of(self, drawn: Sample) -> GeneratorUse | None:
         """The generator that a drawn sample names.

@@ -34,6 +34,7 @@ from slime_core.rollout.hearing import Execution, Failure, Hearing, Scored
 from slime_core.rollout.pausable import PausableEngine
 from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
 from slime_core.rollout.score import cancel, cancelled_from_outside, hear, hear_together
+from slime_core.rollout.teacher import ServedTeacher
 from slime_core.rollout.versions import mask_stale, note_versions
 from slime_core.rollout.waiting import A_SLOT, Followed, Waiting, within
 from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo, Status
@@ -186,6 +187,8 @@ class SampleRunner:
         running.measured[place] = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
         if running.freed is not None:
             running.freed()
+        if self._choices.teacher is not None and not purpose.evaluation and not isinstance(made, Failure):
+            made = await self._taught(made, self._choices.teacher)
         if isinstance(made, Failure):
             failed = fresh_copy(drawn)  # whatever state the generator left its own in
             failed.status, failed.failure_reason = Status.FAILED, made.reason
@@ -237,7 +240,15 @@ class SampleRunner:
                 raise
             return Failure("generator_cancelled", "the generator cancelled itself")
         except Exception as error:
-            return _failure(error)
+            return _failure("generator", error)
+
+    async def _taught(self, made: list[Sample], teacher: ServedTeacher) -> list[Sample] | Failure:
+        """The same samples with the teacher's log-probs."""
+        try:
+            await within(teacher.teach(made), "teacher")
+        except Exception as error:
+            return _failure("teacher", error)
+        return made
 
     def _closed(self, execution: Execution) -> list[Scored]:
         return [self._judged(each) for each in execution.close()]
@@ -262,16 +273,16 @@ class SampleRunner:
             log.warning(text, *arguments)
 
 
-def _failure(error: Exception) -> Failure:
-    """What an error makes of its sample; of those of a task group the first one counts.
+def _failure(whose: str, error: Exception) -> Failure:
+    """What somebody's error makes of its sample; of those of a task group the first one counts.
 
     Raises:
-        WorkerError: the engine is gone, and with it every sample.
+        WorkerError: all engines are gone, and with them every sample.
         ConfigError: with these settings no sample can be generated.
     """
     if isinstance(error, ExceptionGroup):
         final, _ = error.split((WorkerError, ConfigError))
-        return _failure((final or error).exceptions[0])
+        return _failure(whose, (final or error).exceptions[0])
     match error:
         case WorkerError() | ConfigError():
             raise error
@@ -281,7 +292,7 @@ def _failure(error: Exception) -> Failure:
             reason = "contract"
         case _:
             reason = type(error).__name__
-    return Failure(f"generator_{reason}", said_by(error), error)
+    return Failure(f"{whose}_{reason}", said_by(error), error)
 
 
 def failure_of(execution: Sequence[Scored | Hearing]) -> Failure | None:

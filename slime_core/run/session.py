@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import cast
 
 from slime_core.catalog.used import Used
-from slime_core.config import Plan, read_positions, read_vocab_size
+from slime_core.config import Plan, read_positions, read_vocab_size, teaching
 from slime_core.errors import StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
@@ -34,6 +34,7 @@ from slime_core.rollout import (
     Room,
     Scheduler,
     Scoring,
+    ServedTeacher,
     Stream,
     Waves,
     evaluate,
@@ -255,7 +256,10 @@ class Session:
         rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in self.plan.roles["reward"]]
         group_rewards = [self.build.group_reward(each) for each in self.plan.roles["group_reward"]]
         generator = self._rows.generator(self.plan.one("generator").reference)
-        return Choices(generator, Scoring(rewards, group_rewards, bool(self.build.reward_keys())), self._rows)
+        scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
+        name = self.plan.config.distillation.opd_teacher_model
+        teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))
+        return Choices(generator, scoring, self._rows, teacher)
 
 
 def _ignore(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.config import TEACHER_COLUMN, Chosen, Plan, RolloutArgs, teacher_of
+from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, RolloutArgs, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
@@ -299,7 +299,7 @@ class Builder:
         """
         run, found = self.plan.config.run, dict[str, ServedPool]()
         for name, served in self.plan.served.items():
-            tokenizer = HfTokenizer.load(served.model)
+            tokenizer, teaches = HfTokenizer.load(served.model), name == self.plan.config.distillation.opd_teacher_model
             setup = EngineSetup(
                 self.make,
                 run.seed,
@@ -309,10 +309,11 @@ class Builder:
                 scratch=folder.scratch,
                 name=f"model-{name}",
                 count=served.engines,
-                role=EngineRole.JUDGE,
+                role=EngineRole.TEACHER if teaches else EngineRole.JUDGE,
                 max_concurrency=self.plan.config.rollout.max_concurrency,
                 float32_matmul_precision=run.float32_matmul_precision,
                 bf16=run.bf16,
+                want=TEACHES if teaches else frozenset(),
             )
             pool = self._pool(served.engine, setup, serves_checkpoint=f"served_models.{name}")
             found[name] = ServedPool(tokenizer, pool)

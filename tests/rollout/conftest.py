@@ -32,6 +32,7 @@ from slime_core.rollout import (
     RolloutPolicy,
     Scheduler,
     Scoring,
+    ServedTeacher,
     SingleTurn,
     Waves,
 )
@@ -229,6 +230,7 @@ def make_bench() -> MakeBench:
         group_filter: GroupFilter | None = None,
         sample_filters: Sequence[SampleFilter] = (),
         named: Mapping[str, RewardUse | GeneratorUse] = {},
+        teacher: ServedTeacher | None = None,
         n: int = 2,
         sample_timeout_s: float = 600.0,
         make: Callable[[Parts], Scheduler] = Waves,
@@ -249,6 +251,7 @@ def make_bench() -> MakeBench:
                 generator_use(generator or SingleTurn(), sample_timeout_s),
                 Scoring([reward_use(by_index)] if rewards is None else rewards, group_rewards),
                 ByName(named),
+                teacher,
             ),
             group_filter=None if group_filter is None else Used("filter", "tests", group_filter),
             sample_filters=[Used(f"filter{number}", "tests", each) for number, each in enumerate(sample_filters)],

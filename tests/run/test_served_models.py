@@ -1,11 +1,14 @@
 """Models beside the policy: they are served by engines of their own, and rewards ask them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog, Shard
 
 Slime = Callable[..., Any]
@@ -86,3 +89,24 @@ def test_a_run_file_that_was_resolved_reads_back(project: Project, slime: Slime)
     ran = slime("plan", "run.toml", "--json", "--served-models", flag)
     assert ran.code == 0, ran.err
     assert ran.json()["keys"]["served_models"]["examiner"]["hf_checkpoint"] == str(project.model)
+
+
+def test_a_served_teacher_teaches_what_one_in_the_trainer_does(project: Project, slime: Slime) -> None:
+    teacher = project.root / "teacher"
+    shutil.copytree(project.model, teacher)
+    weights = load_file(teacher / "model.safetensors")
+    save_file({name: 1.25 * each for name, each in weights.items()}, teacher / "model.safetensors", {"format": "pt"})
+    ways: dict[str, dict[str, Json]] = {
+        "held": {"opd_teacher_load": str(teacher)},
+        "served": {"opd_teacher_model": "big", "served_models": {"big": {"hf_checkpoint": str(teacher)}}},
+    }
+    found = {}
+    for name, way in ways.items():
+        project.write_run(use_opd=True, rollout_temperature=0.8, save=name, **way)
+        ran = slime("train", "run.toml", "--no-progress")
+        assert ran.code == 0, ran.err
+        rows = MetricsLog.read(project.root / name / "metrics.jsonl")
+        found[name] = [each for row in rows if (each := row.metrics.get("train/opd_reverse_kl")) is not None]
+    assert len(found["held"]) == 2
+    assert all(abs(each) > 1e-3 for each in found["held"])
+    assert found["served"] == pytest.approx(found["held"], abs=1e-5)

@@ -1,0 +1,115 @@
+"""A served teacher: whom it is asked about, what comes of its answers, and what a failure costs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from slime_core.config import TEACHES
+from slime_core.errors import ModelError, WorkerError
+from slime_core.roles import (
+    EngineExtras,
+    FinishReason,
+    GenerateContext,
+    GenerateOutput,
+    GenerateRequest,
+    SamplingParams,
+    Tokenizer,
+)
+from slime_core.rollout import ServedTeacher, SingleTurn
+from slime_core.sample import Sample, Status
+
+Bench = Any
+ASKED = SamplingParams(0, temperature=0.5)
+
+
+class Teaches:
+    """A model that finds token t worth -t, and has room for so many."""
+
+    tokenizer = cast(Tokenizer, None)
+
+    def __init__(self, room: int = 1000, error: Exception | None = None) -> None:
+        self.requests: list[GenerateRequest] = []
+        self._room, self._error = room, error
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        self.requests.append(request)
+        if self._error is not None:
+            raise self._error
+        told = [-float(token) for token in request.prompt[1:]] if len(request.prompt) <= self._room else None
+        return GenerateOutput((), (), FinishReason.LENGTH, 0, extras=EngineExtras(prompt_log_probs=told))
+
+
+def made(*tokens: int, response: int = 2, **fields: object) -> Sample:
+    return Sample(tokens=list(tokens), response_length=response, status=Status.COMPLETED, **fields)  # type: ignore[arg-type]
+
+
+def taught(model: Teaches, *samples: Sample) -> Sequence[Sample]:
+    asyncio.run(ServedTeacher("teacher", model, ASKED).teach(samples))
+    return samples
+
+
+def test_it_tells_the_log_probs_of_each_response() -> None:
+    model = Teaches()
+    first, second = taught(model, made(3, 4, 5, 6), made(7, 8, 9, response=1))
+    assert (first.teacher_log_probs, second.teacher_log_probs) == ([-5.0, -6.0], [-9.0])
+    assert [list(each.prompt) for each in model.requests] == [[3, 4, 5, 6], [7, 8, 9]]
+    assert {(each.sampling, each.want) for each in model.requests} == {(ASKED, TEACHES)}
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        Sample(tokens=[3, 4], response_length=1, status=Status.ABORTED),
+        Sample(tokens=[3, 4], response_length=1, status=Status.FAILED),
+        made(3, 4, response=1, remove_sample=True),
+        made(3, 4, response=0),
+        made(3, 4, response=1, teacher_log_probs=[-0.25]),
+    ],
+    ids=["interrupted", "failed", "left out", "empty", "taught already"],
+)
+def test_it_is_asked_about_nothing_else(sample: Sample) -> None:
+    model, before = Teaches(), sample.teacher_log_probs
+    taught(model, sample)
+    assert model.requests == []
+    assert sample.teacher_log_probs == before
+
+
+def test_a_sample_that_it_has_no_room_for_is_named_by_its_length() -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        taught(Teaches(room=3), made(3, 4, 5, 6))
+    [error] = caught.value.exceptions
+    assert isinstance(error, ModelError)
+    assert "the teacher 'teacher' told no log-probs of a sample of 4 tokens" in str(error)
+
+
+def test_a_rollout_hands_over_samples_that_are_taught(make_bench: Callable[..., Bench]) -> None:
+    model = Teaches()
+    result = asyncio.run(make_bench(teacher=ServedTeacher("teacher", model, ASKED)).scheduler.collect(0, 2))
+    samples = [sample for group in result.kept for sample in group.samples]
+    assert len(samples) == len(model.requests)
+    for sample in samples:
+        assert list(sample.teacher_log_probs) == [-float(token) for token in sample.tokens[-sample.response_length :]]
+
+
+def test_a_sample_that_is_not_taught_has_failed(make_bench: Callable[..., Bench]) -> None:
+    async def longer_each_time(sample: Sample, ctx: GenerateContext) -> list[Sample]:
+        [sample] = await SingleTurn()(sample, ctx)
+        if sample.index == 0:
+            sample.tokens = [*[1] * 2000, *sample.tokens]
+        return [sample]
+
+    generator: Callable[[Sample, GenerateContext], Awaitable[list[Sample]]] = longer_each_time
+    teacher = ServedTeacher("teacher", Teaches(room=1000), ASKED)
+    ran = make_bench(teacher=teacher, generator=generator, n=3)
+    result = asyncio.run(ran.scheduler.collect(0, 1))
+    assert result.metrics["rollout/errors/teacher_ModelError"] == 1.0
+    assert [len(group.samples) for group in result.kept] == [2]
+
+
+def test_without_its_engines_the_rollout_ends(make_bench: Callable[..., Bench]) -> None:
+    teacher = ServedTeacher("teacher", Teaches(error=WorkerError("model-teacher is gone")), ASKED)
+    ran = make_bench(teacher=teacher)
+    with pytest.raises(WorkerError, match="model-teacher is gone"):
+        asyncio.run(ran.scheduler.collect(0, 1))
