@@ -30,6 +30,7 @@ PUBLIC = (
     "slime_core.roles",
     "slime_core.rollout.executions",
     "slime_core.run.open",
+    "slime_core.run.serving",
     "slime_core.sample",
     "slime_core.score",
     "slime_core.seeds",

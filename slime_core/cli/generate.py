@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from slime_core.catalog import Catalog
 from slime_core.cli.answer_file import AnswerFile
 from slime_core.cli.count_shown import CountShown
 from slime_core.cli.flags import literal
@@ -19,11 +18,12 @@ from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.left_out import UnusableRow
 from slime_core.data.rows import split_slice
-from slime_core.errors import CheckpointError, ConfigError, DataError, ModelError
-from slime_core.roles import PromptFile, RowFormat, Setup, StreamsTokens
+from slime_core.errors import CheckpointError, DataError, ModelError
+from slime_core.roles import PromptFile, RowFormat, StreamsTokens
 from slime_core.run import model_of, newest_checkpoint
 from slime_core.run.checkpoint import MANIFEST
-from slime_core.run.generation import Asked, Part, Response, Serving, responses, started, text_parts
+from slime_core.run.generation import Asked, Part, Response, responses, text_parts
+from slime_core.run.serving import Serving, started
 from slime_core.sample import Json, Message
 
 
@@ -84,7 +84,7 @@ def generate(
     prompt_ids = [tokenizer.encode(text) for text in texts]
     asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
     limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
-    serving = Serving(Catalog.discover(), Setup(_make, seed), directory, engine, _settings(given), bf16)
+    serving = Serving.of(directory, engine, _settings(given), seed=seed, bf16=bf16)
     asyncio.run(_run(serving, tokenizer, _Job(asked, texts, limit, answers)))
     if said := limit.said():
         click.echo(said, err=True)
@@ -211,7 +211,3 @@ def _settings(given: Sequence[str]) -> dict[str, Json]:
             raise click.UsageError(f"--set {each}: expected KEY=VALUE, as in workers=1")
         settings[key.replace("-", "_")] = literal(text)
     return settings
-
-
-def _make(role: str, name: str, **settings: object) -> object:
-    raise ConfigError(f"an engine asks for {role} {name!r}; `slime generate` builds the engine alone")
