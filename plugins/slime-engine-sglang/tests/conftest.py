@@ -5,9 +5,12 @@ from importlib.util import find_spec
 TORCH = [
     "test_broadcast.py",
     "test_example_on_servers.py",
+    "test_models_beside_on_servers.py",
     "test_on_a_server.py",
     "test_on_cpu.py",
     "test_publication_on_a_server.py",
+    "test_serve.py",
+    "test_serve_on_a_server.py",
     "test_smoke_on_a_server.py",
     "test_two_servers.py",
     "test_weights.py",
