@@ -53,7 +53,8 @@ class Serving:
         return str(told["message"])
 
     def _request(self, path: str, body: Mapping[str, Any] | None) -> urllib.request.Request:
-        return urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode())
+        content = None if body is None else json.dumps(body).encode()
+        return urllib.request.Request(self.url + path, content, {"Content-Type": "application/json"})
 
 
 def free() -> int:
