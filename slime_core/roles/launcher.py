@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
+from slime_core.errors import ConfigError
 from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Setup, Spec, Stability
 
@@ -99,6 +100,18 @@ class Rendezvous:
 
     url: str
     """`file:///PATH`, a file that does not exist yet, on one node; else `tcp://ADDRESS:PORT`, where rank 0 listens."""
+
+    @classmethod
+    def file(cls, path: Path) -> Self:
+        """In a file that does not exist yet; torch takes its path as it is written, and no escapes.
+
+        Raises:
+            ConfigError: it has a `?` or `#`, where torch takes the path to end, so that ranks would wait for ever.
+        """
+        whole = str(path.absolute())
+        if cut := sorted({"?", "#"} & {*whole}):
+            raise ConfigError(f"ranks cannot meet in {whole}: its path has {cut[0]!r}; choose a folder without")
+        return cls(f"file://{whole}")
 
 
 @dataclass(frozen=True, slots=True)

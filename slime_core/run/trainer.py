@@ -290,7 +290,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         calculate_per_token_loss=keys.calculate_per_token_loss,
         constant_loss_length=keys.constant_loss_length,
         seed=config.run.seed,
-        rendezvous=Rendezvous((scratch / "rendezvous").absolute().as_uri()),
+        rendezvous=Rendezvous.file(scratch / "rendezvous"),
         reference=reference_of(config),
         teacher=teacher_of(config),
         critic=critic,

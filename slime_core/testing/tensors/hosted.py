@@ -36,7 +36,7 @@ def ranks(
 
     async def run(scratch: Path) -> ResultT:
         launcher = LocalLauncher(LauncherSetup(_make, setup.seed, scratch=scratch))
-        own = replace(setup, rendezvous=Rendezvous((scratch / "rendezvous").absolute().as_uri()))
+        own = replace(setup, rendezvous=Rendezvous.file(scratch / "rendezvous"))
         trainer = Choice("trainer", registered.qualified, registered.plugin, setup.settings)
         spec = WorkerGroupSpec("kit", size, TARGET, {"trainer": trainer, "setup": own}, preload=_preload(registered))
         try:

@@ -91,7 +91,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
             rollout_temperature=1.0,
             calculate_per_token_loss=True,
             seed=SEED,
-            rendezvous=Rendezvous((self._folder / "rendezvous").as_uri()),
+            rendezvous=Rendezvous.file(self._folder / "rendezvous"),
         )
 
     @cached_property
