@@ -30,8 +30,9 @@ CPU: Mapping[str, JsonValue] = {
     "disable_overlap_schedule": True,
     "max_total_tokens": 65536,
     "max_running_requests": 64,
+    "sleep_on_idle": True,  # else a scheduler without requests takes a whole core, of those that train
 }
-"""What SGLang does without the kernels of its CUDA build; the last two are bounds of its memory."""
+"""What SGLang does without the kernels of its CUDA build; `max_*` are bounds of its memory."""
 
 
 def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:

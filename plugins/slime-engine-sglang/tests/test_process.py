@@ -41,6 +41,7 @@ def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp
         assert argv[argv.index("--model-path") + 1] == str(tmp_path / "model")
         assert argv[argv.index("--dtype") + 1] == "float32"
         assert "--sleep-on-idle" in argv
+        assert argv[argv.index("--watchdog-timeout") + 1] == "77.0"
         assert "--enable-deterministic-inference" not in argv
         assert engine.url.endswith(f":{argv[argv.index('--port') + 1]}")
         pid = int(engine._server.title.partition("pid ")[2].partition(")")[0])
@@ -49,7 +50,7 @@ def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp
         assert gone(pid)
         assert not await asyncio.to_thread(Path(str(info["tmpdir"])).exists)
 
-    with_engine(tmp_path, use, python=str(python), server={"sleep_on_idle": True})
+    with_engine(tmp_path, use, python=str(python), server={"watchdog_timeout": 77.0})
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path, python: Path) -> None:
