@@ -9,6 +9,7 @@ TORCH = [
     "test_on_a_server.py",
     "test_on_cpu.py",
     "test_publication_on_a_server.py",
+    "test_replay_on_a_server.py",
     "test_serve.py",
     "test_serve_on_a_server.py",
     "test_smoke_on_a_server.py",

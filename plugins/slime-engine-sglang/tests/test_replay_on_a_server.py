@@ -1,0 +1,86 @@
+"""A mixture of experts in whole runs: the experts that a server's routers chose are those that Megatron trains."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from on_a_server import MOE
+from servers import PYTHON, needs_routers, needs_servers
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from slime_core.telemetry import MetricsLog
+from slime_core.testing import write_tiny_model
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
+APART = "train/train_rollout_logprob_abs_diff"
+LAYERS, EXPERTS = 4, 16
+RUN = """
+hf_checkpoint = "{folder}/model"
+prompt_data = "{folder}/prompts.jsonl"
+input_key = "question"
+num_rollout = 3
+rollout_batch_size = 4
+n_samples_per_prompt = 4
+rollout_max_response_len = 48
+lr = 1e-3
+save_interval = 3
+seed = 3
+use_rollout_routing_replay = true
+
+[reward]
+use = "random"
+
+[trainer]
+use = "megatron"
+
+[trainer.megatron]
+num_gpus = 1
+
+[engine]
+use = "sglang"
+
+[engine.sglang]
+python = "{python}"
+
+[engine.sglang.router]
+use = "smg"
+python = "{routers}"
+"""
+
+
+def write_model(folder: Path) -> None:
+    """Of weights so large that a token goes elsewhere with other experts."""
+    write_tiny_model(folder)
+    torch.manual_seed(0)
+    changes = {"num_hidden_layers": LAYERS, "num_experts": EXPERTS, "initializer_range": 0.2}
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**{**MOE.to_dict(), **changes})).save_pretrained(folder)
+
+
+def trained(folder: Path, name: str, *flags: str) -> list[dict[str, float]]:
+    """What a run measures of each rollout."""
+    command = [sys.executable, "-m", "slime_core", "train", str(folder / "run.toml"), "--save", str(folder / name)]
+    ran = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return [row.metrics for row in MetricsLog.read(folder / name / "metrics.jsonl") if APART in row.metrics]
+
+
+def test_experts_that_a_server_chose_are_those_that_are_trained(tmp_path: Path) -> None:
+    needs_servers()
+    write_model(tmp_path / "model")
+    rows = [{"question": f"t{number} t{number + 1}"} for number in range(12)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (tmp_path / "run.toml").write_text(RUN.format(folder=tmp_path, python=PYTHON, routers=needs_routers()), "utf-8")
+
+    exact = trained(tmp_path, "exact")
+    assert len(exact) == 3
+    assert max(row[APART] for row in exact) < 1e-6
+    assert max(row[f"{APART}_max"] for row in exact) < 1e-5
+
+    # A server in bf16 chooses other experts than a trainer in fp32 now and then.
+    with_replay = trained(tmp_path, "with", "--sglang-dtype", "bfloat16")
+    same_samples = ("--load-debug-rollout-data", str(tmp_path / "with"), "--no-use-rollout-routing-replay")
+    without = trained(tmp_path, "without", *same_samples)
+    assert 1e-3 < with_replay[0][APART] < 0.7 * without[0][APART]
