@@ -174,7 +174,7 @@ def copy_beside(source: Path, target: Path, dtype: str) -> None:
 
 
 def _write_hf(folder: Path, saved: Saved) -> None:
-    made = exported(saved.policy, saved.model, lambda parameter: parameter)
+    made = exported(saved.policy, saved.model)
     if dist.get_rank() != 0:
         for _ in made:
             pass

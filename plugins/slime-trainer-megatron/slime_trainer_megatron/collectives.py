@@ -6,7 +6,6 @@ Example:
 """
 
 import json
-from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -42,17 +41,6 @@ def gathered(values: torch.Tensor, group: Group) -> torch.Tensor:
     parts = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(parts, mine, group=group)
     return torch.cat([part[:length] for part, length in zip(parts, lengths.tolist(), strict=True)])
-
-
-def parts_at_first(tensor: torch.Tensor, group: Group) -> Sequence[torch.Tensor]:
-    """The ranks' tensors of one shape, in order, on the group's first rank; nothing on the others."""
-    size = dist.get_world_size(group)
-    if size == 1:
-        return [tensor]
-    first = dist.get_rank(group) == 0
-    parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(size)] if first else []
-    dist.gather(tensor.contiguous(), parts if first else None, group=group, group_dst=0)
-    return parts
 
 
 def told_by(said: object, source: int, group: Group) -> object:

@@ -7,7 +7,8 @@ Example:
 
     whole = fuse(model, weight, [q, k, v])                     # [groups * (queries + 2) * head, hidden]
     part = cut(weight, whole, rank=0, ranks=2)
-    q, k, v = split(model, weight, join(weight, [part, other]))
+    (rows,) = places(weight, whole, rank=0, ranks=2)           # where that part lies
+    q, k, v = split(model, weight, whole)
 """
 
 from collections.abc import Sequence
@@ -44,24 +45,19 @@ def split(model: Model, weight: Weight, whole: torch.Tensor) -> list[torch.Tenso
 
 def cut(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> torch.Tensor:
     """The part of a rank; the vocabulary is padded with zeros to a multiple of the ranks."""
-    if "linear_fc1.weight" in weight.name:
-        return torch.cat([half.chunk(ranks)[rank] for half in whole.chunk(2)])
-    if weight.name.endswith(ROWS):
-        missing = -len(whole) % ranks
-        padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])]) if missing else whole
-        return padded.chunk(ranks)[rank]
-    return whole.chunk(ranks, 1)[rank] if weight.name.endswith(COLUMNS) else whole
+    missing = -len(whole) % ranks if weight.name.endswith(ROWS) else 0
+    padded = torch.cat([whole, whole.new_zeros(missing, *whole.shape[1:])]) if missing else whole
+    parts = places(weight, padded, rank, ranks)
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def join(weight: Weight, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The whole of the parts of all ranks; of what each has whole, the first."""
-    if len(parts) == 1:
-        return parts[0]
+def places(weight: Weight, whole: torch.Tensor, rank: int, ranks: int) -> list[torch.Tensor]:
+    """The views of a whole, padded parameter that a rank's part lies in, one after another by its rows."""
     if "linear_fc1.weight" in weight.name:
-        return torch.cat([part.chunk(2)[half] for half in (0, 1) for part in parts])
+        return [half.chunk(ranks)[rank] for half in whole.chunk(2)]
     if weight.name.endswith(ROWS):
-        return torch.cat(list(parts))
-    return torch.cat(list(parts), 1) if weight.name.endswith(COLUMNS) else parts[0]
+        return [whole.chunk(ranks)[rank]]
+    return [whole.chunk(ranks, 1)[rank] if weight.name.endswith(COLUMNS) else whole]
 
 
 def is_parted(weight: Weight) -> bool:

@@ -58,7 +58,7 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
 
     def value(weight: Weight) -> torch.Tensor:
         told.next()
-        return fuse(model, weight, [weights[slot.name] for slot in weight.hf])
+        return fuse(model, weight, [weights.as_written(slot.name) for slot in weight.hf])
 
     pieces = [
         whole_piece(model, weight, weights.dtype(weight.hf[0].name), partial(value, weight))

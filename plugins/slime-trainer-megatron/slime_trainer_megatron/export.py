@@ -1,60 +1,110 @@
-"""Export: the weights in Hugging Face's names, one parameter at a time, from the ranks that hold it to rank 0.
+"""Export: the weights in Hugging Face's names, one parameter after another, from the ranks that hold it to rank 0.
 
-Ranks of one replica work together, and those that have the experts of one; others have nothing to do. Rank 0 never
-holds more than one whole parameter.
+Parts come straight from the ranks of one replica, and while one parameter is used the next are under way; others have
+nothing to do. Of what other ranks hold, rank 0 has no more at once than one parameter and `AHEAD`.
 
 Example:
 
-    for name, tensor in exported(policy, model, lambda parameter: parameter):
+    for name, tensor in exported(policy, model):
         ...                                             # on rank 0; other ranks iterate without being given anything
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state
 
-from slime_trainer_megatron.collectives import parts_at_first
-from slime_trainer_megatron.convert import is_parted, join, split
-from slime_trainer_megatron.families import Model
+from slime_trainer_megatron.convert import is_parted, places, split
+from slime_trainer_megatron.families import Model, Weight
+from slime_trainer_megatron.layout import Layout
 from slime_trainer_megatron.model import Policy, laid_out, own_parameters, stage_of
+from slime_trainer_megatron.whole import shape_of
+
+AHEAD = 2**24
+"""Bytes of parameters that are under way at once, about; of a larger one, its own."""
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """A parameter under way to rank 0."""
+
+    weight: Weight
+    whole: torch.Tensor | None
+    """On rank 0, where its parts come to; None elsewhere."""
+    beside: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    """Places in it that are filled of another tensor once all has come."""
+    works: Sequence[dist.Work]
+    nbytes: int
 
 
 @torch.no_grad()
-def exported(
-    policy: Policy, model: Model, values: Callable[[torch.nn.Parameter], torch.Tensor]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Of every weight what `values` makes of its parameter, in the model's order.
+def exported(policy: Policy, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every weight, in the model's order; of a parameter that rank 0 holds whole, the parameter itself.
 
     Args:
         policy: this rank's part.
         model: the whole.
-        values: a tensor of the parameter's shape: itself, a moment.
     """
     mine, layout = own_parameters(policy, model), laid_out()
-    groups = parallel_state.get_tensor_model_parallel_group(), parallel_state.get_expert_tensor_parallel_group()
-    first = parallel_state.get_data_parallel_rank(with_context_parallel=True) == 0
-    firsts = first, parallel_state.get_expert_data_parallel_rank() == 0
-    rank = dist.get_rank()
-    for weight, stage in stage_of(model, layout.pipeline):
-        kind = int(weight.expert is not None)
-        parts = [torch.empty(slot.shape) for slot in weight.hf] if rank == 0 else []
-        found = mine.get(weight.within())
-        if found and firsts[kind]:
-            own = values(found[1]).detach()
-            if several := parts_at_first(own, groups[kind]) if is_parted(weight) else [own]:
-                parts = split(model, weight, join(weight, several))
-        if holder := layout.holder(stage, layout.part_of(weight, model)):
-            _move(parts, holder)
-        if rank == 0:
-            yield from zip((slot.name for slot in weight.hf), parts, strict=True)
+    under_way, ahead = deque[_Coming](), 0
+    for number, (weight, stage) in enumerate(stage_of(model, layout.pipeline)):
+        own = mine[weight.within()][1].detach() if weight.within() in mine else None
+        sources = _sources(layout, model, weight, stage)
+        begin = _received if dist.get_rank() == 0 else _sent
+        under_way.append(begin(weight, number, own, sources))
+        ahead += under_way[-1].nbytes
+        while ahead > AHEAD:
+            ahead -= under_way[0].nbytes
+            yield from _end(under_way.popleft(), model)
+    while under_way:
+        yield from _end(under_way.popleft(), model)
 
 
-def _move(parts: list[torch.Tensor], holder: int) -> None:
-    """From the rank that holds them to the first of all."""
-    for part in parts:
-        if dist.get_rank() == 0:
-            dist.recv(part, holder)
-        elif dist.get_rank() == holder:
-            dist.send(part.contiguous(), 0)
+def _sources(layout: Layout, model: Model, weight: Weight, stage: int) -> range:
+    """The ranks whose parts make up a parameter."""
+    first = layout.holder(stage, layout.part_of(weight, model))
+    if not is_parted(weight):
+        return range(first, first + 1)
+    return range(first, first + (layout.tensor if weight.expert is None else layout.expert_tensor))
+
+
+def _received(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
+    """What rank 0 begins with: most parts come to their places, which need no copy then."""
+    if list(sources) == [0]:
+        return _Coming(weight, own, (), (), 0)
+    dtype: torch.dtype = getattr(torch, weight.hf[0].dtype.value)
+    whole = torch.empty(shape_of(weight, len(sources)), dtype=dtype)
+    beside, works = list[tuple[torch.Tensor, torch.Tensor]](), list[dist.Work]()
+    for source in sources:
+        there = places(weight, whole, source - sources[0], len(sources))
+        if source == 0:
+            assert own is not None, f"rank 0 holds {weight}"
+            beside += zip(there, own.split([len(each) for each in there]), strict=True)
+            continue
+        for place in there:
+            target = place if place.is_contiguous() else torch.empty_like(place, memory_format=torch.contiguous_format)
+            works.append(dist.irecv(target, source, tag=number))
+            beside += [] if target is place else [(place, target)]
+    return _Coming(weight, whole, beside, works, whole.nbytes)
+
+
+def _sent(weight: Weight, number: int, own: torch.Tensor | None, sources: range) -> _Coming:
+    """What others begin with: to each place of their part, its rows."""
+    if dist.get_rank() not in sources:
+        return _Coming(weight, None, (), (), 0)
+    assert own is not None, f"rank {dist.get_rank()} holds {weight}"
+    several = len(places(weight, own, 0, 1))  # of one length
+    works = [dist.isend(each.contiguous(), 0, tag=number) for each in own.chunk(several)]
+    return _Coming(weight, None, (), works, own.nbytes)
+
+
+def _end(coming: _Coming, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
+    for work in coming.works:
+        work.wait()
+    for place, part in coming.beside:
+        place.copy_(part)
+    if coming.whole is not None:
+        parts = split(model, coming.weight, coming.whole)
+        yield from zip((slot.name for slot in coming.weight.hf), parts, strict=True)

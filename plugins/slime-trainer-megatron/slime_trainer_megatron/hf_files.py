@@ -40,8 +40,12 @@ class HfWeights:
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """In fp32."""
+        return self.as_written(name).float()
+
+    def as_written(self, name: str) -> torch.Tensor:
+        """In what it is written in."""
         with safe_open(self._path(name), "pt") as file:
-            return cast(torch.Tensor, file.get_tensor(name)).float()
+            return cast(torch.Tensor, file.get_tensor(name))
 
     def _path(self, name: str) -> Path:
         if name not in self._files:

@@ -183,7 +183,7 @@ class MegatronRank:
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The current weights by Hugging Face's names, one parameter gathered at a time; on rank 0."""
-        return exported(self._policy, self._whole, lambda parameter: parameter)
+        return exported(self._policy, self._whole)
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
         """Begin to write weights and moments to `optim/`; with `hf`, the model stands in `hf/` when this returns."""

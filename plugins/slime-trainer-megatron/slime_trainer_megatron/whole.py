@@ -20,9 +20,10 @@ VOCABULARY = ("word_embeddings.weight", "output_layer.weight")
 """Parameters that a layout pads."""
 
 
-def shape_of(weight: Weight) -> tuple[int, ...]:
-    """Of the whole parameter."""
-    return (sum(slot.shape[0] for slot in weight.hf), *weight.hf[0].shape[1:])
+def shape_of(weight: Weight, ranks: int = 1) -> tuple[int, ...]:
+    """Of the whole parameter; the vocabulary's is padded to a multiple of the ranks."""
+    rows = sum(slot.shape[0] for slot in weight.hf)
+    return (rows + (-rows % ranks if weight.name.endswith(VOCABULARY) else 0), *weight.hf[0].shape[1:])
 
 
 def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callable[[], torch.Tensor]) -> Piece:
