@@ -164,13 +164,17 @@ def _refuse_others(given: object) -> object:
 
 
 def refusal(name: str) -> str:
-    """Why an argument of Megatron's is no setting here; "" for one that is, and for what Megatron has not either."""
+    """Why an argument of Megatron's is no setting here, or the one that was meant; "" for a setting, and for others."""
     if name in RUNS:
         return f"{name} is the run's: set {RUNS[name]} at the top of the run file, or --{RUNS[name].replace('_', '-')}"
     if name in MODELS:
         return f"{name} is the model's: it is read from its config.json; leave it out"
-    if name in PASSED or name not in fields():
+    if name in PASSED or name in MegatronBase.model_fields:
         return ""
+    if name not in fields():
+        nearest = did_you_mean(name, {*fields(), *MegatronBase.model_fields})
+        why = next((refusal(each) for each in fields() if repr(each) in nearest), "")
+        return f"unknown setting {name}.{nearest} But {why}" if why else ""
     reason = f": {REASONS[name]}" if name in REASONS else ""
     return (
         f"{name} of megatron-core's {fields()[name].owner} is not passed on by this trainer{reason}; leave it out. "
@@ -204,6 +208,22 @@ def check_model(settings: Settings, model: Model) -> None:
             f"[trainer.megatron] tensor_model_parallel_size = {layout.tensor}: the model ({model.family}) has experts, "
             "which Megatron cuts so only with sequence_parallel = true; set it, or tensor_model_parallel_size = 1"
         )
+    _check_experts(model)
+
+
+def _check_experts(model: Model) -> None:
+    experts = model.experts
+    if experts and experts.chosen > experts.count:
+        raise ConfigError(
+            f"the model's config.json says num_experts_per_tok = {experts.chosen} of num_experts = {experts.count}; "
+            f"give a model that chooses at most {experts.count}"
+        )
+    if experts and experts.chosen == 1 and experts.normalised:
+        raise ConfigError(
+            "the model's config.json says num_experts_per_tok = 1 with norm_topk_prob = true: the weight of a token's "
+            "one expert is always 1, so its router would not learn. Give a model with norm_topk_prob = false or with "
+            "2 experts a token or more"
+        )
 
 
 def check_effect(settings: Settings, model: Model) -> None:
@@ -212,6 +232,17 @@ def check_effect(settings: Settings, model: Model) -> None:
     Raises:
         ConfigError: one is.
     """
+    given, each = settings.__dict__, model.layers // layout_of(settings).pipeline
+    if (again := given["recompute_num_layers"] or 0) > each:
+        raise ConfigError(
+            f"[trainer.megatron] recompute_num_layers = {again}: a pipeline stage has {each} of the model's "
+            f"{model.layers} layers; give at most {each}"
+        )
+    if model.experts is None and "moe" in (given["recompute_modules"] or ()):
+        raise ConfigError(
+            f'[trainer.megatron] recompute_modules: "moe" has no effect here: the model ({model.family}) has no '
+            'experts; give "mlp"'
+        )
     for name in OF_EXPERTS if model.experts is None else ():
         if settings.__dict__[name] not in (None, settings_model().model_fields[name].default):
             raise ConfigError(

@@ -9,6 +9,7 @@ Example:
     layout.check(model)                    # ConfigError: 6 heads over 4 ranks ...
 """
 
+import math
 from dataclasses import dataclass
 
 from slime_core.errors import ConfigError
@@ -87,8 +88,14 @@ class Layout:
             raise ValueError(
                 f"expert_model_parallel_size x expert_tensor_parallel_size = {self.expert} x {self.expert_tensor} does "
                 f"not divide the {each} ranks of a pipeline stage (num_gpus = {self.ranks}, "
-                f"pipeline_model_parallel_size = {self.pipeline}): give an expert_model_parallel_size that does"
+                f"pipeline_model_parallel_size = {self.pipeline}): {self._experts_that_fit(each)}"
             )
+
+    def _experts_that_fit(self, each: int) -> str:
+        """What to give where experts do not divide the ranks of a stage."""
+        if each % self.expert_tensor:
+            return f"give an expert_tensor_parallel_size of {_near(self.expert_tensor, each)}"
+        return f"give an expert_model_parallel_size of {_near(self.expert, each // self.expert_tensor)}"
 
     def check(self, model: Model) -> None:
         """See that a model can be cut so.
@@ -99,20 +106,28 @@ class Layout:
         if model.experts:
             _divides("num_experts", model.experts.count, "expert_model_parallel_size", self.expert)
             _divides("moe_intermediate_size", model.experts.inner, "expert_tensor_parallel_size", self.expert_tensor)
-        for what, number in (
+        parted = (
             ("num_attention_heads", model.heads),
             ("num_key_value_heads", model.groups),
             ("intermediate_size", 0 if model.experts else model.inner),
-        ):
-            _divides(what, number, "tensor_model_parallel_size", self.tensor)
+        )
+        for what, number in parted:
+            fits = math.gcd(*(each for _, each in parted))
+            _divides(what, number, "tensor_model_parallel_size", self.tensor, fits)
         _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", self.pipeline)
 
 
-def _divides(what: str, number: int, key: str, ways: int) -> None:
+def _divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None:
+    """See that a number can be cut so; what is offered divides `fits`, where it is given."""
     if number % ways:
-        fits = [each for each in range(1, number + 1) if number % each == 0]
-        near = sorted(fits, key=lambda each: (abs(each - ways), each))[:2]
         raise ConfigError(
             f"[trainer.megatron] {key} = {ways}: the model has {what} = {number}, which cannot be cut into {ways} "
-            f"equal parts; give {' or '.join(map(str, sorted(near)))}"
+            f"equal parts; give {_near(ways, fits or number)}"
         )
+
+
+def _near(ways: int, number: int) -> str:
+    """The two divisors of a number that are nearest."""
+    fits = [each for each in range(1, number + 1) if number % each == 0]
+    near = sorted(fits, key=lambda each: (abs(each - ways), each))[:2]
+    return " or ".join(map(str, sorted(near)))

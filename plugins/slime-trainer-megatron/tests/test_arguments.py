@@ -102,6 +102,14 @@ def test_what_is_not_passed_on_is_refused_by_name_and_reason(name: str) -> None:
     assert REASONS[name] in refused(**{name: 1})
 
 
+def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() -> None:
+    said = refused(overlap_param_gathr=True)
+    assert "unknown setting overlap_param_gathr. Did you mean 'overlap_param_gather'?" in said
+    assert REASONS["overlap_param_gather"] in said
+    assert "--lr" in refused(lrr=1)
+    assert "Extra inputs" in refused(tensor_model_paralel_size=2)  # the core says which settings there are
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -131,6 +139,9 @@ def test_ranks_are_whole_replicas() -> None:
 def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
     said = refused(num_gpus=6, expert_model_parallel_size=4)
     assert "4 x 1 does not divide the 6 ranks" in said
+    assert "give an expert_model_parallel_size of 2 or 3" in said
+    said = refused(num_gpus=6, expert_model_parallel_size=2, expert_tensor_parallel_size=4)
+    assert "give an expert_tensor_parallel_size of 2 or 3" in said
     layout = Layout(8, tensor=2, pipeline=2, expert=2)
     assert [layout.holder(stage, part) for stage in (0, 1) for part in (0, 1)] == [0, 2, 4, 6]
 
@@ -143,6 +154,23 @@ def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
         ({"use_rollout_routing_replay": True}, LLAMA, "use_rollout_routing_replay has no effect here"),
         ({"tensor_model_parallel_size": 2}, EXPERTS, "only with sequence_parallel = true"),
         ({"num_gpus": 3, "expert_model_parallel_size": 3}, EXPERTS, "num_experts = 4, which cannot be cut into 3"),
+        ({}, {**EXPERTS, "num_experts_per_tok": 1}, "its router would not learn"),
+        ({}, {**EXPERTS, "num_experts_per_tok": 5}, "num_experts_per_tok = 5 of num_experts = 4"),
+        (
+            {"recompute_granularity": "selective", "recompute_modules": ["moe"]},
+            LLAMA,
+            'recompute_modules: "moe" has no effect here',
+        ),
+        (
+            {
+                "pipeline_model_parallel_size": 2,
+                "recompute_granularity": "full",
+                "recompute_method": "uniform",
+                "recompute_num_layers": 3,
+            },
+            LLAMA,
+            "recompute_num_layers = 3: a pipeline stage has 2 of the model's 4 layers; give at most 2",
+        ),
     ],
 )
 def test_experts_and_settings_go_together(given: Mapping[str, object], config: Mapping[str, object], said: str) -> None:
@@ -193,7 +221,7 @@ def test_ranks_of_a_replica_share_what_they_train_on() -> None:
 @pytest.mark.parametrize(
     ("layout", "said"),
     [
-        (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
+        (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be cut into 3 equal parts; give 1 or 2"),
         (Layout(4, tensor=4), "num_key_value_heads = 2"),
         (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
     ],

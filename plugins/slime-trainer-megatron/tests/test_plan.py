@@ -45,6 +45,8 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
         (["--actor-num-gpus-per-node", "3", "--pipeline-model-parallel-size", "3"], "num_hidden_layers = 2"),
         (["--sequence-parallel"], "sequence_parallel has no effect here"),
         (["--tensor-model-paralel-size", "2"], "tensor-model-parallel-size"),
+        (["--trainer.megatron.tensor_model_paralel_size", "2"], "Did you mean 'tensor_model_parallel_size'?"),
+        (["--trainer.megatron.overlap_param_gathr", "true"], "Did you mean 'overlap_param_gather'? But"),
         (["--trainer.megatron.lr", "1e-5"], "lr is the run's"),
         (["--trainer.megatron.overlap_param_gather", "true"], "weights are gathered before they are published"),
         (["--actor-num-gpus-per-node", "1", "--use-distributed-optimizer"], "there is one replica"),
