@@ -14,6 +14,12 @@ import torch.distributed as dist
 Group = dist.ProcessGroup
 
 
+def alone() -> None:
+    """A group of this process, where it has none yet."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+
+
 def summed(tensor: torch.Tensor, group: Group | None = None) -> torch.Tensor:
     """The sum of a tensor of one shape, a new tensor; the same bits on every rank. None: over all ranks."""
     total = tensor.clone()

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from slime_core.errors import CheckpointError, ConfigError
 from slime_core.roles import WeightDtype
+from slime_trainer_megatron.collectives import alone
 from slime_trainer_megatron.compat import importing
 
 with importing():
@@ -51,7 +51,7 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
     model, folder = read_directory(source), target / RELEASE
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give another folder, or remove it")
-    _alone()
+    alone()
     weights = HfWeights(source)
     weights.check(slots_of(model))
     told = _Progress(say, sum(1 for _ in model.weights()), f"{source} -> {folder}")
@@ -137,12 +137,6 @@ def _place(model: Model, weight: Weight, stored: Stored) -> Piece:
 
 def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
-
-
-def _alone() -> None:
-    """A group of this process, which torch.distributed.checkpoint writes with."""
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
 
 class _Progress:

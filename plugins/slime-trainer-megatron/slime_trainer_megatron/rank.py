@@ -33,7 +33,7 @@ with importing():
     from slime_trainer_megatron.torch_dist import Saving
 
 from slime_trainer_megatron.arguments import check_model, layout_of
-from slime_trainer_megatron.collectives import gathered, summed, told_by
+from slime_trainer_megatron.collectives import alone, gathered, summed, told_by
 from slime_trainer_megatron.families import read_directory
 from slime_trainer_megatron.layout import Layout
 from slime_trainer_megatron.logprobs import Head
@@ -214,12 +214,11 @@ def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
             "trainer 'megatron' computes on CPUs, and this process sees GPUs, which megatron-core would use: hide "
             "them, CUDA_VISIBLE_DEVICES= slime train ..."
         )
-    if not dist.is_initialized():
-        if world_size == 1:
-            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-        else:
-            url = setup.rendezvous.url
-            dist.init_process_group("gloo", init_method=url, rank=rank, world_size=world_size, timeout=LONG)
+    if world_size == 1:
+        alone()
+    elif not dist.is_initialized():
+        url = setup.rendezvous.url
+        dist.init_process_group("gloo", init_method=url, rank=rank, world_size=world_size, timeout=LONG)
     if not parallel_state.is_initialized() or laid_out() != layout:
         parallel_state.destroy_model_parallel()
         parallel_state.initialize_model_parallel(

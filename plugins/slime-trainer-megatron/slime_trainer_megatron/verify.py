@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from slime_core.errors import ModelError
+from slime_trainer_megatron.collectives import alone
 from slime_trainer_megatron.compat import importing, quietly, stand_in_for_cuda
 
 with importing():
@@ -64,6 +65,7 @@ def _by_transformers(directory: Path, tokens: torch.Tensor) -> torch.Tensor:
 
 def _by_megatron(model: Model, folder: Path, tokens: torch.Tensor) -> torch.Tensor:
     stand_in_for_cuda()
+    alone()
     if not parallel_state.is_initialized():
         parallel_state.initialize_model_parallel()
     tensor_parallel.model_parallel_cuda_manual_seed(0)

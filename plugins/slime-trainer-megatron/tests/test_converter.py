@@ -95,6 +95,18 @@ def test_logits_of_another_model_differ(tmp_path: Path) -> None:
         largest_difference(other, tmp_path / "there" / "release")
 
 
+def test_a_checkpoint_is_verified_by_a_process_that_wrote_none(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
+    from slime_trainer_megatron.rank import leave
+
+    leave()
+    back = ["convert", str(tmp_path / "there"), str(tmp_path / "back"), "--origin-hf-dir", str(model), "--verify"]
+    assert run_cli(back) == 0
+    assert "verified: logits differ by" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -125,10 +137,11 @@ def test_slimes_tools_take_slimes_flags(model: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    tool("convert_hf_to_torch_dist.py", "--hf-checkpoint", model, "--save", there)
+    tool("convert_hf_to_torch_dist.py", "--hf-checkpoint", model, "--save", there, "--verify")
     assert (there / "latest_checkpointed_iteration.txt").read_text("utf-8") == "release"
     flags = ["--origin-hf-dir", model, "--vocab-size", 97]
-    tool("convert_torch_dist_to_hf.py", "--input-dir", there, "--output-dir", back, *flags)
+    said = tool("convert_torch_dist_to_hf.py", "--input-dir", there, "--output-dir", back, *flags, "--verify")
+    assert "verified: logits differ by" in said
     tool("convert_to_hf.py", "--load", there / "release", "--output-dir", again, "--hf-checkpoint", model)
     assert same(weights_of(back), weights_of(model))
     assert same(weights_of(again), weights_of(model))
