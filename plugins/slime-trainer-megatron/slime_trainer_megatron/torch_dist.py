@@ -34,6 +34,7 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.utils.serialization import config
 
 from slime_core.errors import CheckpointError
 
@@ -87,7 +88,8 @@ class Saving:
         if copies:
             self._thread.start()
         else:
-            self._write()
+            with config.patch("save.compute_crc32", False):  # which torch writes and never reads
+                self._write()
         self._finished = False
 
     def finish(self, *, wait: bool) -> bool:
