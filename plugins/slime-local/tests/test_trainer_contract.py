@@ -254,10 +254,8 @@ def test_the_kit_judges_it_without_a_line_of_its_author() -> None:
         choice = "slime-local/local"
         automatic = True
 
-    results = {result.identity: result for result in Subject.report()}
-    skipped = {name: each.detail for name, each in results.items() if each.status is CheckStatus.SKIPPED}
-    assert skipped == {"TRN-012": "the contract names no other layout in `elsewhere`"}
-    assert {each.status for name, each in results.items() if name not in skipped} == {CheckStatus.PASSED}
+    results = Subject.report()
+    assert {result.status for result in results} == {CheckStatus.PASSED}, results
 
 
 def test_a_trainer_of_other_models_is_skipped_where_there_is_no_author() -> None:

@@ -70,7 +70,8 @@ class TrainerContract(RoleContract[TrainerSpec]):
     several: ClassVar[Mapping[str, object]] = {}
     """Settings, over `settings`, with which it has several ranks; none where its defaults have."""
     elsewhere: ClassVar[Mapping[str, object] | None] = None
-    """Settings, over `settings`, of another layout that loads what ranks of `several` save; None: there is none."""
+    """Settings, over `settings`, of another layout that loads what ranks of `several` save; None: there is none.
+    `slime plugins check`, which has no author to ask, takes one rank, by the spec's `workers_key`."""
 
     def rank_setup(self) -> RankSetup:
         """What a rank is built from: a Llama of 64 tokens, the core's own advantage and loss; weight decay 0.
@@ -238,9 +239,8 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def test_what_one_layout_saves_another_loads(self) -> None:
         """A run moves to other machines: with `elsewhere`, a checkpoint of `several` ranks goes on there."""
         shares, batches = self._shares()
-        if self.elsewhere is None:
+        if (other := self._elsewhere()) is None:
             raise SkipTest("the contract names no other layout in `elsewhere`")
-        other = self._with(self.elsewhere)
         with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
 
             async def save(group: WorkerGroup) -> object:
@@ -280,6 +280,13 @@ class TrainerContract(RoleContract[TrainerSpec]):
     def _with(self, settings: Mapping[str, object]) -> Settings:
         """The contract's settings and some more, validated."""
         return self.spec.model.model_validate({**self.settings, **settings})
+
+    def _elsewhere(self) -> Settings | None:
+        """The other layout: without an author's, one rank, where the spec says which setting counts them."""
+        key = self.spec.workers_key
+        if self.elsewhere is None and self.automatic and key:
+            return self._with({key: 1})
+        return None if self.elsewhere is None else self._with(self.elsewhere)
 
     def _shares(self) -> tuple[Shares, list[TrainBatch]]:
         """Who of several ranks has which share of a step, and the shares."""
