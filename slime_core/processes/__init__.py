@@ -3,7 +3,7 @@
 A server process forks them, sees each of them end, and ends whatever they have started; it ends with the driver.
 The local launcher (`launcher`) and isolation's pool of workers are the two users. What a launcher of a plugin runs in
 its own processes is here for it: a `Host` builds the group's class and answers calls; and in the driver a
-`GroupOfWorkers` calls them together.
+`GroupOfWorkers` calls them together, each of them a `GroupWorker`.
 
 Example:
 
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.processes.group import GroupOfWorkers, GroupWorker
+    from slime_core.processes.group import GroupOfWorkers
+    from slime_core.processes.group_worker import GroupWorker
     from slime_core.processes.host import Host, Reply, answered
     from slime_core.processes.launcher import free_port
 

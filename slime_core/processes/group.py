@@ -10,74 +10,16 @@ Example:
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from slime_core.errors import WorkerError
+from slime_core.processes.group_worker import GroupWorker
 from slime_core.roles import Place
 
 ResultT = TypeVar("ResultT")
 
 LAST_WORDS_S = 0.3
 """Seconds within which the end of a process is known, when another one has complained of it."""
-
-
-class GroupWorker(Protocol):
-    """One worker of a group, on the driver's side."""
-
-    title: str
-    """Its group and rank, for errors: "trainer 3"."""
-    place: Place
-    """Where it lives."""
-    log: Path
-    """What it printed."""
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether it is at a call."""
-        ...
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether its process is known to have ended."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """What is known of its process: "pid 4711, stopped"."""
-        ...
-
-    async def built(self) -> None:
-        """Wait until its object is built; errors as in `call`."""
-        ...
-
-    async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
-        """Call `worker.method(*given)`; calls queue up.
-
-        Raises:
-            WorkerError: the worker raised, died or did not answer in time.
-        """
-        ...
-
-    async def died_idle(self) -> None:
-        """Wait until the process is gone, and no call has told of it or will."""
-        ...
-
-    def death(self) -> WorkerError:
-        """What to say of a worker that is gone, or was ended."""
-        ...
-
-    def log_tail(self) -> str:
-        """The last lines of what it printed."""
-        ...
-
-    def ask_to_end(self) -> None:
-        """Tell it that no call will come any more."""
-        ...
-
-    async def end(self) -> None:
-        """See the process gone, with all that it has started."""
-        ...
 
 
 class GroupOfWorkers:

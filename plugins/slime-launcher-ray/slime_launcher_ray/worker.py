@@ -11,23 +11,16 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from slime_core.errors import WorkerError
-from slime_core.processes import Reply
+from slime_core.processes import GroupWorker, Reply
 from slime_core.roles import Place
 from slime_launcher_ray.actor import Actor, Order, Site
 
-BUSY_GRACE_S = 2.0
-"""Seconds that a worker in the middle of a call has to end."""
-CLOSE_S = 10.0
-"""Seconds that an idle one has for its `close`."""
-DEATH_S = 10.0
-"""Seconds after which a worker that was killed is taken to have ended, though nobody says so."""
-LOG_TAIL_LINES = 15
 INLINE_S = 0.002
 """Seconds up to which a call may be handed to Ray on the event loop; one that takes longer is handed over beside it."""
 
 
-class RayWorker:
-    """Implements `slime_core.processes.GroupWorker`."""
+class RayWorker(GroupWorker):
+    """An actor."""
 
     def __init__(
         self,
@@ -46,12 +39,9 @@ class RayWorker:
             bundle: which of its placement group it is in.
             given_back: called when its process is gone.
         """
-        self.title, self.place, self.log = name, Place(0), Path()
+        super().__init__(name, Place(0), Path())
         self.site, self.bundle = site, bundle
         self._name, self._actor, self._given_back = name, actor, given_back
-        self._turn = asyncio.Lock()
-        self._is_asked_to_end = False
-        self._told_of_death = asyncio.Event()
         self._ended = asyncio.Event()
         self._how = ""
         self._waiting: asyncio.Future[object] | None = None
@@ -70,32 +60,6 @@ class RayWorker:
         async with self._turn:
             await self._exchange("its construction", lambda: self._actor.build.remote(self._order, self._spec))
 
-    async def call(self, method: str, given: Sequence[object], timeout_s: float | None) -> object:
-        """Call `worker.method(*given)`; see `GroupWorker.call`."""
-        async with self._turn:
-            try:
-                async with asyncio.timeout(timeout_s) as limit:
-                    return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given), method)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                raise WorkerError(
-                    f"{self.title} did not answer {method}() within {timeout_s:g} s; its log is {self.log}"
-                ) from None
-
-    async def died_idle(self) -> None:
-        """Wait until the process is gone, and no call has told of it or will."""
-        await self._ended.wait()
-        async with self._turn:
-            if not self._told_of_death.is_set():
-                return
-        await asyncio.Event().wait()
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether it is at a call."""
-        return self._turn.locked()
-
     @property
     def state(self) -> str:
         """Its process, and where that is."""
@@ -113,39 +77,30 @@ class RayWorker:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(_Gone())
 
-    def death(self) -> WorkerError:
-        """What to say of a worker that is gone."""
-        if self._is_asked_to_end:
-            return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
-        return WorkerError(
-            f"{self.title} on {self.site.address} died ({self._how}); the end of its log, {self.log}:\n"
-            f"{self.log_tail()}"
-        )
-
-    def log_tail(self) -> str:
-        """The last lines of what it printed."""
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
-        return "\n".join(lines[-LOG_TAIL_LINES:])
-
-    def ask_to_end(self) -> None:
-        """Tell it that no call will come any more."""
-        self._is_asked_to_end = True
-
     async def end(self) -> None:
         """See the process gone, with all that it has started."""
         if not self._ended.is_set():
             with suppress(TimeoutError, RayError):
-                async with asyncio.timeout(BUSY_GRACE_S if self._busy else CLOSE_S):
+                async with asyncio.timeout(self.BUSY_GRACE_S if self._busy else self.CLOSE_S):
                     await asyncio.wrap_future(self._actor.close.remote().future())
             await asyncio.to_thread(ray.kill, self._actor, no_restart=True)
             with suppress(TimeoutError):
-                async with asyncio.timeout(DEATH_S):
+                async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()
         self._ended.set()
         self._vigil.cancel()
         async with self._turn:  # whoever waits for an answer sees the end first
             pass
         self._given_back()
+
+    async def _asked(self, method: str, given: Sequence[object]) -> object:
+        return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given), method)
+
+    async def _over(self) -> None:
+        await self._ended.wait()
+
+    def _how_it_died(self) -> str:
+        return f"{self.title} on {self.site.address} died ({self._how})"
 
     async def _watch(self) -> None:
         """Wait for the process's end."""
@@ -164,11 +119,11 @@ class RayWorker:
             raise self.death()
         self._busy = True
         try:
-            reference = await self._asked(what, ask, method)
+            reference = await self._handed_over(what, ask, method)
             reply = await self._or_end(reference)
         except (RayActorError, _Gone):
             with suppress(TimeoutError):
-                async with asyncio.timeout(DEATH_S):
+                async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()
             self._told_of_death.set()
             raise self.death() from None
@@ -177,15 +132,9 @@ class RayWorker:
         except RayError as error:
             raise WorkerError(f"{self.title}: Ray could not have {what} answered: {_line(error)}") from None
         self._busy = False
-        if not isinstance(reply, Reply):
-            return reply
-        if reply.error is not None:
-            raise reply.error
-        if reply.traceback:
-            raise WorkerError(f"{self.title} raised in {what}; its log is {self.log}\n{reply.traceback}")
-        return reply.value
+        return self._value(what, reply) if isinstance(reply, Reply) else reply
 
-    async def _asked(
+    async def _handed_over(
         self, what: str, ask: "Callable[[], ray.ObjectRef[object]]", method: str | None
     ) -> "ray.ObjectRef[object]":
         """Hand a call to Ray: to pickle what is large takes time, which is not the event loop's.
