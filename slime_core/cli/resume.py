@@ -7,7 +7,7 @@ import click
 from slime_core.catalog import Catalog
 from slime_core.cli.plugin_options import plugin_options, with_plugin_options
 from slime_core.cli.run_options import is_setting
-from slime_core.cli.train import execute, resolve_in_folder
+from slime_core.cli.train import execute, how_options, resolve_in_folder
 from slime_core.config import merge, parse_config, parse_plugins, read_run_file
 from slime_core.errors import ConfigError, RunFolderError
 from slime_core.sample import Json
@@ -54,9 +54,11 @@ class ResumeCommand(click.Command):
     help="Continue although run.toml changed since the checkpoint.",
 )
 @plugin_options
-@click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+@how_options
 @click.pass_context
-def resume(ctx: click.Context, /, run_dir: Path, no_progress: bool, **changes: str | bool | None) -> int:
+def resume(
+    ctx: click.Context, /, run_dir: Path, no_progress: bool, max_restarts: int, **changes: str | bool | None
+) -> int:
     """Continue the run in RUN_DIR."""
     run_file = run_file_of(run_dir)
     over: dict[str, Json] = {key: value for key, value in changes.items() if value is not None}
@@ -65,7 +67,7 @@ def resume(ctx: click.Context, /, run_dir: Path, no_progress: bool, **changes: s
         values.pop("num_epoch", None)
     values = with_plugin_options(ctx, values)
     catalog = Catalog.discover(parse_plugins(values.get("plugins", {})))
-    return execute(resolve_in_folder(parse_config(values, catalog), catalog), no_progress)
+    return execute(resolve_in_folder(parse_config(values, catalog), catalog), no_progress, max_restarts)
 
 
 def run_file_of(run_dir: Path) -> Path:

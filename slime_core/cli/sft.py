@@ -6,7 +6,7 @@ import click
 
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
-from slime_core.cli.train import execute, lines_of, parse_run, plan_config
+from slime_core.cli.train import execute, how_options, lines_of, parse_run, plan_config
 from slime_core.config import unread_in_finetuning
 from slime_core.errors import ConfigError
 
@@ -14,9 +14,9 @@ from slime_core.errors import ConfigError
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @plugin_options
-@click.option("--no-progress", is_flag=True, help="One plain line a step instead of the live display.")
+@how_options
 @click.pass_context
-def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
+def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, max_restarts: int, **flags: object) -> int:
     """Finetune on responses that are given, as RUN_FILE (TOML or YAML) and flags say; flags win.
 
     A row is a list of chat messages (--input-key messages --apply-chat-template: the assistant's words are trained on),
@@ -40,4 +40,4 @@ def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags
         raise ConfigError("\n".join(unread))
     with lines_of(run_file):
         plan = plan_config(ctx, config)
-    return execute(plan, no_progress)
+    return execute(plan, no_progress, max_restarts)

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -21,18 +22,33 @@ from slime_core.config import (
     resolve,
     say_lines,
 )
-from slime_core.errors import CheckpointError, ConfigError, UnknownName
+from slime_core.errors import CheckpointError, ConfigError, UnknownName, WorkerError
 from slime_core.run import Checkpoint, Outcome, RunFolder, list_checkpoints, run
 from slime_core.sample import Json
 from slime_core.telemetry import make_display, write_report
+
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+
+
+def how_options(command: CommandT) -> CommandT:
+    """Add the flags of who starts or continues a run that say nothing of what is trained."""
+    restarts = click.option(
+        "--max-restarts",
+        metavar="INT",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Times that a run which lost a worker continues by itself, from its newest checkpoint.",
+    )
+    plain = click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+    return plain(restarts(command))
 
 
 @click.command(cls=RunCommand)
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @plugin_options
-@click.option("--no-progress", is_flag=True, help="One plain line a rollout instead of the live display.")
+@how_options
 @click.pass_context
-def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **flags: object) -> int:
+def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, max_restarts: int, **flags: object) -> int:
     """Train on your own prompts, as RUN_FILE (TOML or YAML) and flags say; flags win.
 
     Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again.
@@ -40,7 +56,7 @@ def train(ctx: click.Context, /, run_file: Path | None, no_progress: bool, **fla
     slime train run.toml --lr 1e-5
     """
     plan = plan_run(ctx, run_file, flags)
-    return execute(plan, no_progress)
+    return execute(plan, no_progress, max_restarts)
 
 
 def plan_run(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> Plan:
@@ -106,14 +122,27 @@ def _newest_lock(checkpoints: Path) -> dict[str, Json]:
     return {}
 
 
-def execute(plan: Plan, no_progress: bool) -> int:
-    """Run a plan in its folder and write the report; returns the exit code."""
-    root, accept_changed = plan.config.run.save, plan.config.run.accept_changed_settings
-    with (
-        RunFolder.open(root, plan.config.to_dict(), accept_changed=accept_changed) as folder,
-        make_display(progress=not no_progress) as display,
-    ):
-        outcome = asyncio.run(run(plan, folder, display))
+def execute(plan: Plan, no_progress: bool, max_restarts: int = 0) -> int:
+    """Run a plan in its folder and write the report; returns the exit code.
+
+    Args:
+        plan: what is run.
+        no_progress: a plain line a rollout.
+        max_restarts: times that it continues by itself after the loss of a worker.
+
+    Raises:
+        WorkerError: a worker was lost once more.
+        SlimeError: whatever else ends the run.
+    """
+    root = plan.config.run.save
+    for number in range(1, max_restarts + 1):
+        try:
+            outcome = _run(plan, no_progress)
+            break
+        except WorkerError as error:
+            click.echo(f"lost a worker: {error}\nrestart {number} of {max_restarts}: {root}", err=True)
+    else:
+        outcome = _run(plan, no_progress)
     paths = write_report(root)
     click.echo(f"report: {paths.report}")
     for what, path in (("reward curve", paths.curve), ("transcripts before and after", paths.transcripts)):
@@ -126,3 +155,12 @@ def execute(plan: Plan, no_progress: bool) -> int:
         click.echo(f"stopped and saved; continue with: slime resume {root}")
         return STOPPED
     return 0
+
+
+def _run(plan: Plan, no_progress: bool) -> Outcome:
+    root, accept_changed = plan.config.run.save, plan.config.run.accept_changed_settings
+    with (
+        RunFolder.open(root, plan.config.to_dict(), accept_changed=accept_changed) as folder,
+        make_display(progress=not no_progress) as display,
+    ):
+        return asyncio.run(run(plan, folder, display))
