@@ -6,11 +6,14 @@ Example:
         print(group.name, group.workers, group.needs)       # engine 2 2 cores
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from slime_core.config.plan import Plan
-from slime_core.roles import EngineSpec, Needs, TrainerSpec
+from slime_core.roles import EngineSpec, GroupUse, Needs, TrainerSpec
+
+if TYPE_CHECKING:
+    from slime_core.config.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +28,36 @@ class GroupNeeds:
     """What all of them need together."""
 
 
-def worker_groups(plan: Plan) -> list[GroupNeeds]:
+def worker_groups(plan: "Plan") -> list[GroupNeeds]:
     """The groups that a run of this plan starts."""
-    found: list[GroupNeeds] = []
-    if not plan.config.debug.debug_rollout_only:
+    found: dict[str, GroupNeeds] = {}
+    for kind, use in _uses(plan):
+        workers = use.size + (found[kind].workers if kind in found else 0)
+        found[kind] = GroupNeeds(kind, workers, use.needs * workers)
+    return list(found.values())
+
+
+def group_uses(plan: "Plan") -> list[GroupUse]:
+    """The same, each by itself, in the order in which they start."""
+    return [use for _, use in _uses(plan)]
+
+
+def _uses(plan: "Plan") -> Iterator[tuple[str, GroupUse]]:
+    """What they are counted as, and each of them."""
+    trains = not plan.config.debug.debug_rollout_only
+    if trains:
         chosen = plan.one("trainer")
         trainer = cast(TrainerSpec, chosen.registered.spec)
-        ranks = trainer.world_size(chosen.settings)
-        found.append(GroupNeeds("trainer", ranks, trainer.needs(chosen.settings) * ranks))
-    if not plan.config.finetunes and plan.config.debug.load_debug_rollout_data is None:
-        chosen = plan.one("engine")
+        yield "trainer", GroupUse("trainer", trainer.world_size(chosen.settings), trainer.needs(chosen.settings))
+    if plan.config.finetunes or plan.config.debug.load_debug_rollout_data is not None:
+        return
+    beside = "trainer" if trains and plan.config.cluster.colocate else None
+    engines = [("engine", "engine", plan.one("engine"), plan.config.rollout.rollout_num_engines, beside)]
+    engines += [
+        (f"model {name}", f"model-{name}", each.engine, each.engines, None) for name, each in plan.served.items()
+    ]
+    for kind, name, chosen, count, shared in engines:
         engine = cast(EngineSpec, chosen.registered.spec)
-        workers = plan.config.rollout.rollout_num_engines * engine.workers(chosen.settings)
-        found.append(GroupNeeds("engine", workers, engine.needs(chosen.settings) * workers))
-        for name, each in plan.served.items():
-            engine, settings = cast(EngineSpec, each.engine.registered.spec), each.engine.settings
-            workers = each.engines * engine.workers(settings)
-            found.append(GroupNeeds(f"model {name}", workers, engine.needs(settings) * workers))
-    return found
+        size, needs = engine.workers(chosen.settings), engine.needs(chosen.settings)
+        for number in range(count):
+            yield kind, GroupUse(f"{name}-{number}" if count > 1 else name, size, needs, shared)

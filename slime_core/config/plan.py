@@ -15,6 +15,7 @@ from slime_core.catalog.checks import blaming
 from slime_core.config.cluster import check_turns
 from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
+from slime_core.config.groups import group_uses
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import DEFAULT_USE, OPTIONAL, Selection
@@ -32,6 +33,7 @@ from slime_core.roles import (
     EngineSpec,
     EngineUse,
     Extra,
+    LauncherSpec,
     RewardSpec,
     Settings,
     TrainerSpec,
@@ -119,6 +121,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     served = _served_models(config, roles, catalog)
     check_teacher(config, roles, served, catalog)
     _check_eval_choices(plan := Plan(config, catalog, roles, unused, want, served))
+    _check_launcher(plan)
     return plan
 
 
@@ -266,6 +269,13 @@ def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, cata
                 f"bf16 has no effect on {role} {able.name!r}: leave it out, or choose one that can, "
                 f"{' or '.join(can) or 'which no installed one does'}"
             )
+
+
+def _check_launcher(plan: Plan) -> None:
+    """Have the launcher say whether it can start what the run asks for."""
+    chosen = plan.one("launcher")
+    if (check := cast(LauncherSpec, chosen.registered.spec).check) is not None:
+        check(chosen.settings, group_uses(plan))
 
 
 def _check_engine(config: RunConfig, chosen: Chosen) -> None:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     )
     from slime_core.roles.group_reward import GroupReward, GroupRewardSpec, SyncGroupReward
     from slime_core.roles.launcher import (
+        GroupUse,
         Launcher,
         LauncherSetup,
         LauncherSpec,
@@ -184,6 +185,7 @@ __all__ = [
     "GroupFilterSpec",
     "GroupReward",
     "GroupRewardSpec",
+    "GroupUse",
     "Health",
     "InstalledSettings",
     "Isolation",

@@ -8,14 +8,14 @@ Example:
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from slime_core.errors import ConfigError
 from slime_core.roles._plugin_set import PluginSet
-from slime_core.roles._spec import Setup, Spec, Stability
+from slime_core.roles._spec import Settings, Setup, Spec, Stability
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,20 @@ class WorkerGroupSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupUse:
+    """A group that a run will start, as far as it is known before anything starts."""
+
+    name: str
+    """As `WorkerGroupSpec.name`."""
+    size: int
+    """Processes."""
+    needs: Needs
+    """What each of them needs."""
+    beside: str | None = None
+    """As `WorkerGroupSpec.beside`."""
+
+
+@dataclass(frozen=True, slots=True)
 class LauncherSetup(Setup):
     """What a launcher's factory is given."""
 
@@ -218,3 +232,5 @@ class LauncherSpec(Spec[Launcher]):
 
     role: ClassVar[str] = "launcher"
     stability: ClassVar[Stability] = Stability.PROVISIONAL
+    check: Callable[[Settings, Sequence[GroupUse]], None] | None = None
+    """Sees, before anything starts, that what it needs is installed and that there can be room; raises ConfigError."""

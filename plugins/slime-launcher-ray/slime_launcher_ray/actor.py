@@ -25,6 +25,8 @@ from slime_launcher_ray import guard
 MARK = "SLIME_RAY_WORKER"
 """The variable that all processes of one worker have."""
 ASIDE = "aside"
+SENT = "/py_modules_files/"
+"""In the path of what a runtime environment has sent: it comes before what a node has by the driver's paths."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
@@ -110,7 +112,8 @@ class Actor:
             os.environ[DEVICES] = ",".join(order.place.devices)
         with contextlib.suppress(FileNotFoundError):  # a node may have another disk: relative paths are not for it
             os.chdir(order.folder)
-        sys.path[:] = [*order.path, *(each for each in sys.path if each not in order.path)]
+        sent = [each for each in sys.path if SENT in each]
+        sys.path[:] = [*sent, *order.path, *(each for each in sys.path if each not in (*sent, *order.path))]
         for module in spec.preload:  # as under the local launcher: what is imported first may decide the last bits
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)

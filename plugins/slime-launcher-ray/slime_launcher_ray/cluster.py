@@ -12,26 +12,23 @@ Example:
 import asyncio
 import contextlib
 import importlib
-import json
 import logging
 import os
 import secrets
-import select
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 
-from slime_core.errors import ConfigError, WorkerError
-from slime_launcher_ray.guard import end_marked
-from slime_launcher_ray.head import MARK
+from slime_core.errors import ConfigError
+from slime_launcher_ray.own import ENVIRONMENT, Head
+from slime_launcher_ray.sending import modules_of
 from slime_launcher_ray.settings import RaySettings
 
 CONNECT_S = 5.0
@@ -40,14 +37,6 @@ LOOK_S = 2.0
 """Seconds between two looks whether the head is there."""
 LOOKS = 10
 """Looks in vain after which a cluster is taken to be lost."""
-END_S = 15.0
-"""Seconds that a cluster of this machine has to end."""
-LAST_LINES = 15
-ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # who asks for no GPU may live beside who does
-    "SPT_NOENV": "1",  # else a process's title is written over its environment, and its mark with it
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +51,27 @@ class Node:
     """All that it has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a cluster has for groups."""
+
+    where: str
+    """It, in words."""
+    nodes: Sequence[Node]
+    """Those that are alive, by address."""
+    shares_cores: bool
+    """Whether workers share cores, as they do on a cluster of this machine."""
+
+
 @dataclass(eq=False)
 class Cluster:
     """A connection."""
 
     address: str
     """HOST:PORT of the head."""
-    head: "Head | None" = None
+    asked: str | None
+    """The address that was asked for."""
+    head: Head | None = None
     """The process that owns it; None where it ran before."""
     owns_connection: bool = True
     """Whether this process was connected by us."""
@@ -89,6 +92,18 @@ class Cluster:
         ]
         return sorted(found, key=lambda node: (node.address, node.identity))
 
+    def room(self) -> Room:
+        """What it has."""
+        return Room(f"the Ray cluster at {self.address}", self.nodes(), self.is_own)
+
+    def serves(self, asked: str | None) -> bool:
+        """Whether it is the cluster that an address, or none, asks for."""
+        if asked == self.asked:
+            return True
+        if asked in (None, "auto"):
+            return self.is_own == (asked is None) or not self.owns_connection
+        return _numbers(str(asked)) == _numbers(self.address)
+
     async def lost(self) -> str:
         """Wait until the head is gone; returns what is known of it."""
         in_vain = 0
@@ -105,92 +120,45 @@ class Cluster:
         await asyncio.to_thread(_leave, self)
 
 
-class Head:
-    """The process that owns a cluster of this machine."""
-
-    def __init__(self, settings: RaySettings) -> None:
-        """Start it; `started` waits until it is ready."""
-        self._mark = secrets.token_hex(8)
-        self._folder = Path(tempfile.mkdtemp(prefix="slime-ray-"))  # short: the path of a socket has to be
-        self._limit_s = settings.start_timeout_s
-        asked = {
-            "mark": self._mark,
-            "folder": str(self._folder),
-            "driver": os.getpid(),
-            "num_gpus": settings.num_gpus,
-            "object_store_mb": settings.object_store_mb,
-            "dashboard": settings.dashboard,
-        }
-        others = {name: each for name, each in os.environ.items() if name != "RAY_ADDRESS"}
-        self._printed = (self._folder / "head.log").open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "slime_launcher_ray.head", json.dumps(asked)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._printed,
-            start_new_session=True,
-            env={**others, **ENVIRONMENT, MARK: self._mark, "RAY_raylet_start_wait_time_s": str(int(self._limit_s))},
-        )
-
-    def started(self) -> str:
-        """Wait for its address.
-
-        Raises:
-            WorkerError: it ended instead, or took too long.
-        """
-        assert self.process.stdout is not None, "piped"
-        ready = select.select([self.process.stdout], [], [], self._limit_s)[0]
-        line = self.process.stdout.readline() if ready else b""
-        if line:
-            return str(json.loads(line)["address"])
-        words = self._last_words()
-        self.close()
-        how = "ended" if ready else f"was not ready within {self._limit_s:g} s ([launcher.ray] start_timeout_s)"
-        raise WorkerError(f"a Ray cluster of this machine could not be started: its head {how}; it said:\n{words}")
-
-    def close(self) -> None:
-        """End it, and all of the cluster."""
-        with contextlib.suppress(OSError):
-            if self.process.stdin is not None:
-                self.process.stdin.close()
-        try:
-            self.process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        end_marked(f"{MARK}={self._mark}")
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._printed.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _last_words(self) -> str:
-        """The end of what it and Ray's own processes printed."""
-        logs = [self._folder / "head.log", *sorted(self._folder.glob("session_*/logs/raylet.*"))]
-        lines: list[str] = []
-        for log in logs:
-            with contextlib.suppress(OSError):
-                lines += log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        return "\n".join(lines)
-
-
 _turn = threading.Lock()
 _token = secrets.token_hex(32)
 """What clusters of this process let in: with Ray's own choice, one file of the home directory would."""
 _current: Cluster | None = None
 
 
-async def join(settings: RaySettings) -> Cluster:
+async def join(settings: RaySettings, plugins: Iterable[str] = ()) -> Cluster:
     """The cluster that the settings name, with this process connected to it.
+
+    Args:
+        settings: which one.
+        plugins: distributions of the run, to be sent to its nodes where the settings say so.
 
     Raises:
         ConfigError: nobody answers at its address, or it has another version of Ray or Python.
         WorkerError: one of this machine could not be started.
     """
-    cluster = await asyncio.to_thread(_join, settings)
+    cluster = await asyncio.to_thread(_join, settings, plugins)
     if threading.current_thread() is threading.main_thread():
         _take_signals_back()
     return cluster
+
+
+def address_of(settings: RaySettings) -> str | None:
+    """The cluster that is asked for: HOST:PORT, auto, or None for one of this machine."""
+    return settings.address or os.environ.get("RAY_ADDRESS") or None
+
+
+def see_head(address: str) -> None:
+    """See that somebody answers.
+
+    Raises:
+        ConfigError: nobody does.
+    """
+    if address != "auto" and not answers(address):
+        raise ConfigError(
+            f"no Ray cluster answers at {address} ([launcher.ray] address, or RAY_ADDRESS): start one with "
+            "`ray start --head`, or leave the address out for a cluster of this machine"
+        )
 
 
 def answers(address: str) -> bool:
@@ -203,16 +171,18 @@ def answers(address: str) -> bool:
     return True
 
 
-def _join(settings: RaySettings) -> Cluster:
+def _join(settings: RaySettings, plugins: Iterable[str]) -> Cluster:
     global _current  # Ray has one connection a process
+    asked = address_of(settings)
     with _turn:
-        if _current is None:
-            _current = _connected(settings)
-        elif settings.address not in (None, "auto", _current.address):
+        cluster = _current or _connected(settings, asked, plugins)
+        if not cluster.serves(asked):
+            wanted = f"the one at {asked}" if asked else "a cluster of this machine, as without an address"
             raise ConfigError(
-                f"[launcher.ray] address = {settings.address!r}: this process is connected to the Ray cluster at "
-                f"{_current.address}, and can be to one alone"
+                f"[launcher.ray] asks for {wanted}, and this process is connected to the Ray cluster at "
+                f"{cluster.address}: it can be to one alone. Give both launchers the same address, or close the first"
             )
+        _current = cluster
         _current.users += 1
         return _current
 
@@ -230,20 +200,16 @@ def _leave(cluster: Cluster) -> None:
             cluster.head.close()
 
 
-def _connected(settings: RaySettings) -> Cluster:
+def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str]) -> Cluster:
     """Connect this process; it is not."""
     _silence()
     if ray.is_initialized():  # by who runs us
-        return Cluster(str(ray.get_runtime_context().gcs_address), owns_connection=False)
-    address = settings.address or os.environ.get("RAY_ADDRESS")
-    if address:
-        if address != "auto" and not answers(address):
-            raise ConfigError(
-                f"no Ray cluster answers at {address} ([launcher.ray] address, or RAY_ADDRESS): start one with "
-                "`ray start --head`, or leave the address out for a cluster of this machine"
-            )
-        _init(address)
-        return Cluster(str(ray.get_runtime_context().gcs_address))
+        return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
+    if asked:
+        see_head(asked)
+        with tempfile.TemporaryDirectory(prefix="slime-send-") as folder:
+            _init(asked, modules_of(plugins, Path(folder)) if settings.send_packages else [])
+        return Cluster(str(ray.get_runtime_context().gcs_address), asked)
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token)
         importlib.import_module("ray._raylet").Config.initialize("")  # Ray has read the mode when it was imported
@@ -253,11 +219,11 @@ def _connected(settings: RaySettings) -> Cluster:
     except BaseException:
         head.close()
         raise
-    return Cluster(str(ray.get_runtime_context().gcs_address), head)
+    return Cluster(str(ray.get_runtime_context().gcs_address), None, head)
 
 
-def _init(address: str) -> None:
-    """Connect to a cluster that runs.
+def _init(address: str, modules: Sequence[str] = ()) -> None:
+    """Connect to a cluster that runs, and send it modules.
 
     Raises:
         ConfigError: that is not possible.
@@ -268,6 +234,7 @@ def _init(address: str) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
             configure_logging=False,
+            runtime_env={"py_modules": [*modules]} if modules else None,
         )
     except Exception as error:
         if "mismatch" in str(error).lower():
@@ -296,6 +263,14 @@ def _silence() -> None:
     module = importlib.import_module("ray._private.worker")
     if hasattr(module, "print_to_stdstream"):
         setattr(module, "print_to_stdstream", lambda *arguments, **named: None)  # noqa: B010  # it is Ray's own
+
+
+def _numbers(address: str) -> tuple[str, str]:
+    """An address by numbers, whatever names its host has."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError):
+        host = socket.gethostbyname(host)
+    return host, port
 
 
 def _line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ and Linux shows it in /proc; a mere fork is in the group. This file is run by it
 
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -41,6 +42,14 @@ def end_marked(mark: str) -> list[int]:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(LOOK_S)
     return left
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, though who was killed or is about to end may still have written into it meanwhile."""
+    end = time.monotonic() + END_S
+    while Path(folder).exists() and time.monotonic() < end:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(LOOK_S)
 
 
 def main() -> None:

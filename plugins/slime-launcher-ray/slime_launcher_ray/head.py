@@ -10,11 +10,10 @@ import json
 import logging
 import os
 import select
-import shutil
 import sys
 from typing import cast
 
-from slime_launcher_ray.guard import end_marked
+from slime_launcher_ray.guard import end_marked, remove
 
 MARK = "SLIME_RAY_CLUSTER"
 """The variable that all processes of such a cluster have."""
@@ -31,7 +30,7 @@ def main() -> None:
         select.select([sys.stdin, driver], [], [])
     finally:
         end_marked(f"{MARK}={asked['mark']}")
-        shutil.rmtree(str(asked["folder"]), ignore_errors=True)
+        remove(str(asked["folder"]))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # Ray's own way out waits for those that were just killed

@@ -44,7 +44,7 @@ class RayLauncher:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
         async with self._turn:
             if self._cluster is None:
-                self._cluster = await join(self._settings)
+                self._cluster = await join(self._settings, self._plugins.expected if self._plugins else ())
                 self._vigil = asyncio.create_task(self._watch(self._cluster))
         carried = await asyncio.to_thread(_put, spec)
         lease, slots = await self._room(spec, self._cluster)
@@ -81,7 +81,7 @@ class RayLauncher:
             return self._beside(spec, spec.beside)
         each = resources(spec.needs, shared_cores=cluster.is_own)
         held = {running.name: running.lease.takes for running in self._running if running.owns}
-        await asyncio.to_thread(check_room, spec, cluster, each, held)
+        await asyncio.to_thread(lambda: check_room(spec, cluster.room(), each, held))
         lease = Lease(spec, each)
         await lease.take(cluster, self._settings.placement_timeout_s)
         return lease, lease.slots

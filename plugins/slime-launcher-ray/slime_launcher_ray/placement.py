@@ -21,7 +21,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from slime_core.errors import ConfigError
 from slime_core.roles import Needs, Pack, PerNode, Place, WorkerGroupSpec
 from slime_launcher_ray.actor import Site
-from slime_launcher_ray.cluster import Cluster, Node
+from slime_launcher_ray.cluster import Cluster, Node, Room
 
 SHARED_CORE = 0.001
 """What a core counts on a cluster of this machine: there, as under the local launcher, workers share cores."""
@@ -63,41 +63,41 @@ def bundles(spec: WorkerGroupSpec, each: Mapping[str, float]) -> tuple[list[dict
 
 
 def check_room(
-    spec: WorkerGroupSpec, cluster: Cluster, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
+    spec: WorkerGroupSpec, room: Room, each: Mapping[str, float], held: Mapping[str, Mapping[str, float]]
 ) -> None:
     """See that a cluster can ever have room for a group.
 
     Args:
         spec: the group.
-        cluster: what there is.
+        room: what there is.
         each: what one worker takes.
         held: what this run's other groups have, by name: they stay.
 
     Raises:
         ConfigError: it cannot.
     """
-    nodes = cluster.nodes()
-    why = _too_much(spec, cluster, each, nodes)
+    why = _too_much(spec, room, each)
     for name, amount in each.items():
         taken = sum(group.get(name, 0.0) for group in held.values())
-        total = sum(node.resources.get(name, 0.0) for node in nodes)
+        total = sum(node.resources.get(name, 0.0) for node in room.nodes)
         if not why and amount * spec.size > total - taken + SLACK:
             taken_by = f", of which {', '.join(held)} took {_amount(name, taken)}" if taken else ""
             why = f"there is {_amount(name, total)} in all{taken_by}"
     if why:
         workers = f"{spec.size} workers, each with {spec.needs}" if spec.size > 1 else str(spec.needs)
         raise ConfigError(
-            f"group {spec.name!r} needs {workers}. The Ray cluster at {cluster.address} has {told(nodes, cluster)}: "
-            f"{why}. Ask for less, or choose a cluster that has it ([launcher.ray] address)"
+            f"group {spec.name!r} needs {workers}. {room.where[0].upper()}{room.where[1:]} has {told(room)}: {why}. "
+            "Ask for less, or choose a cluster that has it ([launcher.ray] address)"
         )
 
 
-def told(nodes: Sequence[Node], cluster: Cluster) -> str:
+def told(room: Room) -> str:
     """What a cluster has, in words."""
+    nodes = room.nodes
     names = sorted({name for node in nodes for name in node.resources if _counts(name)})
     sums = {name: sum(node.resources.get(name, 0.0) for node in nodes) for name in names}
-    if cluster.is_own:
-        sums["CPU"] = float(_own_cores())
+    if room.shares_cores:
+        sums["CPU"] = float(own_cores())
     sums.setdefault("GPU", 0.0)
     listed = ", ".join(_amount(name, amount) for name, amount in sums.items())
     return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} with {listed}"
@@ -197,9 +197,10 @@ def places(sites: Sequence[Site]) -> list[Place]:
     return found
 
 
-def _too_much(spec: WorkerGroupSpec, cluster: Cluster, each: Mapping[str, float], nodes: Sequence[Node]) -> str:
+def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> str:
     """What no node has enough of for one worker, or too few for all."""
-    if cluster.is_own and spec.needs.cpus > _own_cores():
+    nodes = room.nodes
+    if room.shares_cores and spec.needs.cpus > own_cores():
         return "a worker cannot have more cores than there are"
     for name, amount in each.items():
         most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
@@ -219,7 +220,8 @@ def _fits(each: Mapping[str, float], node: Node, workers: int) -> bool:
     return all(amount * workers <= node.resources.get(name, 0.0) + SLACK for name, amount in each.items())
 
 
-def _own_cores() -> int:
+def own_cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,9 +1,10 @@
-"""What this package offers: the launcher `ray`. Ray itself is imported when a run builds it."""
+"""What this package offers: the launcher `ray`, and checks of clusters. Ray itself is imported when a run builds it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 from slime_core.hookspecs import hookimpl
-from slime_core.roles import Launcher, LauncherSetup, LauncherSpec
+from slime_core.roles import CheckSpec, GroupUse, Launcher, LauncherSetup, LauncherSpec, Settings
 from slime_launcher_ray.settings import RaySettings
 
 SLIME_API = "1"
@@ -12,10 +13,29 @@ SLIME_API = "1"
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
     """Actors of a cluster."""
-    yield LauncherSpec("ray", _launcher, RaySettings, "Ray actors, on this machine or on a cluster that runs")
+    yield LauncherSpec(
+        "ray", _launcher, RaySettings, "Ray actors, on this machine or on a cluster that runs", check=_check
+    )
+
+
+@hookimpl
+def slime_checks() -> Iterable[CheckSpec]:
+    """Of Ray here, and of the nodes of a cluster."""
+    from slime_launcher_ray.doctor import checks
+
+    return checks()
 
 
 def _launcher(settings: RaySettings, setup: LauncherSetup) -> Launcher:
+    from slime_launcher_ray.checks import need_ray
+
+    need_ray("the launcher 'ray'")
     from slime_launcher_ray.launcher import RayLauncher
 
     return RayLauncher(settings, setup)
+
+
+def _check(settings: Settings, groups: Sequence[GroupUse]) -> None:
+    from slime_launcher_ray.checks import check_use
+
+    check_use(cast(RaySettings, settings), groups)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from slime_core.errors import ConfigError, UnknownName, WorkerError
+from slime_launcher_ray.checks import need_ray
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
@@ -152,8 +153,9 @@ def _client(address: str) -> "JobSubmissionClient":
     """The client of a server of jobs.
 
     Raises:
-        ConfigError: nobody answers there.
+        ConfigError: nobody answers there, or Ray is not installed here.
     """
+    need_ray("slime submit")
     from ray.job_submission import JobSubmissionClient
 
     logging.getLogger("ray").setLevel(logging.WARNING)

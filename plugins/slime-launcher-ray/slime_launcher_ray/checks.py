@@ -1,0 +1,75 @@
+"""Checks of a plan: Ray is there, the head answers, and a cluster of this machine has what the run's groups need.
+
+Whether a cluster that runs has room is seen when the first group is started: others use it, too.
+"""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+
+from slime_core.errors import ConfigError
+from slime_core.roles import GroupUse, WorkerGroupSpec
+from slime_launcher_ray.settings import RaySettings
+
+INSTALL = "pip install 'ray[default]>=2.55,<3'"
+
+
+def has_ray() -> bool:
+    """Whether Ray is installed."""
+    return importlib.util.find_spec("ray") is not None
+
+
+def need_ray(what: str) -> None:
+    """See that Ray is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not has_ray():
+        raise ConfigError(f"{what} needs Ray, which is not installed here: {INSTALL}")
+
+
+def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
+    """See, before anything starts, that a run's groups can be started.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    need_ray("the launcher 'ray'")
+    from slime_launcher_ray.cluster import Node, Room, address_of, see_head
+    from slime_launcher_ray.placement import check_room, own_cores, resources
+
+    if (address := address_of(settings)) is not None:
+        see_head(address)
+        return
+    if settings.send_packages:
+        raise ConfigError(
+            "[launcher.ray] send_packages has no effect here: workers of a cluster of this machine have what is "
+            "installed on it; leave it out, or name the address of a cluster that runs"
+        )
+    has = {"CPU": float(own_cores()), "GPU": float(gpus_here(settings)), "memory": float(_memory())}
+    room = Room("a Ray cluster of this machine", [Node("", "127.0.0.1", has)], shares_cores=True)
+    held: dict[str, dict[str, float]] = {}
+    for use in groups:
+        if use.beside is None and use.size:
+            each = resources(use.needs, shared_cores=True)
+            check_room(WorkerGroupSpec(use.name, use.size, "", {}, use.needs), room, each, held)
+            held[use.name] = {name: amount * use.size for name, amount in each.items()}
+
+
+def gpus_here(settings: RaySettings) -> int:
+    """GPUs that a cluster of this machine counts: those of the settings, or those that Ray finds."""
+    if settings.num_gpus is not None:
+        return settings.num_gpus
+    from ray._private.accelerators import get_accelerator_manager_for_resource
+
+    manager = get_accelerator_manager_for_resource("GPU")
+    if manager is None:
+        return 0
+    found, visible = manager.get_current_node_num_accelerators(), manager.get_current_process_visible_accelerator_ids()
+    return int(found) if visible is None else min(int(found), len(visible))
+
+
+def _memory() -> int:
+    """Bytes of main memory: no less than what Ray counts of it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

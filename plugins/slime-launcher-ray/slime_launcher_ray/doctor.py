@@ -1,0 +1,166 @@
+"""Checks of `slime doctor`: of Ray on this machine, and of the nodes of the cluster that RAY_ADDRESS names.
+
+RAY_ADDRESS=auto slime doctor
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime_core.roles import CheckSpec, Finding, Health
+from slime_launcher_ray.checks import INSTALL, gpus_here, has_ray
+from slime_launcher_ray.settings import RaySettings
+
+if TYPE_CHECKING:
+    from slime_launcher_ray.survey import Said
+
+ADDRESS = "RAY_ADDRESS"
+HEAD_PORT, JOBS_PORT = 6379, 8265
+MOST_SKEW_S = 1.0
+"""Seconds by which clocks may differ: times in logs are compared by people."""
+LEAST_SHM = 1 << 30
+"""Bytes of /dev/shm below which an object store writes to the disk instead."""
+
+NO_RAY = Finding(Health.ERROR, "Ray is not installed here", INSTALL)
+
+
+def checks() -> Iterator[CheckSpec]:
+    """In the order in which they are shown."""
+    yield CheckSpec.from_function("versions", versions, "Have all nodes the same Ray, Python and slime?")
+    yield CheckSpec.from_function("gpus", gpus, "Does Ray count the GPUs that there are?")
+    yield CheckSpec.from_function("clocks", clocks, "Do the nodes' clocks agree?")
+    yield CheckSpec.from_function("ports", ports, "Are the ports of a head free, or is there one?")
+    yield CheckSpec.from_function("run_folder", run_folder, "Do all nodes share the folder of runs?")
+    yield CheckSpec.from_function("object_store", object_store, "Has each node's object store room in /dev/shm?")
+
+
+def versions() -> Finding:
+    """Compares what is installed here with what each node has."""
+    if not has_ray():
+        return NO_RAY
+    import platform
+
+    import ray
+
+    here = f"Ray {ray.__version__}, Python {platform.python_version()}"
+    if not _address():
+        return Finding(Health.OK, f"{here} here; no cluster is named ({ADDRESS}=HOST:PORT or auto)")
+
+    def judged(nodes: "list[Said]") -> Finding:
+        told = {each.address: _versions(each) for each in nodes}
+        if len(set(told.values())) > 1 or any("without" in each for each in told.values()):
+            listed = "; ".join(f"{address}: {each}" for address, each in told.items())
+            return Finding(Health.ERROR, listed, "install the same on all nodes, or use one image for all")
+        return Finding(Health.OK, f"{_nodes(nodes)}: {next(iter(told.values()))}")
+
+    return _of_nodes(judged)
+
+
+def gpus() -> Finding:
+    """Compares the GPUs that Ray counts with the devices of each node."""
+    if not has_ray():
+        return NO_RAY
+    if not _address():
+        return Finding(Health.OK, f"Ray finds {gpus_here(RaySettings())} on this machine")
+
+    def judged(nodes: "list[Said]") -> Finding:
+        listed = ", ".join(f"{each.address} {each.counted_gpus:g}" for each in nodes)
+        if less := [each for each in nodes if each.counted_gpus < each.devices]:
+            found = ", ".join(f"{each.address} has {each.devices} and counts {each.counted_gpus:g}" for each in less)
+            return Finding(Health.WARNING, found, "start those nodes without CUDA_VISIBLE_DEVICES, or with --num-gpus")
+        return Finding(Health.OK, f"GPUs by node: {listed}")
+
+    return _of_nodes(judged)
+
+
+def clocks() -> Finding:
+    """Compares the nodes' clocks with this machine's."""
+
+    def judged(nodes: "list[Said]") -> Finding:
+        worst = max(nodes, key=lambda each: abs(each.skew_s))
+        text = f"{_nodes(nodes)}; {worst.address} is {worst.skew_s:+.3f} s from here, give or take {worst.sure_s:.3f}"
+        if abs(worst.skew_s) - worst.sure_s > MOST_SKEW_S:
+            return Finding(Health.WARNING, text, "set the clocks by one server: chronyc makestep")
+        return Finding(Health.OK, text)
+
+    return _of_nodes(judged)
+
+
+def ports() -> Finding:
+    """Looks whether a head could be started here, or whether the cluster's server of jobs answers."""
+    if not (address := _address()):
+        taken = [str(port) for port in (HEAD_PORT, JOBS_PORT) if _answers("127.0.0.1", port)]
+        if taken:
+            advice = "`ray status` shows a cluster that runs; else give `ray start` others: --port, --dashboard-port"
+            return Finding(Health.WARNING, f"somebody has port {', '.join(taken)} of this machine", advice)
+        return Finding(Health.OK, f"{HEAD_PORT} and {JOBS_PORT} are free for a head on this machine")
+    host = "127.0.0.1" if address == "auto" else address.rpartition(":")[0]
+    if _answers(host, JOBS_PORT):
+        return Finding(Health.OK, f"the server of jobs answers at http://{host}:{JOBS_PORT}")
+    advice = "start the head with --include-dashboard=true --dashboard-host=0.0.0.0"
+    return Finding(Health.WARNING, f"no server of jobs answers at http://{host}:{JOBS_PORT}: no `slime submit`", advice)
+
+
+def run_folder() -> Finding:
+    """Looks whether each node sees and may write the folder of runs."""
+
+    def judged(nodes: "list[Said]") -> Finding:
+        blind = [f"{each.address} does not see it" for each in nodes if not each.sees_folder]
+        barred = [f"{each.address} cannot write it ({each.writes_folder})" for each in nodes if each.writes_folder]
+        if blind or barred:
+            text = f"{Path('runs').absolute()}: {', '.join(blind + barred)}"
+            return Finding(Health.ERROR, text, "name a folder that all nodes share by one path: --save PATH")
+        return Finding(Health.OK, f"{_nodes(nodes)} share and write {Path('runs').absolute()}")
+
+    return _of_nodes(judged)
+
+
+def object_store() -> Finding:
+    """Looks how much of /dev/shm is free on each node."""
+
+    def judged(nodes: "list[Said]") -> Finding:
+        least = min(nodes, key=lambda each: each.free_shm)
+        text = f"{least.address} has {least.free_shm / 2**30:.1f} GiB free in /dev/shm, the least of {_nodes(nodes)}"
+        if least.free_shm < min(LEAST_SHM, least.store):
+            return Finding(Health.WARNING, text, "remove what is left there, or start its container with --shm-size=8g")
+        return Finding(Health.OK, text)
+
+    return _of_nodes(judged)
+
+
+def _of_nodes(judged: "Callable[[list[Said]], Finding]") -> Finding:
+    """What is found among the nodes of the cluster, if one is named."""
+    if not has_ray():
+        return NO_RAY
+    if not (address := _address()):
+        return Finding(Health.OK, f"no cluster is named ({ADDRESS})")
+    from slime_core.errors import SlimeError
+    from slime_launcher_ray.survey import survey
+
+    try:
+        return judged(survey(address, Path("runs")))
+    except SlimeError as error:
+        return Finding(Health.ERROR, str(error), f"mend {ADDRESS}")
+
+
+def _address() -> str:
+    return os.environ.get(ADDRESS, "")
+
+
+def _versions(said: "Said") -> str:
+    packages = [f"{name} {version}" if version else f"without {name}" for name, version in said.packages.items()]
+    return ", ".join([f"Ray {said.ray}", f"Python {said.python}", *packages])
+
+
+def _nodes(nodes: "list[Said]") -> str:
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 2.0).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""Head: the process that owns a cluster of this machine, on the driver's side: its start, its last words, its end."""
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from slime_core.errors import WorkerError
+from slime_launcher_ray.guard import end_marked, remove
+from slime_launcher_ray.head import MARK
+from slime_launcher_ray.settings import RaySettings
+
+END_S = 15.0
+"""Seconds that a cluster of this machine has to end."""
+LAST_LINES = 15
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # who asks for no GPU may live beside who does
+    "SPT_NOENV": "1",  # else a process's title is written over its environment, and its mark with it
+}
+
+
+class Head:
+    """The process that owns a cluster of this machine."""
+
+    def __init__(self, settings: RaySettings) -> None:
+        """Start it; `started` waits until it is ready."""
+        self._mark = secrets.token_hex(8)
+        self._folder = Path(tempfile.mkdtemp(prefix="slime-ray-"))  # short: the path of a socket has to be
+        self._limit_s = settings.start_timeout_s
+        asked = {
+            "mark": self._mark,
+            "folder": str(self._folder),
+            "driver": os.getpid(),
+            "num_gpus": settings.num_gpus,
+            "object_store_mb": settings.object_store_mb,
+            "dashboard": settings.dashboard,
+        }
+        others = {name: each for name, each in os.environ.items() if name != "RAY_ADDRESS"}
+        self._printed = (self._folder / "head.log").open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "slime_launcher_ray.head", json.dumps(asked)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            start_new_session=True,
+            env={**others, **ENVIRONMENT, MARK: self._mark, "RAY_raylet_start_wait_time_s": str(int(self._limit_s))},
+        )
+
+    def started(self) -> str:
+        """Wait for its address.
+
+        Raises:
+            WorkerError: it ended instead, or took too long.
+        """
+        assert self.process.stdout is not None, "piped"
+        ready = select.select([self.process.stdout], [], [], self._limit_s)[0]
+        line = self.process.stdout.readline() if ready else b""
+        if line:
+            return str(json.loads(line)["address"])
+        words = self._last_words()
+        self.close()
+        how = "ended" if ready else f"was not ready within {self._limit_s:g} s ([launcher.ray] start_timeout_s)"
+        raise WorkerError(f"a Ray cluster of this machine could not be started: its head {how}; it said:\n{words}")
+
+    def close(self) -> None:
+        """End it, and all of the cluster."""
+        with contextlib.suppress(OSError):
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        end_marked(f"{MARK}={self._mark}")
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._printed.close()
+        remove(str(self._folder))
+
+    def _last_words(self) -> str:
+        """The end of what it and Ray's own processes printed."""
+        logs = [self._folder / "head.log", *sorted(self._folder.glob("session_*/logs/raylet.*"))]
+        lines: list[str] = []
+        for log in logs:
+            with contextlib.suppress(OSError):
+                lines += log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join(lines)

@@ -1,0 +1,159 @@
+"""Survey: what each node of a cluster that runs says of itself, asked once for all checks of `slime doctor`.
+
+What is run on the nodes is sent along: one that lacks slime answers, too.
+
+Example:
+
+    for node in survey("10.0.0.1:6379", Path("runs")):
+        print(node.address, node.python, node.skew_s)
+"""
+
+import asyncio
+import functools
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from slime_launcher_ray.cluster import Cluster, Node, join
+from slime_launcher_ray.settings import RaySettings
+
+ANSWER_S = 12.0
+"""Seconds within which all nodes have answered: a check of `slime doctor` has 20."""
+LOOKS = 5
+"""Questions for the time; the one that was answered fastest counts."""
+PACKAGES = ("slime-core", "slime-launcher-ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one node says."""
+
+    address: str
+    """Its IP address."""
+    python: str
+    """Version."""
+    ray: str
+    """Version."""
+    packages: dict[str, str]
+    """Versions of slime's, by name; empty text for one that is not there."""
+    counted_gpus: float
+    """GPUs that Ray counts there."""
+    devices: int
+    """Device files of GPUs there."""
+    skew_s: float
+    """Seconds that its clock is ahead of this machine's."""
+    sure_s: float
+    """Give or take."""
+    sees_folder: bool
+    """Whether it sees what this machine has just written to the folder of runs."""
+    writes_folder: str
+    """Why it cannot write there; empty if it can."""
+    free_shm: int
+    """Bytes that are free in /dev/shm."""
+    store: float
+    """Bytes of its object store."""
+
+
+class _Looker:
+    """Runs on a node."""
+
+    def look(self, folder: str, token: str) -> dict[str, object]:
+        """What is seen from there."""
+        packages = {}
+        for name in PACKAGES:
+            try:
+                packages[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                packages[name] = ""
+        there, why = Path(folder), ""
+        own = there / f"{token}-{os.getpid()}"
+        try:
+            own.touch()
+            own.unlink()
+        except OSError as error:
+            why = error.strerror or str(error)
+        shm = Path("/dev/shm")
+        return {
+            "python": platform.python_version(),
+            "ray": ray.__version__,
+            "packages": packages,
+            "devices": len([each for each in Path("/dev").glob("nvidia[0-9]*") if each.name[6:].isdecimal()]),
+            "sees_folder": (there / token).exists(),
+            "writes_folder": why,
+            "free_shm": shutil.disk_usage(shm).free if shm.is_dir() else 0,
+        }
+
+    def now(self) -> float:
+        """The time there."""
+        return time.time()
+
+
+@functools.cache
+def survey(address: str, folder: Path) -> list[Said]:
+    """What the nodes say, by address.
+
+    Args:
+        address: of the cluster.
+        folder: that all of them should share; looked for in its nearest parent that exists.
+
+    Raises:
+        SlimeError: the cluster cannot be joined.
+        ray.exceptions.RayError: a node does not answer in time.
+    """
+    return asyncio.run(_surveyed(address, folder))
+
+
+async def _surveyed(address: str, folder: Path) -> list[Said]:
+    cluster = await join(RaySettings(address=address))
+    try:
+        return await asyncio.to_thread(_asked, cluster, folder)
+    finally:
+        await cluster.leave()
+
+
+def _asked(cluster: Cluster, folder: Path) -> list[Said]:
+    shared = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
+    token = f".slime-doctor-{uuid.uuid4().hex[:12]}"
+    (shared / token).touch()
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        nodes = cluster.nodes()
+        remote = ray.remote(_Looker)
+        lookers = [
+            remote.options(
+                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.identity, soft=False)
+            ).remote()
+            for node in nodes
+        ]
+        seen = ray.get([each.look.remote(str(shared), token) for each in lookers], timeout=ANSWER_S)
+        return [_said(node, looker, what) for node, looker, what in zip(nodes, lookers, seen, strict=True)]
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+        (shared / token).unlink()
+
+
+def _said(node: Node, looker: "ray.actor.ActorHandle[_Looker]", what: dict[str, object]) -> Said:
+    answers: list[tuple[float, float]] = []
+    for _ in range(LOOKS):
+        before = time.time()
+        there: float = ray.get(looker.now.remote(), timeout=ANSWER_S)
+        after = time.time()
+        answers.append(((after - before) / 2, there - (before + after) / 2))
+    sure, skew = min(answers)
+    return Said(
+        address=node.address,
+        counted_gpus=node.resources.get("GPU", 0.0),
+        skew_s=skew,
+        sure_s=sure,
+        store=node.resources.get("object_store_memory", 0.0),
+        **what,  # type: ignore[arg-type]
+    )
