@@ -1,107 +1,39 @@
-"""What calls cost under Ray: a group of the launcher against bare actors and the local launcher, by turns in one loop.
+"""What Ray costs: calls of a group against bare actors and the local launcher, and whole runs under either launcher.
 
-Needs plugins/slime-launcher-ray. Prints medians, so that other load hits all alike, and the seconds of starts and ends.
+Needs plugins/slime-launcher-ray, and plugins/slime-local and slime-reward-math for runs. Prints medians of what took
+turns, so that other load hits all alike, and the seconds of starts and ends. The last line is one JSON object.
 
-    .venv/bin/python benchmarks/ray_launcher.py --rounds 200
+    .venv/bin/python benchmarks/ray_launcher.py
+    .venv/bin/python benchmarks/ray_launcher.py calls --rounds 200
+    .venv/bin/python benchmarks/ray_launcher.py runs --runs 3
 """
 
 import argparse
 import asyncio
-import statistics
+import json
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-import ray
 
-from slime_core.processes.launcher import LocalLauncher
-from slime_core.roles import LauncherSetup, Setup, WorkerGroupSpec
-from slime_launcher_ray.launcher import RayLauncher
-from slime_launcher_ray.settings import RaySettings
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description="what the launcher ray costs")
+    parser.add_argument("parts", nargs="*", default=["calls", "runs"])
+    parser.add_argument("--rounds", type=int, default=200, help="of calls, by turns")
+    parser.add_argument("--runs", type=int, default=2, help="under each launcher, by turns")
+    options = parser.parse_args()
+    found: dict[str, dict[str, float]] = {}
+    if "calls" in options.parts:
+        from ray_bars.calls import calls
 
-TARGET = "slime_core.testing.launched:Worker"
-SIZE = 2
-LARGE = 32 * 2**20
-"""Bytes that go, and come back as twice as many."""
-LARGE_ROUNDS = 10
+        found["calls"] = asyncio.run(calls(options.rounds))
+    if "runs" in options.parts:
+        from ray_bars.runs import runs
 
-Way = Callable[[], Awaitable[object]]
-
-
-class Bare:
-    """An actor as Ray's own pages have it."""
-
-    def add(self, number: int) -> int:
-        return number
-
-    def double(self, data: bytes) -> bytes:
-        return data * 2
-
-
-async def measure(rounds: int) -> None:
-    """Print it."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        ours, local = RayLauncher(RaySettings(), _setup(scratch, "ray")), LocalLauncher(_setup(scratch, "local"))
-        spec = WorkerGroupSpec("bench", SIZE, TARGET, {"start": 0})
-        began = time.perf_counter()
-        group = await ours.start(spec)
-        print(f"cluster and first group  {time.perf_counter() - began:6.1f} s")
-        began = time.perf_counter()
-        await (await ours.start(spec)).close()
-        print(f"a group, start and end   {time.perf_counter() - began:6.1f} s")
-        plain = await local.start(spec)
-        actors = [ray.remote(Bare).options(num_cpus=0).remote() for _ in range(SIZE)]
-        data = b"x" * LARGE
-
-        async def bare_large() -> object:
-            carried = await asyncio.to_thread(ray.put, data)
-            return await asyncio.wrap_future(actors[0].double.remote(carried).future())
-
-        small: Mapping[str, Way] = {
-            "ray group": lambda: group.call("add", [1, 2]),
-            "bare actors": lambda: asyncio.gather(*(each.add.remote(1) for each in actors)),
-            "local group": lambda: plain.call("add", [1, 2]),
-        }
-        large: Mapping[str, Way] = {
-            "ray group": lambda: group.call_one(0, "double", data),
-            "bare actor, ray.put": bare_large,
-            "local group": lambda: plain.call_one(0, "double", data),
-        }
-        _show(f"call of {SIZE} workers", await _turns(small, rounds), "bare actors")
-        _show(f"{LARGE >> 20} MiB there, {LARGE >> 19} back", await _turns(large, LARGE_ROUNDS), "bare actor, ray.put")
-        await local.close()
-        began = time.perf_counter()
-        await ours.close()
-        print(f"end of all               {time.perf_counter() - began:6.1f} s")
-
-
-async def _turns(ways: Mapping[str, Way], rounds: int) -> dict[str, list[float]]:
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 2):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            await way()
-            if number >= 2:  # the first ones import
-                took[name].append(time.perf_counter() - began)
-    return took
-
-
-def _show(what: str, took: Mapping[str, list[float]], against: str) -> None:
-    medians = {name: statistics.median(each) for name, each in took.items()}
-    print(what)
-    for name, median in medians.items():
-        print(f"  {name:<20} {1e3 * median:9.2f} ms, {median / medians[against]:5.2f} times {against}")
-
-
-def _setup(scratch: str, name: str) -> LauncherSetup:
-    def make(role: str, name: str, **settings: object) -> object:
-        raise LookupError(f"{role} {name}")
-
-    return LauncherSetup(Setup(make, 1).make, 1, scratch=Path(scratch) / name)
+        with tempfile.TemporaryDirectory() as name:
+            found["runs"] = runs(Path(name), options.runs)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    asyncio.run(measure(parser.parse_args().rounds))
+    main()

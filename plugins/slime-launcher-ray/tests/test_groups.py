@@ -5,13 +5,14 @@ import os
 import signal
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ray_live import Live, setup_in
 
-from slime_core.errors import ConfigError, UnknownName, WorkerError
-from slime_core.roles import Needs, PerNode, WorkerGroupSpec
+from slime_core.errors import ConfigError, PluginError, UnknownName, WorkerError
+from slime_core.roles import Needs, PerNode, PluginSet, WorkerGroupSpec
 from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
@@ -203,6 +204,33 @@ def test_signals_are_still_the_drivers_own(live: Live) -> None:
 
     live.run(play())
     assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "auto"])
+def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str) -> None:
+    live.run(live.launcher.start(spec("first", size=1)))
+    other = RayLauncher(RaySettings(address=address), setup_in(tmp_path))
+    with pytest.raises(ConfigError, match=f"asks for the one at {address}, and this process is connected to"):
+        live.run(other.start(spec("second", size=1)))
+    live.run(other.close())
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ({"slime-core": "9.9"}, "slime-core"),
+        ({"slime-reward-of-mine": "0.1.0"}, "slime-reward-of-mine"),
+    ],
+)
+def test_a_worker_without_the_plugins_of_the_driver_is_refused(
+    live: Live, tmp_path: Path, expected: dict[str, str], told: str
+) -> None:
+    other = RayLauncher(RaySettings(), replace(setup_in(tmp_path), plugins=PluginSet(expected=expected)))
+    with pytest.raises(PluginError) as error:
+        live.run(other.start(spec(size=1)))
+    assert str(error.value).startswith("kit 0 on ")
+    assert told in str(error.value)
+    live.run(other.close())
 
 
 def test_nobody_answers_at_a_dead_address() -> None:

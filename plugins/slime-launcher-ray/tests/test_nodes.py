@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 from ray.cluster_utils import Cluster
-from ray_live import Live
+from ray_live import Live, setup_in
 
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.roles import Needs, Pack, PerNode, WorkerGroupSpec
+from slime_core.roles import Health, Needs, Pack, PerNode, WorkerGroupSpec
+from slime_launcher_ray.doctor import checks
 from slime_launcher_ray.settings import RaySettings
 
 pytestmark = pytest.mark.cluster
@@ -92,6 +94,19 @@ def test_a_folder_that_a_node_cannot_write_is_named(nodes: tuple[Live, Cluster],
     other.run(other.launcher.close())
     other.loop.close()
     live.run(live.launcher.start(spec("after", size=1)))  # what another launcher did ends nothing of this one
+
+
+def test_all_nodes_are_looked_at(nodes: tuple[Live, Cluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, cluster = nodes
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    found = {each.name: each.factory(each.model(), setup_in(tmp_path))() for each in checks()}
+    assert {name: each.health for name, each in found.items() if name != "ports"} == dict.fromkeys(
+        ["versions", "gpus", "clocks", "run_folder", "object_store"], Health.OK
+    ), found
+    assert found["ports"].health is Health.WARNING  # this head has no server of jobs
+    assert f"Ray {ray.__version__}" in found["versions"].text
+    assert found["run_folder"].text.endswith(f"share and write {tmp_path / 'runs'}")
 
 
 def test_a_node_that_is_gone_is_told_of_and_another_takes_over(nodes: tuple[Live, Cluster]) -> None:

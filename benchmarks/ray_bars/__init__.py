@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/ray_launcher.py`, one module each."""

@@ -1,0 +1,67 @@
+"""What is refused before anything is started."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from bare import environment_without, run
+
+from slime_core.errors import ConfigError
+from slime_core.roles import GroupUse, Needs
+from slime_launcher_ray.checks import check_use
+from slime_launcher_ray.settings import RaySettings
+
+ASK = """
+from slime_core.errors import ConfigError
+from slime_core.catalog import Catalog
+
+chosen = Catalog.discover(strict=False).find("launcher", "ray").spec
+try:
+    chosen.check(chosen.model(), [])
+except ConfigError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def test_more_gpus_than_a_cluster_of_this_machine_will_have_are_refused() -> None:
+    groups = [GroupUse("trainer", 2, Needs()), GroupUse("engine", 1, Needs(gpus=9.0))]
+    with pytest.raises(ConfigError) as told:
+        check_use(RaySettings(num_gpus=2), groups)
+    assert "group 'engine' needs 1 core, 9 GPUs. A Ray cluster of this machine has 1 node with " in str(told.value)
+    assert ", 2 GPUs, " in str(told.value)
+    assert "no node has so much of GPU" in str(told.value)
+
+
+def test_what_other_groups_of_the_run_take_is_counted() -> None:
+    groups = [GroupUse("trainer", 2, Needs(gpus=1.0)), GroupUse("engine", 1, Needs(gpus=1.0))]
+    with pytest.raises(ConfigError, match="there is 2 GPUs in all, of which trainer took 2 GPUs"):
+        check_use(RaySettings(num_gpus=2), groups)
+    beside = [groups[0], GroupUse("engine", 1, Needs(gpus=1.0), beside="trainer")]
+    check_use(RaySettings(num_gpus=2), beside)
+
+
+def test_an_address_that_nobody_answers_at_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"no Ray cluster answers at {address}"):
+            check_use(RaySettings(address=address), [])
+
+
+def test_packages_are_not_sent_to_the_machine_that_has_them() -> None:
+    with pytest.raises(ConfigError, match="send_packages has no effect here"):
+        check_use(RaySettings(send_packages=True), [])
+
+
+def test_without_ray_the_launcher_says_how_to_install_it(tmp_path: Path) -> None:
+    python = environment_without(tmp_path / "without", "ray")
+    done = run(python, "-c", ASK)
+    assert "refused: the launcher 'ray' needs Ray, which is not installed here: pip install 'ray[" in done.stdout, done
+    done = run(python, "-m", "slime_core", "submit", "status", "job")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert "slime submit needs Ray, which is not installed here" in done.stderr

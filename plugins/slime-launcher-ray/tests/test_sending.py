@@ -1,0 +1,75 @@
+"""A cluster whose nodes have Ray and what slime requires, but no slime."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+from bare import environment_without
+from ray_live import Live
+
+from slime_core.errors import WorkerError
+from slime_core.roles import WorkerGroupSpec
+from slime_launcher_ray.settings import RaySettings
+
+pytestmark = pytest.mark.cluster
+
+SPEC = WorkerGroupSpec("kit", 1, "whereabouts:Whereabouts", {})
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its head's."""
+    names = {each.name for each in distributions() if each.name.startswith("slime-")}
+    root = tmp_path_factory.mktemp("bare")
+    python = environment_without(root / "environment", *names)
+    temporary = Path(tempfile.mkdtemp(prefix="rs-"))  # short: the path of a socket has to be
+    arguments = ["--head", "--port=0", "--num-cpus=4", "--include-dashboard=false", f"--temp-dir={temporary}"]
+    process = subprocess.Popen(
+        [python, "-m", "ray.scripts.scripts", "start", "--block", *arguments],
+        cwd=root,
+        env=os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "--address=" in line)
+    yield line.partition("--address='")[2].partition("'")[0]
+    process.send_signal(signal.SIGTERM)
+    process.stdout.close()
+    process.wait()
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture
+def live(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    """Its settings are the test's."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    made = Live(tmp_path, RaySettings(address=address, send_packages=True))
+    yield made
+    made.run(made.launcher.close())
+    made.loop.close()
+
+
+def test_what_is_installed_in_editable_form_is_sent(live: Live) -> None:
+    async def play() -> object:
+        group = await live.launcher.start(SPEC)
+        (told,) = await group.call("of_slime")
+        return told
+
+    assert "/py_modules_files/" in str(live.run(play()))
+
+
+def test_a_node_without_slime_is_told_of(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    without = Live(tmp_path, RaySettings(address=address))
+    with pytest.raises(WorkerError, match="kit: .*No module named 'slime_"):
+        without.run(without.launcher.start(SPEC))
+    without.run(without.launcher.close())
+    without.loop.close()
