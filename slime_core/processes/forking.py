@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -30,12 +30,14 @@ def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
     """Serve until the driver is gone."""
     os.set_inheritable(control_fd, False)
     keep_descendants()
+    before = dict(os.environ)
     for module in preload:
         try:
             importlib.import_module(module)
         except BaseException:  # a worker that needs it says so where its run looks
             traceback.print_exc()
-    Nursery(socket.socket(fileno=control_fd)).serve()
+    set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
+    Nursery(socket.socket(fileno=control_fd), set_by_modules).serve()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
@@ -45,9 +47,9 @@ def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
 class Nursery:
     """The workers that this process has forked."""
 
-    def __init__(self, control: socket.socket) -> None:
-        """None yet."""
-        self._control = control
+    def __init__(self, control: socket.socket, environment: Mapping[str, str]) -> None:
+        """None yet; `environment` is what modules have set when they were imported, for libraries that read it late."""
+        self._control, self._environment = control, environment
         self._leashes: dict[int, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
         self._woken, self._wakeup = socket.socketpair()
@@ -120,7 +122,7 @@ class Nursery:
             os.close(output)
             for descriptor in others:
                 os.set_inheritable(descriptor, False)
-            _dress(request)
+            _dress(request, self._environment)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _load(str(request["entry"]))(*others)
             code = 0
@@ -175,15 +177,15 @@ class Nursery:
             continue
 
 
-def _dress(request: dict[str, Json]) -> None:
-    """Take on the driver's surroundings."""
+def _dress(request: dict[str, Json], defaults: Mapping[str, str]) -> None:
+    """Take on the driver's surroundings; variables that it has not are what they are by default."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(str(request["title"])[:LONGEST_TITLE])
     environment, path = request["environment"], request["path"]
     assert isinstance(environment, dict), "the driver's"
     assert isinstance(path, list), "the driver's"
     os.environ.clear()
-    os.environ.update({name: str(value) for name, value in environment.items()})
+    os.environ.update({**defaults, **{name: str(value) for name, value in environment.items()}})
     sys.path[:] = map(str, path)
     importlib.invalidate_caches()
     os.chdir(str(request["folder"]))

@@ -354,6 +354,23 @@ def test_a_signal_is_a_death_whether_it_has_a_name_or_not(tmp_path: Path, number
     with_group(tmp_path, use, spec(size=1))
 
 
+@pytest.mark.parametrize("own", [None, "by the driver"])
+def test_what_a_preloaded_module_sets_holds_in_its_workers_but_where_the_driver_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    if own is not None:
+        monkeypatch.setenv("SLIME_TEST_SET_BY_IMPORT", own)
+
+    async def go() -> None:
+        launcher = new_launcher(tmp_path)
+        target = "slime_core.testing.launched:Worker"
+        group = await launcher.start(WorkerGroupSpec("kit", 1, target, {"start": 0}, preload=("preloaded",)))
+        assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [own or "by the module"]
+        await launcher.close()
+
+    asyncio.run(go())
+
+
 def test_an_idle_worker_is_closed_before_its_process_ends(tmp_path: Path) -> None:
     path = tmp_path / "told"
 
