@@ -24,8 +24,6 @@ pytestmark = [
 
 GONE_S = 20.0
 FLAGS = ("--launcher", "ray", "--num-rollout", "8")
-STEADY = {"MKL_CBWR": "COMPATIBLE"}
-"""Sums do not hang on where a matrix lies in memory."""
 
 
 def printing_to(command: Command, log: Path) -> list[int]:
@@ -60,14 +58,14 @@ def trained(folder: Folder) -> Callable[[], bool]:
 @pytest.fixture(scope="module")
 def whole(scene: Scene) -> Folder:
     """A run that nobody disturbed."""
-    code, output = scene.train("ray whole", *FLAGS, **STEADY).wait()
+    code, output = scene.train("ray whole", *FLAGS).wait()
     assert code == 0, output
     return scene.folder("ray whole")
 
 
 def continued(scene: Scene, name: str, whole: Folder) -> None:
     """It ends as the undisturbed one."""
-    code, output = scene.train(name, *FLAGS, **STEADY).wait()
+    code, output = scene.train(name, *FLAGS).wait()
     assert code == 0, output
     assert scene.folder(name).results() == whole.results()
 
@@ -76,7 +74,7 @@ def continued(scene: Scene, name: str, whole: Folder) -> None:
 def test_a_rank_that_dies_ends_the_run_which_goes_on(scene: Scene, whole: Folder, number: signal.Signals) -> None:
     name = f"ray rank {number.name}"
     folder = scene.folder(name)
-    command = scene.train(name, *FLAGS, **STEADY)
+    command = scene.train(name, *FLAGS)
     command.wait_until(trained(folder))
     os.kill(printing_to(command, folder.path / "logs/trainer-0.log")[0], number)
     code, output = command.wait()
@@ -85,9 +83,21 @@ def test_a_rank_that_dies_ends_the_run_which_goes_on(scene: Scene, whole: Folder
     continued(scene, name, whole)
 
 
+def test_a_run_that_may_restart_goes_on_by_itself(scene: Scene, whole: Folder) -> None:
+    folder = scene.folder("ray restart")
+    command = scene.train("ray restart", *FLAGS, "--max-restarts", "2")
+    command.wait_until(trained(folder))
+    os.kill(printing_to(command, folder.path / "logs/trainer-0.log")[0], signal.SIGKILL)
+    code, output = command.wait()
+    assert (code, output.count("restart 1 of 2")) == (0, 1), output
+    assert "restart 2" not in output
+    assert folder.results() == whole.results()
+    assert left(command) == []
+
+
 def test_an_engine_that_dies_is_replaced(scene: Scene, whole: Folder) -> None:
     folder = scene.folder("ray engine")
-    command = scene.train("ray engine", *FLAGS, **STEADY)
+    command = scene.train("ray engine", *FLAGS)
     command.wait_until(trained(folder))
     os.kill(printing_to(command, folder.path / "logs/engine-0.log")[0], signal.SIGKILL)
     code, output = command.wait()
@@ -104,7 +114,7 @@ def test_an_engine_that_dies_is_replaced(scene: Scene, whole: Folder) -> None:
 def test_a_cluster_that_loses_its_processes_ends_the_run_which_goes_on(scene: Scene, whole: Folder, what: str) -> None:
     name = f"ray {what}"
     folder = scene.folder(name)
-    command = scene.train(name, *FLAGS, **STEADY, REWARD_SECONDS="20")  # a loss is known after as much
+    command = scene.train(name, *FLAGS, REWARD_SECONDS="20")  # a loss is known after as much
     command.wait_until((folder.path / "metrics.jsonl").exists)
     os.kill(running(command, what)[0], signal.SIGKILL)
     code, output = command.wait()
@@ -116,7 +126,7 @@ def test_a_cluster_that_loses_its_processes_ends_the_run_which_goes_on(scene: Sc
 
 def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(scene: Scene, whole: Folder) -> None:
     folder = scene.folder("ray driver")
-    command = scene.train("ray driver", *FLAGS, **STEADY)
+    command = scene.train("ray driver", *FLAGS)
     command.wait_until(trained(folder))
     command.signal_driver(signal.SIGKILL)
     command.process.wait()
@@ -126,7 +136,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(scene: Scene, whole:
 
 def test_a_signal_to_all_reaches_the_driver_alone(scene: Scene, whole: Folder) -> None:
     folder = scene.folder("ray signal")
-    command = scene.train("ray signal", *FLAGS, **STEADY)
+    command = scene.train("ray signal", *FLAGS)
     command.wait_until(trained(folder))
     command.signal_all(signal.SIGTERM)
     code, output = command.wait()
@@ -154,7 +164,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def test_two_runs_share_a_cluster_that_neither_ends(scene: Scene, whole: Folder, cluster: str) -> None:
-    joined = {**STEADY, "RAY_ADDRESS": cluster, "RAY_AUTH_MODE": "disabled"}
+    joined = {"RAY_ADDRESS": cluster, "RAY_AUTH_MODE": "disabled"}
     commands = {name: scene.train(name, *FLAGS, **joined) for name in ("ray one", "ray other")}
     for name, command in commands.items():
         code, output = command.wait()

@@ -1,4 +1,7 @@
-"""examples/sglang.toml with a tiny model: two servers behind a router, and a second run that is the same bit by bit."""
+"""examples/sglang.toml with a tiny model: two servers behind a router, and a second run that is the same bit by bit.
+
+examples/sglang-ray.toml is the same with its processes on Ray, and its result is the same, too.
+"""
 
 import json
 import subprocess
@@ -15,7 +18,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 SMALL = {"num-rollout": 3, "rollout-batch-size": 4, "n-samples-per-prompt": 4, "rollout-max-response-len": 12}
 
 
-def trained(folder: Path, name: str) -> tuple[bytes, list[object], list[str]]:
+def trained(folder: Path, name: str, example: str = "sglang") -> tuple[bytes, list[object], list[str]]:
     """Its last weights, its metrics but for those of the machine, and its samples."""
     run = folder / name
     given = {
@@ -33,7 +36,7 @@ def trained(folder: Path, name: str) -> tuple[bytes, list[object], list[str]]:
         "-m",
         "slime_core",
         "train",
-        str(ROOT / "examples/sglang.toml"),
+        str(ROOT / f"examples/{example}.toml"),
         *flags,
         "--no-apply-chat-template",
     ]
@@ -59,3 +62,4 @@ def test_two_runs_of_one_seed_on_two_servers_behind_a_router_are_the_same_in_eve
     first, second = (trained(tmp_path, name) for name in ("first", "second"))
     assert len(first[2]) == 3 * 16
     assert first == second
+    assert trained(tmp_path, "on-ray", "sglang-ray") == first

@@ -1,16 +1,12 @@
 """A cluster whose nodes have Ray and what slime requires, but no slime."""
 
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from bare import environment_without
+from heads import head
 from ray_live import Live
 
 from slime_core.errors import WorkerError
@@ -28,22 +24,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     names = {each.name for each in distributions() if each.name.startswith("slime-")}
     root = tmp_path_factory.mktemp("bare")
     python = environment_without(root / "environment", *names)
-    temporary = Path(tempfile.mkdtemp(prefix="rs-"))  # short: the path of a socket has to be
-    arguments = ["--head", "--port=0", "--num-cpus=4", "--include-dashboard=false", f"--temp-dir={temporary}"]
-    process = subprocess.Popen(
-        [python, "-m", "ray.scripts.scripts", "start", "--block", *arguments],
-        cwd=root,
-        env=os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    line = next(line for line in process.stdout if "--address=" in line)
-    yield line.partition("--address='")[2].partition("'")[0]
-    process.send_signal(signal.SIGTERM)
-    process.stdout.close()
-    process.wait()
-    shutil.rmtree(temporary, ignore_errors=True)
+    with head([python, "-m", "ray.scripts.scripts"], root) as started:
+        yield started
 
 
 @pytest.fixture
@@ -69,7 +51,7 @@ def test_what_is_installed_in_editable_form_is_sent(live: Live) -> None:
 def test_a_node_without_slime_is_told_of(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     without = Live(tmp_path, RaySettings(address=address))
-    with pytest.raises(WorkerError, match="kit: .*No module named 'slime_"):
+    with pytest.raises(WorkerError, match=r"kit: .*No module named 'slime_"):
         without.run(without.launcher.start(SPEC))
     without.run(without.launcher.close())
     without.loop.close()

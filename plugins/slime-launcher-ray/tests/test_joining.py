@@ -1,0 +1,82 @@
+"""Clusters that cannot be joined."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from heads import OPEN, head
+
+pytestmark = pytest.mark.cluster
+
+OTHER = """
+import ray
+ray.__version__ = "2.1.0"
+from ray.scripts.scripts import main
+main()
+"""
+"""`ray`, of which its clusters say that it is of another version."""
+START = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from ray_live import Live
+from slime_core.errors import ConfigError
+from slime_core.roles import WorkerGroupSpec
+from slime_launcher_ray.settings import RaySettings
+
+live = Live(Path("logs"), RaySettings(address=sys.argv[1]))
+try:
+    live.run(live.launcher.start(WorkerGroupSpec("kit", 1, "slime_core.testing.launched:Worker", {"start": 1})))
+except ConfigError as error:
+    print("refused:", error)
+live.run(live.launcher.close())
+"""
+"""A driver of its own: of one that could not join a cluster little is known."""
+
+
+def refused(address: str, folder: Path) -> str:
+    """What a driver is told."""
+    command = [sys.executable, "-c", START, address, str(Path(__file__).parent)]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | OPEN, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_cluster_of_another_version_is_named_with_both(tmp_path: Path) -> None:
+    with head([sys.executable, "-c", OTHER], tmp_path) as address:
+        told = refused(address, tmp_path)
+    assert f"refused: the Ray cluster at {address} is of another version: " in told
+    assert "Ray: 2.1.0" in told
+    assert "install the same on all nodes" in told
+
+
+def test_somebody_who_is_no_head_is_not_waited_for_long(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        told = refused(f"127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+    assert told.startswith("refused: "), told
+
+
+def test_a_head_that_is_stopped_is_not_waited_for_long(tmp_path: Path) -> None:
+    with head([sys.executable, "-m", "ray.scripts.scripts"], tmp_path) as address:
+        port = f"gcs_server_port={address.rpartition(':')[2]}"
+        pid = next(int(each.parent.name) for each in Path("/proc").glob("[0-9]*/cmdline") if port in _text(each))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            told = refused(address, tmp_path)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert told.startswith("refused: "), told
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
