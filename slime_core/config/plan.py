@@ -116,12 +116,14 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     _check_size(config)
     if not config.finetunes:
         _check_lengths(config)
-        _check_engine(config, roles["engine"][0])
     want = wanted_extras(config, roles, catalog)
     served = _served_models(config, roles, catalog)
     check_teacher(config, roles, served, catalog)
-    _check_eval_choices(plan := Plan(config, catalog, roles, unused, want, served))
+    plan = Plan(config, catalog, roles, unused, want, served)
     _check_launcher(plan)
+    if not config.finetunes:
+        _check_engine(config, roles["engine"][0])
+    _check_eval_choices(plan)
     return plan
 
 

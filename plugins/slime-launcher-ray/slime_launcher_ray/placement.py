@@ -205,7 +205,8 @@ def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> s
     for name, amount in each.items():
         most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
         if amount > most + SLACK:
-            return f"no node has so much of {name}" if most else f"none of it is called {name}"
+            none = "it has no GPU" if name == "GPU" else f"none of it is called {name}"
+            return f"no node has so much of {name}" if most else none
     if isinstance(spec.pack, PerNode):
         fitting = [node for node in nodes if _fits(each, node, min(spec.pack.workers, spec.size))]
         wanted = math.ceil(spec.size / spec.pack.workers)

@@ -189,6 +189,12 @@ def how_it_died(error: BaseException) -> str:
     said = text.partition("Some common causes")[0]  # what follows are guesses
     if isinstance(error, OutOfMemoryError) or "OOM" in said or "memory usage" in said:
         return "out of memory: Ray ended it, since its node had too little left"
+    if found := re.search(r"ModuleNotFoundError: (No module named '[^']+')", text):
+        where = re.search(r"\bip=([\w.:]+)", text)
+        return (
+            f"{found[1]} on {where[1] if where else 'its node'}: install there what is installed here, or send what is "
+            "here in editable form: [launcher.ray] send_packages = true"
+        )
     if found := re.search(r"exit code (\d+)", text):
         return f"exit code {found[1]}"
     if re.search(r"\bnode\b.*\b(died|dead|terminated|down)\b", text) and "worker process" not in text.split("exit")[0]:

@@ -29,16 +29,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def live(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
-    """Its settings are the test's."""
+def live(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Live]:
+    """A launcher that sends, or not."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    made = Live(tmp_path, RaySettings(address=address, send_packages=True))
+    made = Live(tmp_path, RaySettings(address=address, send_packages=request.param))
     yield made
     made.run(made.launcher.close())
     made.loop.close()
 
 
+@pytest.mark.parametrize("live", [True], indirect=True)
 def test_what_is_installed_in_editable_form_is_sent(live: Live) -> None:
     async def play() -> object:
         group = await live.launcher.start(SPEC)
@@ -48,10 +51,7 @@ def test_what_is_installed_in_editable_form_is_sent(live: Live) -> None:
     assert "/py_modules_files/" in str(live.run(play()))
 
 
-def test_a_node_without_slime_is_told_of(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    without = Live(tmp_path, RaySettings(address=address))
+@pytest.mark.parametrize("live", [False], indirect=True)
+def test_a_node_without_slime_is_told_of(live: Live) -> None:
     with pytest.raises(WorkerError, match=r"kit: .*No module named 'slime_"):
-        without.run(without.launcher.start(SPEC))
-    without.run(without.launcher.close())
-    without.loop.close()
+        live.run(live.launcher.start(SPEC))
