@@ -83,7 +83,8 @@ def refuse_inert(config: "RunConfig") -> None:
     elif not config.roles["reward"].use and not config.roles["group_reward"].use:
         problems.append(
             'no reward is chosen: write [reward] use = "math", or pass --reward math; '
-            'or, to finetune on responses that are given, [loss] use = "sft_loss"'
+            'or, to finetune on responses that are given, [loss] use = "sft_loss"; where the generator gives rewards '
+            'itself, as agents do, [reward] use = "environment"'
         )
     problems += companion_problems(config, given)
     problems += _debug_problems(config)

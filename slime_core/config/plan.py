@@ -17,6 +17,7 @@ from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.groups import group_uses
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
+from slime_core.config.rendering import check_rendered_once
 from slime_core.config.run_config import RunConfig
 from slime_core.config.selection import DEFAULT_USE, OPTIONAL, Selection
 from slime_core.config.served import Served, ServedPlan
@@ -222,6 +223,7 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catal
     check_companions(config, {role: chosen[0].registered.spec for role, chosen in roles.items() if chosen}, catalog)
     check_estimation(config, roles, catalog)
     check_scored(roles)
+    check_rendered_once(config, roles)
     source = roles["data_source"][0]
     if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
         if not config.data.prompt_data:

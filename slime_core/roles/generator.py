@@ -138,6 +138,8 @@ class GeneratorSpec(Spec[Generator]):
     """Of what a trainer may read, what its samples bring whichever engine it asks."""
     scores: bool = True
     """Whether it may give its samples a reward itself; if not, an estimator may only read rewards that are chosen."""
+    renders_prompts: bool = False
+    """Whether it renders the chat template itself: `apply_chat_template`, which would do so before it, is refused."""
 
     def timeout_of(self, settings: Settings) -> float | None:
         """The time limit with these settings."""

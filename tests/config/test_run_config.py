@@ -48,7 +48,8 @@ def test_every_key_belongs_to_one_family_and_is_no_role_and_no_setting_of_a_choi
             "reward",
             (
                 'no reward is chosen: write [reward] use = "math", or pass --reward math; or, to finetune on responses '
-                'that are given, [loss] use = "sft_loss"'
+                'that are given, [loss] use = "sft_loss"; where the generator gives rewards itself, as agents do, '
+                '[reward] use = "environment"'
             ),
         ),
     ],

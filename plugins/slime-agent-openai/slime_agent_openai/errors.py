@@ -37,6 +37,10 @@ def refused(message: str, param: str | None = None, code: str = "invalid_request
     return ApiError(400, message, code=code, param=param)
 
 
+IN_SECTION = "in the generator's section of the run file"
+"""Where a setting stands that an error names."""
+
+
 def unsupported(name: str, why: str) -> ApiError:
     """A parameter that is not heeded here: it is refused rather than left aside."""
     return ApiError(400, f"{name} is not supported here: {why}", code="unsupported_parameter", param=name)

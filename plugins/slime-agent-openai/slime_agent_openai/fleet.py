@@ -4,7 +4,7 @@ A worker of the fleet takes a task, which is held for it as long as it says that
 task's URL, and says what came of it. One that is silent has lost its task: that is run again, from its beginning, by
 whoever asks next, once.
 
-    POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task, or 204: ask again; the name is for the log
+    POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task; 204: ask again; 410: the run has ended
     POST /fleet/ID/alive                                 200; 410: nobody waits for it any more
     POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 where that is no verdict
     POST /fleet/ID/failed  {"reason": "KeyError", "detail": "..."}

@@ -32,7 +32,11 @@ SLIME_API = "1"
 def slime_generators() -> Iterable[GeneratorSpec]:
     """Agents in Python, agents that are commands, agents elsewhere, and environments of other libraries."""
     yield GeneratorSpec(
-        "agent", _agent, AgentSettings, "Agents in Python, unmodified, that speak OpenAI's or Anthropic's protocol"
+        "agent",
+        _agent,
+        AgentSettings,
+        "Agents in Python, unmodified, that speak OpenAI's or Anthropic's protocol",
+        renders_prompts=True,
     )
     yield GeneratorSpec(
         "agent_cli",
@@ -40,16 +44,30 @@ def slime_generators() -> Iterable[GeneratorSpec]:
         CliSettings,
         "Agents that are commands, one process for each sample",
         scores=False,
+        renders_prompts=True,
     )
-    yield GeneratorSpec("agent_fleet", _agent_fleet, FleetSettings, "Agents that run elsewhere and ask for work")
+    yield GeneratorSpec(
+        "agent_fleet",
+        _agent_fleet,
+        FleetSettings,
+        "Agents that run elsewhere and ask for work",
+        renders_prompts=True,
+    )
     yield GeneratorSpec(
         "agent_remote",
         _agent_remote,
         RemoteSettings,
         "Agents in a runtime of Amazon Bedrock AgentCore, one session for each sample",
         max_concurrency=_sessions,
+        renders_prompts=True,
     )
-    yield GeneratorSpec("verifiers", _verifiers, VerifiersSettings, "Environments of the library verifiers")
+    yield GeneratorSpec(
+        "verifiers",
+        _verifiers,
+        VerifiersSettings,
+        "Environments of the library verifiers",
+        renders_prompts=True,
+    )
 
 
 @hookimpl

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from slime_agent_openai.bridge import WHY_A_TEMPLATE, Bridge
 from slime_agent_openai.drawing import drawn
-from slime_agent_openai.errors import ApiError, session_closed, unsupported
+from slime_agent_openai.errors import IN_SECTION, ApiError, session_closed, unsupported
 from slime_agent_openai.forest import Forest, Plan
 from slime_agent_openai.message import Message, Role
 from slime_agent_openai.parsers import plain
@@ -33,7 +33,6 @@ from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, Gener
 
 LONG_TEXT = 2_000
 """Characters from which a text is encoded in a thread: 18,700 tokens take 89 ms, which the driver has not."""
-IN_SECTION = "in the generator's section of the run file"
 
 
 class Listener(Protocol):
@@ -84,7 +83,7 @@ class Session:
         self._bridge = bridge
         self.forest = Forest(bridge, keeps_template=limits.keeps_template)
         """What happened."""
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter({"constraints_ignored": 0})
         """What else is worth counting, by name."""
         self.interrupted = asyncio.Event()
         """Set once nothing more is answered: the run took the engine away, and the sample is run again; or `broken`."""

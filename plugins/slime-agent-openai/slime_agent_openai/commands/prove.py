@@ -27,13 +27,13 @@ AFTER_CALLS: Sequence[tuple[Role, ...]] = ((Role.TOOL,), (Role.TOOL, Role.USER))
 @click.argument("model", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def prove(model: Path, as_json: bool) -> int:
-    """Show which turns of the model in folder MODEL are trained without a fork.
+    """Show which turns of the model in folder MODEL, or of a run's newest one, are trained without a fork.
 
     A turn that is proved goes on from exactly what the engine saw: one sample a conversation. Where the chat template
     changes what came before, the history is written anew, which is as exact and costs a sample. Ends with 1 where
     some turn is not proved or no parser reads the model's calls.
     """
-    tokenizer = HfTokenizer.load(model)
+    tokenizer = HfTokenizer.load(_model_in(model))
     bridge = Bridge(tokenizer)
     try:
         bridge.whole([Message(Role.USER, "Hello.")])
@@ -47,6 +47,12 @@ def prove(model: Path, as_json: bool) -> int:
     else:
         _print(rows, family.name if family else None)
     return 0 if family is not None and all(proved for _, proved in rows) else 1
+
+
+def _model_in(folder: Path) -> Path:
+    """The folder itself, or the newest model of a run folder."""
+    saved = sorted(folder.glob("checkpoints/*/hf/config.json"))
+    return saved[-1].parent if saved else folder
 
 
 def kinds() -> list[tuple[str, Kind]]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from slime_agent_openai.errors import unsupported
+from slime_agent_openai.errors import IN_SECTION, unsupported
 from slime_agent_openai.message import Tool
 from slime_agent_openai.wires.reading import Value
 
@@ -30,4 +30,5 @@ def hosted_tool(at: Value, hosted: Hosted) -> None:
     """
     if hosted == "refuse":
         kind = at.at("type").text("")
-        raise unsupported(at.path, f"a tool of type {kind!r} would be run by a provider; offer functions only")
+        why = f"a tool of type {kind!r} would be run by a provider; offer functions only"
+        raise unsupported(at.path, f'{why}, or set hosted_tools = "ignore" {IN_SECTION}')

@@ -307,7 +307,7 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
             "tools[0]",
             (
                 "tools[0] is not supported here: a tool of type 'web_search' would be run by a provider; "
-                "offer functions only"
+                'offer functions only, or set hosted_tools = "ignore" in the generator\'s section of the run file'
             ),
         ),
         (
@@ -369,7 +369,7 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
             "tools[0]",
             (
                 "tools[0] is not supported here: a tool of type 'bash_20250124' would be run by a provider; "
-                "offer functions only"
+                'offer functions only, or set hosted_tools = "ignore" in the generator\'s section of the run file'
             ),
         ),
         ("completions", {"prompt": ["a", "b"]}, "prompt", "prompt is a list of 2; expected a text"),
