@@ -80,7 +80,7 @@ def _nothing(line: str) -> None:
 
 def _write(directory: Path, gib: float) -> Path:
     """A Qwen3 in bf16 in files of a layer each."""
-    from slime_trainer_megatron.families import read_model
+    from slime_trainer_megatron.config_json import read_model
 
     directory.mkdir()
     dimensions = {"hidden_size": HIDDEN, "intermediate_size": INNER, "vocab_size": VOCAB}
@@ -108,7 +108,7 @@ def _write(directory: Path, gib: float) -> Path:
 
 def _numel(config: dict[str, object]) -> int:
     """Weights of a layer."""
-    from slime_trainer_megatron.families import read_model
+    from slime_trainer_megatron.config_json import read_model
 
     return sum(
         torch.Size(slot.shape).numel()

@@ -5,14 +5,16 @@ trainer does not pass on is refused by its name, and so is what the run or the m
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import ByteSize, Field, create_model, model_validator
+from pydantic import ByteSize, Field, create_model, field_validator, model_validator
 
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import Settings
 from slime_trainer_megatron.families import Model
+from slime_trainer_megatron.freezing import Patterns
 from slime_trainer_megatron.installed import fields
 from slime_trainer_megatron.layout import Layout
 
@@ -20,6 +22,8 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 PASSED: Mapping[str, object] = {
     "tensor_model_parallel_size": AtLeastOne,
     "pipeline_model_parallel_size": AtLeastOne,
+    "num_layers_in_first_pipeline_stage": AtLeastOne | None,
+    "num_layers_in_last_pipeline_stage": AtLeastOne | None,
     "context_parallel_size": AtLeastOne,
     "expert_model_parallel_size": AtLeastOne,
     "expert_tensor_parallel_size": AtLeastOne | None,
@@ -27,7 +31,7 @@ PASSED: Mapping[str, object] = {
     "recompute_granularity": Literal["full", "selective"] | None,
     "recompute_method": Literal["uniform", "block"] | None,
     "recompute_num_layers": AtLeastOne | None,
-    "recompute_modules": list[Literal["core_attn", "mlp", "moe"]] | None,
+    "recompute_modules": list[Literal["core_attn", "mla_up_proj", "mlp", "moe", "shared_experts"]] | None,
     "moe_aux_loss_coeff": Annotated[float, Field(ge=0.0)],
     "overlap_grad_reduce": bool,
     "bucket_size": AtLeastOne | None,
@@ -69,14 +73,19 @@ REASONS = {
     "average_in_collective": "gradients are added up: the weights of tokens count over the whole step already",
     "grad_reduce_in_fp32": "gradients are always added up in fp32",
     "moe_enable_routing_replay": "use_rollout_routing_replay = true replays what the engine's routers chose",
+    "moe_router_bias_update_rate": "the biases of routers stay as they were loaded",
     "moe_expert_capacity_factor": "no token is dropped",
     "moe_token_dispatcher_type": "tokens are sent to experts by all-to-all",
+    "optimizer_cpu_offload": "Megatron's takes weights from a GPU; on CPUs moments are in main memory anyway",
+    "optimizer_offload_fraction": "Megatron's takes weights from a GPU; on CPUs moments are in main memory anyway",
+    "cpu_offloading": "Megatron's needs Transformer Engine; recompute_granularity keeps less for the backward pass",
+    "use_precision_aware_optimizer": "Megatron's needs Transformer Engine",
     "virtual_pipeline_model_parallel_size": "each pipeline stage has one run of layers",
     "hidden_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
     "attention_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
-    "fp16": "it computes in fp32",
-    "fp8": "it computes in fp32",
-    "params_dtype": "it computes in fp32",
+    "fp16": "it computes in fp32, or in bf16 with bf16 = true",
+    "fp8": "it computes in fp32, or in bf16 with bf16 = true",
+    "params_dtype": "it computes in fp32, or in bf16 with bf16 = true",
 }
 """Why some are not passed on."""
 OF_EXPERTS = (
@@ -86,6 +95,12 @@ OF_EXPERTS = (
     "use_rollout_routing_replay",
 )
 """Settings that a model without experts has no use for."""
+OF_LAYERS: Mapping[str, Callable[[Model], object]] = {
+    "mla_up_proj": lambda model: model.latent,
+    "moe": lambda model: model.experts,
+    "shared_experts": lambda model: model.experts and model.experts.shared,
+}
+"""What is computed again in models that have it alone, `recompute_modules`."""
 NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 
 
@@ -123,6 +138,29 @@ class MegatronBase(Settings):
         False, description="Send tokens to the experts that the engine's routers chose; it must be able to tell them."
     )
 
+    only_train_params_name_list: list[str] = Field(
+        [],
+        description="Train only weights whose name in Megatron holds one of these patterns; slime's flag.",
+    )
+    freeze_params_name_list: list[str] = Field(
+        [], description="Do not train weights whose name in Megatron holds one of these patterns; slime's flag."
+    )
+
+    @field_validator("only_train_params_name_list", "freeze_params_name_list", mode="before")
+    @classmethod
+    def _one_name(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("only_train_params_name_list", "freeze_params_name_list")
+    @classmethod
+    def _compiles(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return patterns
+
     @model_validator(mode="before")
     @classmethod
     def _is_ours(cls, given: object) -> object:
@@ -133,6 +171,8 @@ class MegatronBase(Settings):
         layout_of(self).check_ranks()
         for why in _without_effect(self.__dict__, layout_of(self)):
             raise ValueError(why)
+        if self.only_train_params_name_list and self.freeze_params_name_list:
+            raise ValueError("only_train_params_name_list and freeze_params_name_list: give one of them")
         if self.critic is not None:
             _check_critic(self, self.critic)
         return self
@@ -192,6 +232,8 @@ def layout_of(settings: Settings) -> Layout:
         context=given["context_parallel_size"],
         expert=given["expert_model_parallel_size"],
         expert_tensor=given["expert_tensor_parallel_size"] or 0,
+        first=given["num_layers_in_first_pipeline_stage"] or 0,
+        last=given["num_layers_in_last_pipeline_stage"] or 0,
     )
 
 
@@ -203,11 +245,14 @@ def check_model(settings: Settings, model: Model) -> None:
     """
     layout = layout_of(settings)
     layout.check(model)
-    if model.experts and layout.tensor > 1 and not settings.__dict__["sequence_parallel"]:
-        raise ConfigError(
-            f"[trainer.megatron] tensor_model_parallel_size = {layout.tensor}: the model ({model.family}) has experts, "
-            "which Megatron cuts so only with sequence_parallel = true; set it, or tensor_model_parallel_size = 1"
-        )
+    if layout.tensor > 1 and not settings.__dict__["sequence_parallel"]:
+        for has, what in ((model.experts, "experts"), (model.latent, "latent attention")):
+            if has:
+                raise ConfigError(
+                    f"[trainer.megatron] tensor_model_parallel_size = {layout.tensor}: the model ({model.family}) has "
+                    f"{what}, which Megatron cuts so only with sequence_parallel = true; set it, or "
+                    "tensor_model_parallel_size = 1"
+                )
     _check_experts(model)
 
 
@@ -248,6 +293,18 @@ def check_effect(settings: Settings, model: Model) -> None:
             raise ConfigError(
                 f"[trainer.megatron] {name} has no effect here: the model ({model.family}) has no experts; leave it out"
             )
+    for part in settings.__dict__["recompute_modules"] or ():
+        if part in OF_LAYERS and not OF_LAYERS[part](model):
+            raise ConfigError(
+                f"[trainer.megatron] recompute_modules: {part!r} has no effect here: the model ({model.family}) has "
+                "none; leave it out"
+            )
+
+
+def patterns_of(settings: Settings) -> Patterns:
+    """What is trained, and what is not."""
+    given = settings.__dict__
+    return Patterns(given["only_train_params_name_list"], given["freeze_params_name_list"])
 
 
 def passed(settings: Settings, owner: str) -> dict[str, object]:
@@ -264,6 +321,9 @@ def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str
     """A sentence for each argument that is given for nothing, or lacks another."""
     if given["sequence_parallel"] and layout.tensor == 1:
         yield "sequence_parallel has no effect here: it needs tensor_model_parallel_size of 2 or more"
+    for name in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):
+        if given[name] and layout.pipeline == 1:
+            yield f"{name} has no effect here: it needs pipeline_model_parallel_size of 2 or more"
     if given["overlap_grad_reduce"] and layout.data * layout.context == 1:
         yield "overlap_grad_reduce has no effect here: there is one replica of the model"
     if layout.expert == 1 and layout.expert_tensor != layout.tensor:

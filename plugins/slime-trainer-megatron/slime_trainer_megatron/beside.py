@@ -15,10 +15,10 @@ import torch
 from slime_core.roles import RankSetup
 from slime_core.train import Share
 from slime_trainer_megatron.arguments import check_model
+from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.critic import MegatronCritic
-from slime_trainer_megatron.families import read_directory
 from slime_trainer_megatron.logprobs import Head
-from slime_trainer_megatron.model import Policy, build_policy, load_hf
+from slime_trainer_megatron.model import Policy, build_policy, load_hf, weights_of
 from slime_trainer_megatron.passes import Passes
 
 REFRESHED = "refreshed"
@@ -34,7 +34,7 @@ class FrozenModel:
             ConfigError: the layout cannot hold it, or there is no converter for its family.
             ModelError: it cannot be loaded.
         """
-        self.model = read_directory(directory)
+        self.model = read_directory(directory, bf16=setup.bf16)
         check_model(setup.settings, self.model)
         self.policy = build_policy(self.model, setup.settings, Policy)
         self.policy.requires_grad_(False)
@@ -46,8 +46,9 @@ class FrozenModel:
     @torch.no_grad()
     def take(self, policy: Policy) -> None:
         """Become a model of these weights."""
-        for mine, theirs in zip(self.policy.parameters(), policy.parameters(), strict=True):
-            mine.copy_(theirs)
+        theirs = weights_of(policy)
+        for name, mine in weights_of(self.policy).items():
+            mine.copy_(theirs[name])
 
 
 class Beside:

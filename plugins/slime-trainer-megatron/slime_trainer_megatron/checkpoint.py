@@ -12,7 +12,7 @@ Example:
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -89,7 +89,8 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     folder = directory / "optim"
     saving = Saving(folder, pieces)
     if first:
-        about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": asdict(saved.model), **saved.beside.told()}
+        model = _in_files(saved.model)
+        about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": model, **saved.beside.told()}
         if critic:
             about["critic_steps"] = critic.optimizer.steps
         (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
@@ -105,7 +106,7 @@ def load(directory: Path, saved: Saved) -> None:
     """
     folder = directory / "optim"
     about = read_about(folder)
-    theirs, mine = about.get("model"), asdict(saved.model)
+    theirs, mine = about.get("model"), _in_files(saved.model)
     if differ := [key for key in mine if not isinstance(theirs, dict) or theirs.get(key) != mine[key]]:
         raise CheckpointError(
             f"{folder} is of another model: {', '.join(differ)} differ from what hf_checkpoint's config.json says; "
@@ -123,12 +124,16 @@ def load(directory: Path, saved: Saved) -> None:
 
 
 def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iterator[Piece]:
-    """A rank's part of weights and moments."""
+    """A rank's part of weights and moments, in fp32."""
     for held in held_by(policy):
+        parameter = held.with_moments()
+        value = held.parameter if parameter is None else optimizer.master(parameter)
         if held.is_given:
-            yield from held.pieces(held.parameter.data, prefix)
+            yield from held.pieces(value, prefix)
+        if parameter is None:
+            continue
         for kind, name in MOMENTS.items():
-            moment = optimizer.moment(kind, held.parameter)  # of all replicas, so on all of them
+            moment = optimizer.moment(kind, parameter)  # of all replicas, so on all of them
             if held.is_given:
                 yield from held.pieces(moment, f"{prefix}{OPTIMIZER}{name}.")
 
@@ -136,11 +141,21 @@ def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iter
 def _restore(stored: Stored, steps: int, policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> None:
     optimizer.restore(steps)
     for held in held_by(policy):
-        stored.read(held.pieces(held.parameter.data, prefix))
+        if (parameter := held.with_moments()) is None:
+            stored.read(held.pieces(held.parameter, prefix))
+            continue
+        master = torch.empty_like(parameter.data, dtype=torch.float32)
+        stored.read(held.pieces(master, prefix))
+        optimizer.put_master(parameter, master)
         for kind, name in MOMENTS.items():
-            whole = torch.empty_like(held.parameter.data)
+            whole = torch.empty_like(master)
             stored.read(held.pieces(whole, f"{prefix}{OPTIMIZER}{name}."))
-            optimizer.put_moment(kind, held.parameter, whole)
+            optimizer.put_moment(kind, parameter, whole)
+
+
+def _in_files(model: Model) -> dict[str, object]:
+    """What a checkpoint says of its model, which is the same whatever it is computed with in."""
+    return asdict(replace(model, bf16=False))
 
 
 def read_about(folder: Path) -> dict[str, object]:
@@ -182,7 +197,7 @@ def _write_hf(folder: Path, saved: Saved) -> None:
     with HfWriter(folder, slots_of(saved.model), saved.shard_bytes) as writer:
         for name, tensor in made:
             writer.add(name, tensor)
-    copy_beside(saved.source, folder, "float32")
+    copy_beside(saved.source, folder, slots_of(saved.model)[0].dtype.value)
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

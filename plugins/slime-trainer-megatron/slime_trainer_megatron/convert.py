@@ -17,7 +17,16 @@ import torch
 
 from slime_trainer_megatron.families import Model, Weight
 
-ROWS = ("word_embeddings.weight", "output_layer.weight", "linear_qkv.weight", "linear_qkv.bias", "linear_fc1.weight")
+ROWS = (
+    "word_embeddings.weight",
+    "output_layer.weight",
+    "linear_qkv.weight",
+    "linear_qkv.bias",
+    "linear_q_proj.weight",
+    "linear_q_up_proj.weight",
+    "linear_kv_up_proj.weight",
+    "linear_fc1.weight",
+)
 """Parameters of which a tensor-parallel rank has some rows."""
 COLUMNS = ("linear_proj.weight", "linear_fc2.weight")
 """Those of which it has some columns."""

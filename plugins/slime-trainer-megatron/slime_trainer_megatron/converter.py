@@ -24,8 +24,9 @@ from slime_trainer_megatron.compat import importing
 
 with importing():
     from slime_trainer_megatron.checkpoint import ABOUT, BACKEND, FORMAT, copy_beside, slots_of
+    from slime_trainer_megatron.config_json import read_directory
     from slime_trainer_megatron.convert import fuse, split
-    from slime_trainer_megatron.families import Model, Weight, read_directory
+    from slime_trainer_megatron.families import Model, Weight
     from slime_trainer_megatron.hf_files import HfWeights, HfWriter
     from slime_trainer_megatron.stored import METADATA, Stored
     from slime_trainer_megatron.torch_dist import Piece, Saving

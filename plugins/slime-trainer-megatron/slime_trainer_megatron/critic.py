@@ -22,7 +22,7 @@ from slime_core.roles import RankSetup
 from slime_core.train import Share, value_loss
 from slime_trainer_megatron.arguments import check_model, of_critic
 from slime_trainer_megatron.collectives import summed, told_by
-from slime_trainer_megatron.families import read_directory
+from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.logprobs import Head
 from slime_trainer_megatron.model import Policy, build_policy, load_hf
 from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
@@ -101,7 +101,7 @@ class MegatronCritic:
         """
         assert setup.critic is not None
         self._critic, settings = setup.critic, of_critic(setup.settings)
-        whole = read_directory(setup.critic.load)
+        whole = read_directory(setup.critic.load, bf16=setup.bf16)
         check_model(settings, whole)
         self.policy = build_policy(whole, settings, ValuePolicy)
         """This rank's part."""

@@ -49,7 +49,7 @@ def exported(policy: Policy, model: Model) -> Iterator[tuple[str, torch.Tensor]]
     """
     mine, layout = own_parameters(policy, model), laid_out()
     under_way, ahead = deque[_Coming](), 0
-    for number, (weight, stage) in enumerate(stage_of(model, layout.pipeline)):
+    for number, (weight, stage) in enumerate(stage_of(model, policy.config)):
         own = mine[weight.within()][1].detach() if weight.within() in mine else None
         sources = _sources(layout, model, weight, stage)
         begin = _received if dist.get_rank() == 0 else _sent

@@ -1,20 +1,17 @@
 """Families: what a Hugging Face model is in Megatron's terms, its dimensions and the names of its weights. No torch.
 
-One function a family reads its config.json; `FAMILIES` is what there is.
+`slime_trainer_megatron.config_json` makes it of a config.json.
 
 Example:
 
     model = read_model({"model_type": "qwen3", ...})
-    model.layers, [weight.hf for weight in model.weights()]
+    model.layers, [slot.name for weight in model.weights() for slot in weight.hf]
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from slime_core.errors import ConfigError
-from slime_core.roles import WeightSlot
+from slime_core.roles import WeightDtype, WeightSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +24,24 @@ class LlamaRope:
     """Waves longer than the first training's texts over this are stretched whole."""
     high: float
     """Those shorter than these texts over this are left alone."""
+    length: int
+    """Tokens of the first training's texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """How DeepSeek stretches its positions (Peng et al. 2023, arXiv:2309.00071), in the terms of its config.json."""
+
+    factor: float
+    """How many times longer texts are than those of the first training."""
+    fast: float
+    """Turns in the first training's texts from which on a wave is left alone, `beta_fast`."""
+    slow: float
+    """Turns up to which it is stretched whole, `beta_slow`."""
+    scale: float
+    """What its logarithm weighs in the size of positions, `mscale`."""
+    scale_all: float
+    """And in that of all else, `mscale_all_dim`."""
     length: int
     """Tokens of the first training's texts."""
 
@@ -51,6 +66,18 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class Router:
+    """How DeepSeek chooses experts (DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2), by sigmoids."""
+
+    groups: int
+    """Groups of experts, of which some are looked at; 1: all are."""
+    best: int
+    """Those that are."""
+    scale: float
+    """What the chosen ones' weights, which add up to 1, are multiplied by."""
+
+
+@dataclass(frozen=True, slots=True)
 class Experts:
     """The mixture of experts that a model has in place of MLPs."""
 
@@ -62,6 +89,41 @@ class Experts:
     """Width inside of one."""
     normalised: bool
     """Whether the chosen ones' weights add up to 1."""
+    dense: int = 0
+    """Layers at the beginning that have an MLP all the same."""
+    shared: int = 0
+    """Width inside of the experts that all tokens go to, together."""
+    router: Router | None = None
+    """How they are chosen; None: those of the largest logits are, weighed by their softmax."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """DeepSeek's attention, whose keys and values come of a few numbers a token (arXiv:2412.19437, section 2.1.1)."""
+
+    queries: int | None
+    """Numbers that queries come of; None: of the hidden states."""
+    values: int
+    """Those that keys and values come of."""
+    plain: int
+    """Width of a head's queries and keys without positions."""
+    placed: int
+    """Width of what has positions, the same for the keys of all heads."""
+    value: int
+    """Width of a head's values."""
+
+    def weights(self, hidden: int, heads: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        """Its parameters but for the last: Megatron's name, Hugging Face's, and the shape."""
+        wide = heads * (self.plain + self.placed)
+        if self.queries is None:
+            yield "linear_q_proj.weight", "q_proj.weight", (wide, hidden)
+        else:
+            yield "linear_q_down_proj.weight", "q_a_proj.weight", (self.queries, hidden)
+            yield "linear_q_up_proj.layer_norm_weight", "q_a_layernorm.weight", (self.queries,)
+            yield "linear_q_up_proj.weight", "q_b_proj.weight", (wide, self.queries)
+        yield "linear_kv_down_proj.weight", "kv_a_proj_with_mqa.weight", (self.values + self.placed, hidden)
+        yield "linear_kv_up_proj.layer_norm_weight", "kv_a_layernorm.weight", (self.values,)
+        yield "linear_kv_up_proj.weight", "kv_b_proj.weight", (heads * (self.plain + self.value), self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +150,7 @@ class Model:
     """Of the norms."""
     theta: float
     """Base of the positions' waves."""
-    stretch: LlamaRope | None
+    stretch: LlamaRope | Yarn | None
     """How they are stretched, if at all."""
     tied: bool
     """Whether the output layer is the embedding."""
@@ -98,9 +160,32 @@ class Model:
     """Whether queries and keys have a norm."""
     experts: Experts | None = None
     """What its layers have in place of an MLP, if anything."""
+    latent: Latent | None = None
+    """What its attention is otherwise, if it is."""
+    placed: float = 1.0
+    """The part of a head that has positions."""
+    interleaved: bool = False
+    """Whether neighbours turn together, and not the halves of what has positions."""
+    sandwiched: bool = False
+    """Whether attention and MLP have a norm behind them too, and gate and up are one weight of Hugging Face's."""
+    bf16: bool = False
+    """Whether it is computed with, and published, in bf16, whatever it is in its files."""
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some of its layers have experts and others have not."""
+        return self.experts is not None and self.experts.dense > 0
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer has."""
+        return self.experts is not None and layer >= self.experts.dense
 
     def weights(self) -> Iterator[Weight]:
-        """Every parameter, from the first layer to the last; fp32."""
+        """Every parameter, from the first layer to the last; in bf16 all but the biases of routers."""
+        for weight in self._weights():
+            yield _in_bf16(weight) if self.bf16 and not weight.name.endswith("expert_bias") else weight
+
+    def _weights(self) -> Iterator[Weight]:
         yield Weight(None, "embedding.word_embeddings.weight", (self._embedding("model.embed_tokens.weight"),))
         for layer in range(self.layers):
             yield from self._of_layer(layer)
@@ -112,36 +197,67 @@ class Model:
         return WeightSlot(name, (self.vocab, self.hidden))
 
     def _of_layer(self, layer: int) -> Iterator[Weight]:
+        yield from self._attention(layer)
+        if self.sandwiched:
+            yield _norm(layer, "post_self_attn_layernorm", self.hidden)
+        if self.experts and self.has_experts(layer):
+            yield from self._mixture(layer, self.experts)
+            return
+        yield _weight(layer, "mlp.linear_fc1.layer_norm_weight", [("post_attention_layernorm.weight", (self.hidden,))])
+        if self.sandwiched:
+            yield _weight(layer, "mlp.linear_fc1.weight", [("mlp.gate_up_proj.weight", (2 * self.inner, self.hidden))])
+            yield _weight(layer, "mlp.linear_fc2.weight", [("mlp.down_proj.weight", (self.hidden, self.inner))])
+            yield _norm(layer, "post_mlp_layernorm", self.hidden)
+        else:
+            yield from _mlp(layer, "mlp", "mlp", self.hidden, self.inner)
+
+    def _attention(self, layer: int) -> Iterator[Weight]:
         queries, keys, hidden = self.heads * self.head, self.groups * self.head, self.hidden
         qkv = (("q_proj", queries), ("k_proj", keys), ("v_proj", keys))
 
         def weight(name: str, *hf: tuple[str, tuple[int, ...]]) -> Weight:
             return _weight(layer, name, hf)
 
-        yield weight("self_attention.linear_qkv.layer_norm_weight", ("input_layernorm.weight", (hidden,)))
-        yield weight(
-            "self_attention.linear_qkv.weight", *((f"self_attn.{at}.weight", (rows, hidden)) for at, rows in qkv)
-        )
+        if self.latent:
+            yield _norm(layer, "input_layernorm", hidden)
+            for ours, theirs, shape in self.latent.weights(hidden, self.heads):
+                yield weight(f"self_attention.{ours}", (f"self_attn.{theirs}", shape))
+            queries = self.heads * self.latent.value
+        else:
+            yield weight("self_attention.linear_qkv.layer_norm_weight", ("input_layernorm.weight", (hidden,)))
+            yield weight(
+                "self_attention.linear_qkv.weight", *((f"self_attn.{at}.weight", (rows, hidden)) for at, rows in qkv)
+            )
         if self.qkv_bias:
             yield weight("self_attention.linear_qkv.bias", *((f"self_attn.{at}.bias", (rows,)) for at, rows in qkv))
         if self.qk_norm:
             yield weight("self_attention.q_layernorm.weight", ("self_attn.q_norm.weight", (self.head,)))
             yield weight("self_attention.k_layernorm.weight", ("self_attn.k_norm.weight", (self.head,)))
         yield weight("self_attention.linear_proj.weight", ("self_attn.o_proj.weight", (hidden, queries)))
-        if self.experts:
-            yield weight("pre_mlp_layernorm.weight", ("post_attention_layernorm.weight", (hidden,)))
-            yield weight("mlp.router.weight", ("mlp.gate.weight", (self.experts.count, hidden)))
-            for expert in range(self.experts.count):
-                yield from _mlp(
-                    layer, f"mlp.experts.{expert}", "mlp.experts.local_experts.{}", hidden, self.experts.inner, expert
-                )
-            return
-        yield weight("mlp.linear_fc1.layer_norm_weight", ("post_attention_layernorm.weight", (hidden,)))
-        yield from _mlp(layer, "mlp", "mlp", hidden, self.inner)
+
+    def _mixture(self, layer: int, experts: Experts) -> Iterator[Weight]:
+        yield _weight(layer, "pre_mlp_layernorm.weight", [("post_attention_layernorm.weight", (self.hidden,))])
+        yield _weight(layer, "mlp.router.weight", [("mlp.gate.weight", (experts.count, self.hidden))])
+        if experts.router:
+            yield _weight(layer, "mlp.router.expert_bias", [("mlp.gate.e_score_correction_bias", (experts.count,))])
+        if experts.shared:
+            yield from _mlp(layer, "mlp.shared_experts", "mlp.shared_experts", self.hidden, experts.shared)
+        for expert in range(experts.count):
+            theirs, ours = f"mlp.experts.{expert}", "mlp.experts.local_experts.{}"
+            yield from _mlp(layer, theirs, ours, self.hidden, experts.inner, expert)
 
 
 def _weight(layer: int, name: str, hf: Iterable[tuple[str, tuple[int, ...]]], expert: int | None = None) -> Weight:
     return Weight(layer, name, tuple(WeightSlot(f"model.layers.{layer}.{at}", shape) for at, shape in hf), expert)
+
+
+def _in_bf16(weight: Weight) -> Weight:
+    return replace(weight, hf=tuple(replace(slot, dtype=WeightDtype.BFLOAT16) for slot in weight.hf))
+
+
+def _norm(layer: int, name: str, width: int) -> Weight:
+    """A norm of the same name in both."""
+    return _weight(layer, f"{name}.weight", [(f"{name}.weight", (width,))])
 
 
 def _mlp(layer: int, theirs: str, ours: str, hidden: int, inner: int, expert: int | None = None) -> Iterator[Weight]:
@@ -149,128 +265,3 @@ def _mlp(layer: int, theirs: str, ours: str, hidden: int, inner: int, expert: in
     gate_and_up = [(f"{theirs}.{at}_proj.weight", (inner, hidden)) for at in ("gate", "up")]
     yield _weight(layer, f"{ours}.linear_fc1.weight", gate_and_up, expert)
     yield _weight(layer, f"{ours}.linear_fc2.weight", [(f"{theirs}.down_proj.weight", (hidden, inner))], expert)
-
-
-Config = Mapping[str, object]
-
-
-def read_model(config: Config) -> Model:
-    """What a config.json says.
-
-    Raises:
-        ConfigError: there is no converter for its family, or it has what the family's converter does not know.
-    """
-    family = str(config.get("model_type"))
-    if family not in FAMILIES:
-        raise ConfigError(
-            f"trainer 'megatron' has no converter for models of model_type {family!r}; there are "
-            f'{", ".join(sorted(FAMILIES))}. Train another model, or with [trainer] use = "local"'
-        )
-    return FAMILIES[family](config)
-
-
-def read_directory(directory: Path) -> Model:
-    """The model of a directory, by its config.json; errors as of `read_model`."""
-    config: Config = json.loads((directory / "config.json").read_text("utf-8"))
-    return read_model(config)
-
-
-def _qwen2(config: Config) -> Model:
-    _refuse(config, {"use_sliding_window": (False, None)})
-    return _decoder(config, qkv_bias=True, qk_norm=False)
-
-
-def _qwen3(config: Config) -> Model:
-    _refuse(config, {"use_sliding_window": (False, None), "attention_bias": (False, None)})
-    return _decoder(config, qkv_bias=False, qk_norm=True)
-
-
-def _qwen3_moe(config: Config) -> Model:
-    _refuse(config, {"mlp_only_layers": ([], None), "decoder_sparse_step": (1, None)})
-    experts = Experts(
-        count=_number({"num_experts": config.get("num_local_experts"), **config}, "num_experts"),
-        chosen=_number(config, "num_experts_per_tok"),
-        inner=_number(config, "moe_intermediate_size"),
-        normalised=bool(config.get("norm_topk_prob", False)),
-    )
-    return replace(_qwen3(config), experts=experts)
-
-
-def _llama(config: Config) -> Model:
-    _refuse(config, {"attention_bias": (False, None), "mlp_bias": (False, None), "pretraining_tp": (1, None)})
-    return _decoder(config, qkv_bias=False, qk_norm=False)
-
-
-FAMILIES: Mapping[str, Callable[[Config], Model]] = {
-    "llama": _llama,
-    "qwen2": _qwen2,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
-}
-"""Who reads a config.json of each `model_type`."""
-
-
-def _decoder(config: Config, *, qkv_bias: bool, qk_norm: bool) -> Model:
-    _refuse(config, {"hidden_act": ("silu", None)})
-    hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
-    theta, stretch = _rope(config)
-    return Model(
-        family=str(config["model_type"]),
-        layers=_number(config, "num_hidden_layers"),
-        hidden=hidden,
-        inner=_number(config, "intermediate_size"),
-        heads=heads,
-        groups=_number(config, "num_key_value_heads", heads),
-        head=_number(config, "head_dim", hidden // heads),
-        vocab=_number(config, "vocab_size"),
-        epsilon=_real(config.get("rms_norm_eps"), 1e-6),
-        theta=theta,
-        stretch=stretch,
-        tied=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=qkv_bias,
-        qk_norm=qk_norm,
-    )
-
-
-def _rope(config: Config) -> tuple[float, LlamaRope | None]:
-    """The base of the positions' waves and their stretching, as transformers writes them, before 5.0 and since."""
-    given = [each for each in (config.get("rope_scaling"), config.get("rope_parameters")) if isinstance(each, Mapping)]
-    said: dict[str, object] = {key: value for each in given for key, value in each.items()}
-    theta = _real(said.get("rope_theta", config.get("rope_theta")), 10000.0)
-    kind = said.get("rope_type", said.get("type", "default"))
-    if kind == "default":
-        return theta, None
-    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    if kind != "llama3" or any(not isinstance(said.get(name), int | float) for name in names):
-        raise ConfigError(
-            f"trainer 'megatron' knows positions of rope_type 'default' and 'llama3'; the model's config.json says "
-            f'{said}. Train another model, or with [trainer] use = "local"'
-        )
-    factor, low, high, length = (_real(said[name]) for name in names)
-    return theta, LlamaRope(factor, low, high, int(length))
-
-
-def _refuse(config: Config, known: Mapping[str, tuple[object, ...]]) -> None:
-    for name, values in known.items():
-        if (given := config.get(name)) not in values:
-            raise ConfigError(
-                f"trainer 'megatron' trains models of model_type {config.get('model_type')!r} with {name} = "
-                f"{values[0]!r}; the model's config.json says {given!r}. Train another model, or with [trainer] use = "
-                '"local"'
-            )
-
-
-def _number(config: Config, name: str, default: int | None = None) -> int:
-    value = config.get(name)
-    if isinstance(value, int) and value > 0:
-        return value
-    if value is None and default is not None:
-        return default
-    raise ConfigError(f"the model's config.json says {name} = {value!r}; expected a whole number over 0")
-
-
-def _real(value: object, default: float | None = None) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    assert default is not None, value
-    return default

@@ -1,32 +1,23 @@
 """Layers of plain torch, for a machine without Transformer Engine: norms, and attention over packed sequences.
 
-Parameters have the names of Transformer Engine's layers. Sequences of one micro-batch are computed together, each at
-the beginning of a row: causality alone then keeps every token from the padding after it, so that no mask is built.
+`slime_trainer_megatron.blocks` puts them together. Parameters have the names of Transformer Engine's layers. Sequences
+of one micro-batch are computed together, each at the beginning of a row: causality alone then keeps every token from
+the padding after it, so that no mask is built.
 """
 
 from typing import cast
 
 import torch
 import torch.nn.functional as F
-from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.process_groups_config import ProcessGroupCollection
-from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
 from megatron.core.transformer import TransformerConfig
-from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
-from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.moe.experts import SequentialMLP
-from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
-from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
-from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 from slime_trainer_megatron.packing import mine_of_whole
-from slime_trainer_megatron.router import StepRouter
 
 
 class RmsNorm(torch.nn.Module):
@@ -46,16 +37,34 @@ class RmsNorm(torch.nn.Module):
 class NormedColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
     """A norm and the column-parallel product after it."""
 
+    epsilon: float | None = None
+    """Of the norm; None: as the configuration has it."""
+
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
         """As the class it extends."""
         super().__init__(input_size, output_size, config=config, **rest)
         self.layer_norm_weight = _norm_weight(config, input_size)
-        self._eps = config.layernorm_epsilon
+        self._eps = config.layernorm_epsilon if self.epsilon is None else self.epsilon
 
     def forward(self, x: torch.Tensor, *rest: object, **options: object) -> tuple[torch.Tensor, torch.Tensor | None]:
         """[tokens, 1, input] -> [tokens, 1, output of this rank], and no bias to be added later."""
         normed = _rms_norm(x, self.layer_norm_weight, self._eps)
         return cast(tuple[torch.Tensor, torch.Tensor | None], super().forward(normed, *rest, **options))
+
+
+class WholeLinear(torch.nn.Module):
+    """A product that every tensor-parallel rank has whole, of its own part of the tokens."""
+
+    def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
+        """Random weights."""
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(output_size, input_size, dtype=config.params_dtype))
+        config.init_method(self.weight)
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """[..., input] -> [..., output], and no bias."""
+        return F.linear(x, self.weight), None
 
 
 class PackedAttention(MegatronModule):  # type: ignore[misc]
@@ -106,32 +115,6 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         k, v = (each.repeat_interleave(repeat, 1) if repeat > 1 else each for each in (k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self._scale)
         return out.transpose(1, 2).flatten(0, 1)[own].flatten(1)
-
-
-def block_spec(config: TransformerConfig) -> TransformerBlockSubmodules:
-    """The layers of this pipeline stage."""
-    norm = RmsNorm if config.qk_layernorm else IdentityOp
-    attention = SelfAttentionSubmodules(
-        linear_qkv=NormedColumnParallelLinear,
-        core_attention=PackedAttention,
-        linear_proj=RowParallelLinear,
-        q_layernorm=norm,
-        k_layernorm=norm,
-    )
-    mlp = ModuleSpec(MLP, submodules=MLPSubmodules(NormedColumnParallelLinear, linear_fc2=RowParallelLinear))
-    if config.num_moe_experts:
-        expert = MLPSubmodules(ColumnParallelLinear, linear_fc2=RowParallelLinear)
-        experts = ModuleSpec(SequentialMLP, submodules=expert)
-        mlp = ModuleSpec(MoELayer, submodules=MoESubmodules(experts, router=StepRouter))
-    layer = TransformerLayerSubmodules(
-        self_attention=ModuleSpec(SelfAttention, params={"attn_mask_type": AttnMaskType.causal}, submodules=attention),
-        self_attn_bda=get_bias_dropout_add,
-        pre_mlp_layernorm=RmsNorm if config.num_moe_experts else IdentityOp,
-        mlp=mlp,
-        mlp_bda=get_bias_dropout_add,
-    )
-    layers = [ModuleSpec(TransformerLayer, submodules=layer)] * get_num_layers_to_build(config)
-    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=RmsNorm)
 
 
 def _norm_weight(config: TransformerConfig, size: int) -> torch.nn.Parameter:

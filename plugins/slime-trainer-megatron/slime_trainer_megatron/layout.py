@@ -32,6 +32,10 @@ class Layout:
     """Ranks that the experts of a layer are dealt to."""
     expert_tensor: int = 0
     """Ranks that each expert is cut over; 0 becomes `tensor`."""
+    first: int = 0
+    """Layers of the first pipeline stage; 0: as many as others."""
+    last: int = 0
+    """Likewise the last."""
 
     def __post_init__(self) -> None:
         """Megatron's default."""
@@ -103,18 +107,45 @@ class Layout:
         Raises:
             ConfigError: it cannot.
         """
-        if model.experts:
-            _divides("num_experts", model.experts.count, "expert_model_parallel_size", self.expert)
-            _divides("moe_intermediate_size", model.experts.inner, "expert_tensor_parallel_size", self.expert_tensor)
+        if experts := model.experts:
+            _divides("num_experts", experts.count, "expert_model_parallel_size", self.expert)
+            _divides("moe_intermediate_size", experts.inner, "expert_tensor_parallel_size", self.expert_tensor)
         parted = (
             ("num_attention_heads", model.heads),
             ("num_key_value_heads", model.groups),
-            ("intermediate_size", 0 if model.experts else model.inner),
+            ("intermediate_size", model.inner if experts is None or model.mixed else 0),
+            ("moe_intermediate_size x n_shared_experts", experts.shared if experts else 0),
         )
         for what, number in parted:
             fits = math.gcd(*(each for _, each in parted))
             _divides(what, number, "tensor_model_parallel_size", self.tensor, fits)
-        _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", self.pipeline)
+        layers_of_stages(model, self.pipeline, self.first, self.last)
+
+
+def layers_of_stages(model: Model, stages: int, first: int, last: int) -> list[int]:
+    """How many layers each pipeline stage has.
+
+    Args:
+        model: the whole.
+        stages: pipeline stages.
+        first: layers of the first; 0: as many as others.
+        last: likewise the last.
+
+    Raises:
+        ConfigError: they cannot be dealt so.
+    """
+    if not first and not last:
+        _divides("num_hidden_layers", model.layers, "pipeline_model_parallel_size", stages)
+        return [model.layers // stages] * stages
+    others, rest = stages - bool(first) - bool(last), model.layers - first - last
+    if rest < others or (rest % others if others else rest):
+        raise ConfigError(
+            f"[trainer.megatron] num_layers_in_first_pipeline_stage = {first or None} and "
+            f"num_layers_in_last_pipeline_stage = {last or None}: of the model's num_hidden_layers = {model.layers} "
+            f"that leaves {rest} for the other {others} of pipeline_model_parallel_size = {stages} stages, expected a "
+            f"multiple of {others}; give counts that leave one"
+        )
+    return [*([first] if first else []), *[rest // max(1, others)] * others, *([last] if last else [])]
 
 
 def _divides(what: str, number: int, key: str, ways: int, fits: int = 0) -> None:

@@ -20,18 +20,22 @@ from megatron.core.tensor_parallel.mappings import (
     copy_to_tensor_model_parallel_region,
     gather_from_sequence_parallel_region,
 )
-from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
 from slime_core.roles import Settings
 from slime_trainer_megatron.arguments import passed
+from slime_trainer_megatron.blocks import block_spec
 from slime_trainer_megatron.compat import quietly, tensors_stay
 from slime_trainer_megatron.convert import cut, fuse
-from slime_trainer_megatron.families import LlamaRope, Model, Weight
+from slime_trainer_megatron.families import Latent, LlamaRope, Model, Weight, Yarn
+from slime_trainer_megatron.freezing import Patterns, frozen_names, name_of
 from slime_trainer_megatron.hf_files import HfWeights
-from slime_trainer_megatron.layers import block_spec
-from slime_trainer_megatron.layout import Layout
+from slime_trainer_megatron.layout import Layout, layers_of_stages
 from slime_trainer_megatron.packing import Pack
 from slime_trainer_megatron.router import Sight, routers
+
+BIAS = ".router.expert_bias"
+"""How the names end of what is a weight of Hugging Face's, and no parameter: it is not trained."""
 
 
 class Policy(GPTModel):  # type: ignore[misc]
@@ -80,7 +84,8 @@ class Policy(GPTModel):  # type: ignore[misc]
 
 def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
     """Megatron's configuration of a model."""
-    return TransformerConfig(
+    kind = MLATransformerConfig if model.latent else TransformerConfig
+    return kind(
         num_layers=model.layers,
         hidden_size=model.hidden,
         ffn_hidden_size=model.inner,
@@ -96,8 +101,10 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
         add_bias_linear=False,
         hidden_dropout=0.0,
         attention_dropout=0.0,
-        params_dtype=torch.float32,
-        pipeline_dtype=torch.float32,
+        bf16=model.bf16,
+        params_dtype=torch.bfloat16 if model.bf16 else torch.float32,
+        pipeline_dtype=torch.bfloat16 if model.bf16 else torch.float32,
+        moe_router_dtype="fp32",
         use_cpu_initialization=not torch.cuda.is_available(),
         bias_dropout_fusion=False,
         bias_activation_fusion=False,
@@ -115,6 +122,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
             **passed(settings, "ModelParallelConfig"),
             **passed(settings, "TransformerConfig"),
             **_of_experts(model),
+            **(_of_latent(model, model.latent) if model.latent else {"rotary_interleaved": model.interleaved}),
         },
     )
 
@@ -122,12 +130,50 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
 def _of_experts(model: Model) -> dict[str, object]:
     if model.experts is None:
         return {"expert_model_parallel_size": 1}  # of a dense model beside one with experts
-    return {
+    made: dict[str, object] = {
         "num_moe_experts": model.experts.count,
         "moe_router_topk": model.experts.chosen,
         "moe_ffn_hidden_size": model.experts.inner,
         "moe_router_pre_softmax": not model.experts.normalised,
+        "moe_shared_expert_intermediate_size": model.experts.shared or None,
     }
+    if model.mixed:
+        made["moe_layer_freq"] = [int(model.has_experts(layer)) for layer in range(model.layers)]
+    if router := model.experts.router:
+        made |= {
+            "moe_router_pre_softmax": False,
+            "moe_router_score_function": "sigmoid",
+            "moe_router_enable_expert_bias": True,
+            "moe_router_bias_update_rate": 0.0,
+            "moe_router_topk_scaling_factor": router.scale,
+        }
+        if router.groups > 1:
+            made |= {"moe_router_num_groups": router.groups, "moe_router_group_topk": router.best}
+    return made
+
+
+def _of_latent(model: Model, latent: Latent) -> dict[str, object]:
+    made: dict[str, object] = {
+        "q_lora_rank": latent.queries,
+        "kv_lora_rank": latent.values,
+        "qk_head_dim": latent.plain,
+        "qk_pos_emb_head_dim": latent.placed,
+        "v_head_dim": latent.value,
+        "rotary_base": model.theta,
+        "rope_type": "rope",
+        "rotary_scaling_factor": 1.0,
+    }
+    if isinstance(stretch := model.stretch, Yarn):
+        made |= {
+            "rope_type": "yarn",
+            "rotary_scaling_factor": stretch.factor,
+            "beta_fast": stretch.fast,
+            "beta_slow": stretch.slow,
+            "mscale": stretch.scale,
+            "mscale_all_dim": stretch.scale_all,
+            "original_max_position_embeddings": stretch.length,
+        }
+    return made
 
 
 PolicyT = TypeVar("PolicyT", bound=Policy)
@@ -141,36 +187,66 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
     with quietly(), tensors_stay():
         policy = kind(
             config,
-            block_spec(config),
+            block_spec(config, model),
             vocab_size=model.vocab + -model.vocab % tensor,
             max_sequence_length=2**31,
             position_embedding_type="rope",
             rotary_base=model.theta,
+            rotary_percent=model.placed,
             share_embeddings_and_output_weights=model.tied,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
         )
-    if model.stretch:
+    if isinstance(model.stretch, LlamaRope):
         waves = policy.rotary_pos_emb.inv_freq
         policy.rotary_pos_emb.inv_freq = _stretched(waves, model.stretch)
     return policy
 
 
-def own_parameters(policy: Policy, model: Model) -> dict[str, tuple[Weight, torch.nn.Parameter]]:
-    """This rank's parameters in the model's order, by a name that is one of the whole model.
+def weights_of(policy: Policy) -> dict[str, torch.Tensor]:
+    """This rank's parameters by their names, and the biases of its routers."""
+    biases = {name: each for name, each in policy.named_buffers() if name.endswith(BIAS)}
+    return {**dict(policy.named_parameters()), **biases}
+
+
+def own_parameters(policy: Policy, model: Model) -> dict[str, tuple[Weight, torch.Tensor]]:
+    """This rank's parameters in the model's order, by a name that is one of the whole model; routers' biases, too.
 
     A tied output layer of another stage than the embedding's is a copy, and is not among them; nor is a critic's head.
     """
     layer = policy.decoder.layers[0].layer_number - 1
     expert = model.experts.count // _expert()[1] * _expert()[0] if model.experts else 0
-    mine = dict(policy.named_parameters())
-    found: dict[str, tuple[Weight, torch.nn.Parameter]] = {}
+    mine = weights_of(policy)
+    found: dict[str, tuple[Weight, torch.Tensor]] = {}
     for weight in model.weights():
         if (local := weight.within(layer, expert)) in mine:
             found[weight.within()] = weight, mine.pop(local)
     copied = {"value_head.weight", *(("output_layer.weight",) if model.tied else ())}
     assert mine.keys() <= copied, f"parameters of no known weight: {sorted(mine)}"
     return found
+
+
+def freeze(policy: Policy, model: Model, patterns: Patterns) -> None:
+    """Train no weight that the patterns leave out, and no copy of it; called before gradients have a place.
+
+    Raises:
+        ConfigError: a pattern is in no name, or nothing is left.
+    """
+    frozen = frozen_names(model, patterns)
+    for weight, parameter in own_parameters(policy, model).values():
+        if name_of(weight) in frozen:
+            parameter.requires_grad_(False)
+    if name_of(next(model.weights())) in frozen:
+        if model.tied and policy.post_process:
+            policy.output_weight().requires_grad_(False)
+        if policy.pre_process:
+            # Layers that are computed again have gradients only where what goes in has one.
+            policy.embedding.register_forward_hook(_with_gradient)
+
+
+def _with_gradient(module: torch.nn.Module, given: object, made: torch.Tensor) -> None:
+    if torch.is_grad_enabled():
+        made.requires_grad_()
 
 
 def load_hf(policy: Policy, directory: Path, model: Model) -> None:
@@ -185,9 +261,7 @@ def load_hf(policy: Policy, directory: Path, model: Model) -> None:
 
 
 @torch.no_grad()
-def load_parts(
-    policy: Policy, model: Model, weights: HfWeights, into: Callable[[torch.nn.Parameter], torch.Tensor]
-) -> None:
+def load_parts(policy: Policy, model: Model, weights: HfWeights, into: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Copy this rank's part of whole tensors by Hugging Face's names into what `into` makes of each parameter."""
     for weight, parameter in own_parameters(policy, model).values():
         into(parameter).copy_(part_of(weights, weight, model))
@@ -229,14 +303,16 @@ def _expert_tensor() -> tuple[int, int]:
     return parallel_state.get_expert_tensor_parallel_rank(), parallel_state.get_expert_tensor_parallel_world_size()
 
 
-def stage_of(model: Model, stages: int) -> Iterator[tuple[Weight, int]]:
+def stage_of(model: Model, config: TransformerConfig) -> Iterator[tuple[Weight, int]]:
     """Every parameter and the pipeline stage that has it."""
-    each = model.layers // stages
+    first, last = config.num_layers_in_first_pipeline_stage, config.num_layers_in_last_pipeline_stage
+    counts = layers_of_stages(model, config.pipeline_model_parallel_size, first or 0, last or 0)
+    stages = [stage for stage, count in enumerate(counts) for _ in range(count)]
     for weight in model.weights():
         if weight.layer is not None:
-            yield weight, weight.layer // each
+            yield weight, stages[weight.layer]
         else:
-            yield weight, 0 if weight.name.startswith("embedding") else stages - 1
+            yield weight, 0 if weight.name.startswith("embedding") else len(counts) - 1
 
 
 def _stretched(waves: torch.Tensor, stretch: LlamaRope) -> torch.Tensor:

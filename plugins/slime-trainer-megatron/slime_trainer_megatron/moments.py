@@ -1,5 +1,7 @@
 """Moments: those of a parameter, whole, whoever keeps them: its rank, or all replicas of it a part each.
 
+With them, where weights are in bf16, goes what a weight is rounded from, in fp32.
+
 megatron-core's own way to save a distributed optimizer's, without Transformer Engine, fails before the first step, and
 in a resume counts a step for each parameter. Here a parameter's are gathered, bit for bit, and dealt again.
 
@@ -8,6 +10,7 @@ Example:
     whole = DealtMoments(optimizer).get("exp_avg", parameter)     # on all replicas
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -17,6 +20,8 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
 """What torch and Megatron call the two."""
+MASTER = "master"
+"""Beside their names: the weight itself, in fp32."""
 
 
 class Moments(Protocol):
@@ -40,12 +45,16 @@ class OwnMoments:
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
         """The rank's own."""
-        found = self._state[parameter].get(name) if parameter in self._state else None
-        return torch.zeros_like(parameter) if found is None else found
+        master = master_of(parameter)
+        if name == MASTER:
+            return master.data
+        found = self._state[master].get(name) if master in self._state else None
+        return torch.zeros_like(master) if found is None else found
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
         """All of it."""
-        self._state[parameter][name].copy_(whole)
+        master = master_of(parameter)
+        (master.data if name == MASTER else self._state[master][name]).copy_(whole)
 
 
 class DealtMoments:
@@ -70,7 +79,7 @@ class DealtMoments:
         if end > start:
             state[name].copy_(whole.flatten()[start:end])
 
-    def _mine(self, parameter: torch.nn.Parameter) -> tuple[int, int, dict[str, torch.Tensor]]:
+    def _mine(self, parameter: torch.nn.Parameter) -> tuple[int, int, Mapping[str, torch.Tensor]]:
         """From where to where this replica keeps a parameter's, and what it keeps."""
         optimizer = self._optimizer
         if parameter not in optimizer.model_param_gbuf_map:
@@ -78,4 +87,11 @@ class DealtMoments:
         buffer, dtype, bucket = optimizer.model_param_gbuf_map[parameter]
         part = optimizer.gbuf_ranges[buffer][dtype][bucket]["param_map"][parameter]["param"]
         group, place = optimizer.model_param_group_index_map[parameter]
-        return part.start, part.end, optimizer.optimizer.state[optimizer.optimizer.param_groups[group]["params"][place]]
+        own = optimizer.optimizer.param_groups[group]["params"][place]
+        return part.start, part.end, {**optimizer.optimizer.state[own], MASTER: own.data}
+
+
+def master_of(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """What a rank's own optimizer adds its steps to: Megatron's copy in fp32, or the parameter."""
+    found: torch.Tensor = getattr(parameter, "main_param", parameter)
+    return found

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
@@ -20,7 +21,7 @@ from slime_core.train import gradient_norm, learning_rate
 from slime_trainer_megatron.arguments import passed
 from slime_trainer_megatron.compat import quietly, tensors_stay
 from slime_trainer_megatron.model import Policy
-from slime_trainer_megatron.moments import MOMENTS, DealtMoments, Moments, OwnMoments
+from slime_trainer_megatron.moments import MASTER, MOMENTS, DealtMoments, Moments, OwnMoments, master_of
 
 
 def gradients_of(policy: Policy, settings: Settings) -> DistributedDataParallel:
@@ -56,12 +57,19 @@ class RankOptimizer:
             adam_eps=optim.adam_eps,
             clip_grad=optim.clip_grad,
             use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
+            bf16=model.module.config.bf16,
+            params_dtype=model.module.config.params_dtype,
         )
         with tensors_stay():
             self.megatron: MegatronOptimizer = get_megatron_optimizer(config, [model])
         """Megatron's own, for those who watch."""
         self._optim, self.steps = optim, 0
-        self._parts = list(getattr(self.megatron, "chained_optimizers", [self.megatron]))
+        self._parts: list[MegatronOptimizer] = self.megatron.chained_optimizers
+        if config.use_distributed_optimizer:
+            self._groups = [parallel_state.get_intra_distributed_optimizer_instance_group()] * 2
+        else:
+            experts = parallel_state.get_expert_tensor_model_pipeline_parallel_group()
+            self._groups = [parallel_state.get_model_parallel_group(), experts]
         for group in self.megatron.param_groups:
             # Megatron's own schedule does so at every step; the core's is used here.
             group["weight_decay"] = optim.weight_decay * group["wd_mult"]
@@ -71,11 +79,13 @@ class RankOptimizer:
         with quietly():
             self.megatron.prepare_grads()
         total = 0.0
-        for part in self._parts:
+        # A stage without experts, or whose experts are frozen, has no optimizer for them, and adds up all the same.
+        for parts, group in zip((self._parts[:1], self._parts[1:]), self._groups, strict=True):
             squares = torch.zeros((), dtype=torch.float64)
-            for gradient in part.get_main_grads_for_grad_norm():
-                squares += gradient_norm(gradient.flatten()) ** 2
-            dist.all_reduce(squares, group=part.get_grad_stats_parallel_group())
+            for part in parts:
+                for gradient in part.get_main_grads_for_grad_norm():
+                    squares += gradient_norm(gradient.flatten()) ** 2
+            dist.all_reduce(squares, group=group)
             total += float(squares)
         return math.sqrt(total)
 
@@ -103,15 +113,30 @@ class RankOptimizer:
         return [each for group in self.megatron.param_groups for each in group["params"]]
 
     def moment(self, kind: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """A moment, a key of `MOMENTS`, in the shape of its parameter; zeros where no step was made.
+        """A moment, a key of `MOMENTS`, in the shape of its parameter; zeros where no step was made, or it is frozen.
 
         Called on all replicas together.
         """
+        if not parameter.requires_grad:
+            return torch.zeros_like(parameter, dtype=torch.float32)
         return self._moments_of(parameter).get(MOMENTS[kind], parameter)
 
     def put_moment(self, kind: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
         """The inverse of `moment`, after `restore`."""
-        self._moments_of(parameter).put(MOMENTS[kind], parameter, whole)
+        if parameter.requires_grad:
+            self._moments_of(parameter).put(MOMENTS[kind], parameter, whole)
+
+    def master(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """What steps are added to, in fp32: the parameter, or what it is rounded from. Called on all replicas."""
+        if _is_itself(parameter):
+            return parameter.data.float()
+        return self._moments_of(parameter).get(MASTER, parameter)
+
+    def put_master(self, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
+        """The inverse of `master`."""
+        parameter.data.copy_(whole)
+        if not _is_itself(parameter):
+            self._moments_of(parameter).put(MASTER, parameter, whole)
 
     def restore(self, steps: int) -> None:
         """Make room for the moments after so many steps, to be filled by `put_moment`.
@@ -133,6 +158,11 @@ class RankOptimizer:
             if isinstance(part, DistributedOptimizer):
                 if any(parameter in buffer.param_index_map for buffer in part.buffers):
                     return DealtMoments(part)
-            elif any(each is parameter for group in part.param_groups for each in group["params"]):
+            elif any(each is master_of(parameter) for group in part.param_groups for each in group["params"]):
                 return OwnMoments(part)
         raise AssertionError(f"no optimizer has a parameter of shape {tuple(parameter.shape)}")
+
+
+def _is_itself(parameter: torch.nn.Parameter) -> bool:
+    """Whether steps are added to a parameter itself, if any are."""
+    return parameter.dtype == torch.float32 or not parameter.requires_grad

@@ -22,9 +22,9 @@ from slime_trainer_megatron.torch_dist import Piece
 
 @dataclass(frozen=True)
 class Held:
-    """A parameter of this rank."""
+    """A parameter of this rank, or the bias of a router."""
 
-    parameter: torch.nn.Parameter
+    parameter: torch.Tensor
     """It."""
     sharded: ShardedTensor | ShardedTensorFactory
     """What megatron-core says of it."""
@@ -33,6 +33,10 @@ class Held:
     def is_given(self) -> bool:
         """Whether this rank is the one of those that hold the same that writes it."""
         return bool(is_main_replica(self.sharded.replica_id))
+
+    def with_moments(self) -> torch.nn.Parameter | None:
+        """It, where it is a parameter."""
+        return self.parameter if isinstance(self.parameter, torch.nn.Parameter) else None
 
     def pieces(self, value: torch.Tensor, prefix: str = "") -> list[Piece]:
         """Of a tensor of the parameter's shape: itself, a moment. Views of it: what is read stands in it."""
@@ -46,12 +50,12 @@ class Held:
 
 
 def held_by(policy: Policy) -> Iterator[Held]:
-    """Every parameter of this rank."""
+    """Every parameter of this rank, and every bias of its routers."""
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
         # What is no tensor is of quantization, which this trainer has not.
         if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
-            assert isinstance(sharded.data, torch.nn.Parameter), sharded.key
+            assert sharded.data is not None, sharded.key
             yield Held(sharded.data, sharded)
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import Companion, RankSetup, SampleField, Settings, TrainerRank, TrainerSpec
-from slime_trainer_megatron.arguments import PASSED, check_effect, check_model, layout_of, settings_model
-from slime_trainer_megatron.families import read_model
+from slime_trainer_megatron.arguments import PASSED, check_effect, check_model, layout_of, patterns_of, settings_model
+from slime_trainer_megatron.config_json import read_model
+from slime_trainer_megatron.freezing import frozen_names
 
 SLIME_API = "1"
 
@@ -23,9 +24,16 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         check_model=_check_model,
         reads=_reads,
         companions=frozenset(Companion),
+        bf16=True,
         loads_without_hf=True,
         workers_key="num_gpus",
-        flat_keys=(*PASSED, "log_probs_chunk_size", "use_rollout_routing_replay"),
+        flat_keys=(
+            *PASSED,
+            "log_probs_chunk_size",
+            "use_rollout_routing_replay",
+            "only_train_params_name_list",
+            "freeze_params_name_list",
+        ),
         preload=("slime_trainer_megatron.rank",),  # torch and megatron-core take seconds
     )
 
@@ -48,6 +56,7 @@ def _check_model(settings: Settings, model_config: Mapping[str, object]) -> None
     model = read_model(model_config)
     check_model(settings, model)
     check_effect(settings, model)
+    frozen_names(model, patterns_of(settings))
 
 
 def _reads(settings: Settings) -> frozenset[SampleField]:

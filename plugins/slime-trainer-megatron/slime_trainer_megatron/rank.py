@@ -25,16 +25,16 @@ with importing():
     from slime_trainer_megatron.beside import Beside
     from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
     from slime_trainer_megatron.export import exported
-    from slime_trainer_megatron.model import Policy, build_policy, laid_out, load_hf
+    from slime_trainer_megatron.model import Policy, build_policy, freeze, laid_out, load_hf
     from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
     from slime_trainer_megatron.passes import Passes
     from slime_trainer_megatron.router import routers
     from slime_trainer_megatron.step import MegatronStep
     from slime_trainer_megatron.torch_dist import Saving
 
-from slime_trainer_megatron.arguments import check_model, layout_of
+from slime_trainer_megatron.arguments import check_model, layout_of, patterns_of
 from slime_trainer_megatron.collectives import alone, gathered, summed, told_by
-from slime_trainer_megatron.families import read_directory
+from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.layout import Layout
 from slime_trainer_megatron.logprobs import Head
 
@@ -53,12 +53,13 @@ class MegatronRank:
         settings = setup.settings
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
-        self._whole = read_directory(setup.hf_checkpoint)
+        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16)
         check_model(settings, self._whole)
         layout = replace(layout_of(settings), ranks=world_size)
         meet(rank, world_size, setup, layout)
         self._policy = build_policy(self._whole, settings, Policy)
         load_hf(self._policy, setup.hf_checkpoint, self._whole)
+        freeze(self._policy, self._whole, patterns_of(settings))
         self._model = gradients_of(self._policy, settings)
         self._optimizer = RankOptimizer(self._model, setup.optim)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
@@ -169,11 +170,12 @@ class MegatronRank:
         return StepResult(metrics, tokens, scalars, share.scores(), frozenset(over_all))
 
     def _balance(self) -> dict[str, float]:
-        """The auxiliary loss of the step that was, on all ranks, before its coefficient; the mean over the layers."""
+        """The auxiliary loss of the step that was, on all ranks, before its coefficient; the mean of layers."""
         if not self._policy.config.moe_aux_loss_coeff:
             return {}
         mine = torch.tensor(sum(router.told() for router in routers(self._policy)), dtype=torch.float64)
-        return {"load_balancing_loss": float(summed(mine)) / self._whole.layers}
+        with_experts = sum(map(self._whole.has_experts, range(self._whole.layers)))
+        return {"load_balancing_loss": float(summed(mine)) / with_experts}
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
@@ -219,7 +221,7 @@ def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
     elif not dist.is_initialized():
         url = setup.rendezvous.url
         dist.init_process_group("gloo", init_method=url, rank=rank, world_size=world_size, timeout=LONG)
-    if not parallel_state.is_initialized() or laid_out() != layout:
+    if not parallel_state.is_initialized() or laid_out() != replace(layout, first=0, last=0):
         parallel_state.destroy_model_parallel()
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=layout.tensor,

@@ -65,6 +65,9 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         self.router_replay.routes = None if routes is None else routes[:, self.layer_number - 1]
         return cast(Chosen, super().forward(hidden, self._used.padding))
 
+    def _apply_expert_bias(self, *given: object, **options: object) -> None:
+        """The bias of experts stays what it was: nothing is counted that would move it."""
+
     def attach_and_log_load_balancing_loss(
         self,
         activation: torch.Tensor,

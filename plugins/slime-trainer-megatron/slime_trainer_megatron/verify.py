@@ -22,7 +22,8 @@ with importing():
     from slime_trainer_megatron.whole import as_stored, whole_piece
 
 from slime_trainer_megatron.arguments import settings_model
-from slime_trainer_megatron.families import Model, read_directory
+from slime_trainer_megatron.config_json import read_directory
+from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.model import Policy, own_parameters
 from slime_trainer_megatron.packing import Pack
 
@@ -84,5 +85,5 @@ def _by_megatron(model: Model, folder: Path, tokens: torch.Tensor) -> torch.Tens
         return policy.rows(hidden, pack.rows) @ policy.output_weight()[: model.vocab].T
 
 
-def _data_of(parameter: torch.nn.Parameter) -> torch.Tensor:
+def _data_of(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.data

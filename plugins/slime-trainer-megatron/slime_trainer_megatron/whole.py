@@ -1,7 +1,7 @@
 """Whole: a model as its checkpoint in torch_dist has it, weight by weight, without a layout and without a rank.
 
-Layers are one tensor, with the layer as its first axis, and so are the experts of a layer. A checkpoint whose layers
-are tensors of their own is read, too.
+Layers are one tensor, with the layer as its first axis, and so are the experts of a layer. Where some layers have
+experts and others have not, each layer has tensors of its own. A checkpoint where it is so anyway is read, too.
 
 Example:
 
@@ -27,7 +27,7 @@ def shape_of(weight: Weight, ranks: int = 1) -> tuple[int, ...]:
 
 
 def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callable[[], torch.Tensor]) -> Piece:
-    """A parameter as a part of its stack of layers.
+    """A parameter as a part of its stack of layers, or of its own layer's.
 
     Args:
         model: the whole.
@@ -38,15 +38,15 @@ def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callabl
     shape, padded = shape_of(weight), weight.name.endswith(VOCABULARY)
     if weight.layer is None:
         return Piece(weight.name, shape, (0,) * len(shape), shape, dtype, value, padded)
-    stack = [(weight.layer, model.layers)]
+    layer = f"{weight.layer}." if model.mixed else ""
+    stack = [] if model.mixed else [(weight.layer, model.layers)]
     if weight.expert is not None:
         assert model.experts is not None, "a model without experts has none of their weights"
         stack.append((weight.expert, model.experts.count))
-    numbers, counts = zip(*stack, strict=True)
     return Piece(
-        f"decoder.layers.{_name_of(weight)}",
-        (*counts, *shape),
-        (*numbers, *(0,) * len(shape)),
+        f"decoder.layers.{layer}{_name_of(weight)}",
+        (*(count for _, count in stack), *shape),
+        (*(number for number, _ in stack), *(0,) * len(shape)),
         (*(1,) * len(stack), *shape),
         dtype,
         value,

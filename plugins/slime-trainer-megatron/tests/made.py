@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous, SampleField, TrainBatch
 from slime_core.train import GrpoSettings, PolicyLossSettings
 from slime_trainer_megatron.arguments import settings_model
-from slime_trainer_megatron.families import Model, read_directory, read_model
+from slime_trainer_megatron.config_json import read_directory, read_model
+from slime_trainer_megatron.families import Model
 
 CONFIG: Mapping[str, object] = {
     "vocab_size": 97,
@@ -46,15 +47,52 @@ STRETCHED: Mapping[str, object] = {
     "original_max_position_embeddings": 16,
 }
 CLASSES = {
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }
+BY_SIGMOIDS: Mapping[str, object] = {
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 24,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 4,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.5,
+    "norm_topk_prob": True,
+    "num_nextn_predict_layers": 0,
+}
 OWN: Mapping[str, Mapping[str, object]] = {
+    "deepseek_v3": {
+        **BY_SIGMOIDS,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 20,
+        "kv_lora_rank": 24,
+        "qk_nope_head_dim": 12,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "head_dim": 8,
+    },
+    "glm4": {"attention_bias": True, "partial_rotary_factor": 0.5, "pad_token_id": None},
+    "glm4_moe": {**BY_SIGMOIDS, "attention_bias": True, "use_qk_norm": True, "partial_rotary_factor": 0.5},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True},
 }
 """What a family has that others have not."""
+YARN: Mapping[str, object] = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.7,
+    "original_max_position_embeddings": 16,
+}
 TEMPERATURE = 0.8
 GROUPS, EACH = 8, 4
 

@@ -10,19 +10,20 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from made import CONFIG, OWN, STRETCHED
+from made import CONFIG, OWN, STRETCHED, YARN
 from pydantic import ValidationError
 
 from slime_core.errors import ConfigError
 from slime_core.roles import SampleField
 from slime_trainer_megatron.arguments import MODELS, PASSED, REASONS, RUNS, layout_of, of_critic, settings_model
-from slime_trainer_megatron.families import read_model
+from slime_trainer_megatron.config_json import read_model
 from slime_trainer_megatron.installed import SOURCES, fields
-from slime_trainer_megatron.layout import Layout
+from slime_trainer_megatron.layout import Layout, layers_of_stages
 from slime_trainer_megatron.plugin import slime_trainers
 
 LLAMA = {**CONFIG, "model_type": "llama"}
 EXPERTS = {**CONFIG, **OWN["qwen3_moe"], "model_type": "qwen3_moe"}
+LATENT = {**CONFIG, **OWN["deepseek_v3"], "model_type": "deepseek_v3"}
 
 
 def validated(**given: object) -> Mapping[str, object]:
@@ -116,6 +117,7 @@ def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() ->
         ({"sequence_parallel": True}, "tensor_model_parallel_size of 2 or more"),
         ({"num_gpus": 1, "overlap_grad_reduce": True}, "one replica"),
         ({"tensor_model_parallel_size": 2, "use_distributed_optimizer": True}, "one replica"),
+        ({"num_layers_in_last_pipeline_stage": 1}, "pipeline_model_parallel_size of 2 or more"),
         ({"bucket_size": 100}, "overlap_grad_reduce = true"),
         ({"recompute_method": "block"}, 'recompute_granularity = "full"'),
         ({"recompute_modules": ["mlp"]}, 'recompute_granularity = "selective"'),
@@ -153,6 +155,12 @@ def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
         ({"moe_aux_loss_coeff": 0.1}, LLAMA, "moe_aux_loss_coeff has no effect here"),
         ({"use_rollout_routing_replay": True}, LLAMA, "use_rollout_routing_replay has no effect here"),
         ({"tensor_model_parallel_size": 2}, EXPERTS, "only with sequence_parallel = true"),
+        ({"tensor_model_parallel_size": 2}, {**LATENT, "first_k_dense_replace": 4}, "has experts, which Megatron cuts"),
+        (
+            {"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]},
+            LLAMA,
+            "'mla_up_proj' has no",
+        ),
         ({"num_gpus": 3, "expert_model_parallel_size": 3}, EXPERTS, "num_experts = 4, which cannot be cut into 3"),
         ({}, {**EXPERTS, "num_experts_per_tok": 1}, "its router would not learn"),
         ({}, {**EXPERTS, "num_experts_per_tok": 5}, "num_experts_per_tok = 5 of num_experts = 4"),
@@ -223,6 +231,9 @@ def test_ranks_of_a_replica_share_what_they_train_on() -> None:
     [
         (Layout(3, tensor=3), "num_attention_heads = 4, which cannot be cut into 3 equal parts; give 1 or 2"),
         (Layout(4, tensor=4), "num_key_value_heads = 2"),
+        (Layout(2, pipeline=2, first=4), "leaves 0 for the other 1 of pipeline_model_parallel_size = 2 stages"),
+        (Layout(3, pipeline=3, last=1), "leaves 3 for the other 2"),
+        (Layout(2, pipeline=2, first=2, last=1), "leaves 1 for the other 0"),
         (Layout(3, pipeline=3), "num_hidden_layers = 4, which cannot be cut into 3 equal parts; give 2 or 4"),
     ],
 )
@@ -234,18 +245,37 @@ def test_a_model_that_cannot_be_cut_so_is_refused(layout: Layout, said: str) -> 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({**LLAMA, "model_type": "mamba"}, "no converter for models of model_type 'mamba'; there are llama, qwen2"),
+        (
+            {**LLAMA, "model_type": "mamba"},
+            "no converter for models of model_type 'mamba'; there are deepseek_v3, glm4",
+        ),
         ({**LLAMA, "attention_bias": True}, "attention_bias = False; the model's config.json says True"),
         ({**LLAMA, "hidden_act": "gelu"}, "hidden_act = 'silu'"),
         ({**LLAMA, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type 'default' and 'llama3'"),
         ({**LLAMA, "num_hidden_layers": None}, "num_hidden_layers = None"),
         ({**EXPERTS, "mlp_only_layers": [0]}, r"mlp_only_layers = \[\]; the model's config.json says \[0\]"),
         ({**CONFIG, "model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window"),
+        ({**LATENT, "num_experts_per_tok": 3}, "num_experts_per_tok = 4; the model's config.json says 3"),
+        ({**LATENT, "norm_topk_prob": False}, "norm_topk_prob = True"),
+        ({**LATENT, "scoring_func": "softmax"}, "scoring_func = 'sigmoid'"),
+        ({**LATENT, "num_key_value_heads": 2}, "num_key_value_heads = 4"),
+        ({**LATENT, "rope_scaling": {**YARN, "mscale_all_dim": 0}}, "the latter with factor, beta_fast"),
+        ({**LATENT, "rope_scaling": STRETCHED}, "rope_type 'default' and 'yarn'"),
     ],
 )
 def test_a_model_that_is_not_known_is_refused(config: Mapping[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read_model(config)
+
+
+def test_what_comes_first_and_what_a_config_leaves_out_is_as_transformers_has_it() -> None:
+    given = {key: value for key, value in LATENT.items() if key not in ("first_k_dense_replace", "topk_group")}
+    found = read_model({**given, "num_experts_per_tok": 3}).experts
+    assert found is not None
+    assert (found.dense, found.shared) == (3, 48)
+    assert found.router is not None
+    assert (found.router.groups, found.router.best) == (1, 1), "all groups are looked at"
+    assert read_model({**CONFIG, "model_type": "glm4"}).placed == 0.5
 
 
 def test_positions_are_read_as_both_releases_of_transformers_write_them() -> None:
@@ -258,6 +288,14 @@ def test_positions_are_read_as_both_releases_of_transformers_write_them() -> Non
 def test_heads_of_keys_are_those_of_queries_unless_they_are_said() -> None:
     config = {key: value for key, value in LLAMA.items() if key not in ("num_key_value_heads", "head_dim")}
     assert (read_model(config).groups, read_model(config).head) == (4, 12)
+
+
+def test_stages_have_as_many_layers_as_they_are_given() -> None:
+    model = read_model({**LLAMA, "num_hidden_layers": 9})
+    assert layers_of_stages(model, 3, 0, 0) == [3, 3, 3]
+    assert layers_of_stages(model, 3, 1, 0) == [1, 4, 4]
+    assert layers_of_stages(model, 4, 2, 1) == [2, 3, 3, 1]
+    assert layers_of_stages(model, 2, 5, 4) == [5, 4]
 
 
 def test_the_layout_of_a_plan_is_checked_before_a_process_starts(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from together import unfused
 
 from slime_core.errors import ModelError
 from slime_core.roles import WeightSlot
+from slime_trainer_megatron.config_json import FAMILIES, read_directory, read_model
 from slime_trainer_megatron.convert import cut, fuse, is_parted, places, split
-from slime_trainer_megatron.families import FAMILIES, Model, Weight, read_directory, read_model
+from slime_trainer_megatron.families import Model, Weight
 from slime_trainer_megatron.hf_files import HfWeights, HfWriter
 from slime_trainer_megatron.whole import shape_of
 

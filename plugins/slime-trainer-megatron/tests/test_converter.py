@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, write_model
+from made import STRETCHED, YARN, write_model
 from safetensors.torch import load_file, save_file
 
 from slime_core.cli import run_cli
@@ -16,6 +16,9 @@ from slime_core.errors import ModelError
 
 ROOT = Path(__file__).resolve().parents[3]
 FAMILIES: Mapping[str, Mapping[str, object]] = {
+    "deepseek_v3": {"rope_parameters": YARN},
+    "glm4": {},
+    "glm4_moe": {},
     "qwen2": {},
     "qwen3": {"tie_word_embeddings": True},
     "qwen3_moe": {},

@@ -50,7 +50,6 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
         (["--trainer.megatron.lr", "1e-5"], "lr is the run's"),
         (["--trainer.megatron.overlap_param_gather", "true"], "weights are gathered before they are published"),
         (["--actor-num-gpus-per-node", "1", "--use-distributed-optimizer"], "there is one replica"),
-        (["--bf16"], "bf16 has no effect on trainer 'megatron'"),
         (["--expert-model-parallel-size", "2"], "expert_model_parallel_size has no effect here"),
         (
             ["--advantage-estimator", "ppo", "--trainer.megatron.critic.tensor_model_parallel_size", "2"],

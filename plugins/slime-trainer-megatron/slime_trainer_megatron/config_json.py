@@ -1,0 +1,242 @@
+"""A config.json as a model in Megatron's terms. No torch.
+
+One function a family reads it; `FAMILIES` is what there is. What a converter does not know is refused, by its key.
+
+Example:
+
+    model = read_directory(Path("models/Qwen3-4B"))
+    model.layers, model.experts
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from slime_core.errors import ConfigError
+from slime_trainer_megatron.families import Experts, Latent, LlamaRope, Model, Router, Yarn
+
+Config = Mapping[str, object]
+
+
+def read_model(config: Config) -> Model:
+    """What a config.json says.
+
+    Raises:
+        ConfigError: there is no converter for its family, or it has what the family's converter does not know.
+    """
+    family = str(config.get("model_type"))
+    if family not in FAMILIES:
+        raise ConfigError(
+            f"trainer 'megatron' has no converter for models of model_type {family!r}; there are "
+            f'{", ".join(sorted(FAMILIES))}. Train another model, or with [trainer] use = "local"'
+        )
+    return FAMILIES[family](config)
+
+
+def read_directory(directory: Path, *, bf16: bool = False) -> Model:
+    """The model of a directory, by its config.json, in fp32 or bf16; errors as of `read_model`."""
+    config: Config = json.loads((directory / "config.json").read_text("utf-8"))
+    return replace(read_model(config), bf16=bf16)
+
+
+def _qwen2(config: Config) -> Model:
+    _refuse(config, {"use_sliding_window": (False, None)})
+    return _decoder(config, qkv_bias=True, qk_norm=False)
+
+
+def _qwen3(config: Config) -> Model:
+    _refuse(config, {"use_sliding_window": (False, None), "attention_bias": (False, None)})
+    return _decoder(config, qkv_bias=False, qk_norm=True)
+
+
+def _qwen3_moe(config: Config) -> Model:
+    _refuse(config, {"mlp_only_layers": ([], None), "decoder_sparse_step": (1, None)})
+    experts = Experts(
+        count=_number({"num_experts": config.get("num_local_experts"), **config}, "num_experts"),
+        chosen=_number(config, "num_experts_per_tok"),
+        inner=_number(config, "moe_intermediate_size"),
+        normalised=bool(config.get("norm_topk_prob", False)),
+    )
+    return replace(_qwen3(config), experts=experts)
+
+
+def _llama(config: Config) -> Model:
+    _refuse(config, {"attention_bias": (False, None), "mlp_bias": (False, None), "pretraining_tp": (1, None)})
+    return _decoder(config, qkv_bias=False, qk_norm=False)
+
+
+def _glm4(config: Config) -> Model:
+    config = {"head_dim": 128, **config}
+    found = _decoder(config, qkv_bias=bool(config.get("attention_bias", True)), qk_norm=False)
+    return replace(found, placed=_placed(config, 0.5), interleaved=True, sandwiched=True)
+
+
+def _glm4_moe(config: Config) -> Model:
+    qk_norm = bool(config.get("use_qk_norm", False))
+    found = _decoder(config, qkv_bias=bool(config.get("attention_bias", False)), qk_norm=qk_norm)
+    return replace(found, placed=_placed(config, 0.5), experts=_chosen_by_sigmoids(config, dense=1))
+
+
+def _deepseek_v3(config: Config) -> Model:
+    known = {"attention_bias": (False, None), "rope_interleave": (True, None), "moe_layer_freq": (1, None)}
+    _refuse(config, known)
+    heads = _number(config, "num_attention_heads")
+    _refuse(config, {"num_key_value_heads": (heads, None)})
+    latent = Latent(
+        queries=None if config.get("q_lora_rank") is None else _number(config, "q_lora_rank"),
+        values=_number(config, "kv_lora_rank"),
+        plain=_number(config, "qk_nope_head_dim"),
+        placed=_number(config, "qk_rope_head_dim"),
+        value=_number(config, "v_head_dim"),
+    )
+    theta, stretch = _rope(config, "yarn")
+    found = _decoder({**config, "rope_scaling": None, "rope_parameters": None}, qkv_bias=False, qk_norm=False)
+    return replace(
+        found,
+        theta=theta,
+        stretch=stretch,
+        latent=latent,
+        experts=_chosen_by_sigmoids(config, dense=3),
+        head=latent.value,
+    )
+
+
+def _chosen_by_sigmoids(config: Config, dense: int) -> Experts:
+    """The experts of DeepSeek-V3 and of those that took them over.
+
+    Args:
+        config: the model's.
+        dense: how many layers have none where it does not say so.
+    """
+    chosen, count = _number(config, "num_experts_per_tok"), _number(config, "n_routed_experts")
+    groups = _number(config, "n_group", 1)
+    best = _number(config, "topk_group", groups)
+    # Megatron's sum to rank a group by is of so many experts, and transformers' of two.
+    _refuse(
+        config,
+        {
+            "norm_topk_prob": (True, None),
+            "scoring_func": ("sigmoid", None),
+            "topk_method": ("noaux_tc", None),
+            **({"num_experts_per_tok": (2 * best,)} if best < groups else {}),
+        },
+    )
+    inner = _number(config, "moe_intermediate_size")
+    given = config.get("first_k_dense_replace", dense)
+    return Experts(
+        count=count,
+        chosen=chosen,
+        inner=inner,
+        normalised=True,
+        dense=0 if given == 0 else _number(config, "first_k_dense_replace", dense),
+        shared=_number(config, "n_shared_experts", 1) * inner,
+        router=Router(
+            groups if best < groups else 1,
+            best if best < groups else 1,
+            _real(config.get("routed_scaling_factor"), 1.0),
+        ),
+    )
+
+
+FAMILIES: Mapping[str, Callable[[Config], Model]] = {
+    "deepseek_v3": _deepseek_v3,
+    "glm4": _glm4,
+    "glm4_moe": _glm4_moe,
+    "llama": _llama,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+}
+"""Who reads a config.json of each `model_type`."""
+
+
+def _decoder(config: Config, *, qkv_bias: bool, qk_norm: bool) -> Model:
+    _refuse(config, {"hidden_act": ("silu", None)})
+    hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    theta, stretch = _rope(config, "llama3")
+    return Model(
+        family=str(config["model_type"]),
+        layers=_number(config, "num_hidden_layers"),
+        hidden=hidden,
+        inner=_number(config, "intermediate_size"),
+        heads=heads,
+        groups=_number(config, "num_key_value_heads", heads),
+        head=_number(config, "head_dim", hidden // heads),
+        vocab=_number(config, "vocab_size"),
+        epsilon=_real(config.get("rms_norm_eps"), 1e-6),
+        theta=theta,
+        stretch=stretch,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=qkv_bias,
+        qk_norm=qk_norm,
+    )
+
+
+STRETCHES: Mapping[str, tuple[str, ...]] = {
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "original_max_position_embeddings"),
+}
+"""What there is to say of how positions are stretched, by `rope_type`."""
+
+
+def _said_of_positions(config: Config) -> dict[str, object]:
+    """As transformers writes it, before 5.0 and since."""
+    given = [each for each in (config.get("rope_scaling"), config.get("rope_parameters")) if isinstance(each, Mapping)]
+    return {key: value for each in given for key, value in each.items()}
+
+
+def _placed(config: Config, default: float) -> float:
+    """The part of a head that has positions."""
+    name = "partial_rotary_factor"
+    return _real(_said_of_positions(config).get(name, config.get(name)), default)
+
+
+def _rope(config: Config, stretched: str) -> tuple[float, LlamaRope | Yarn | None]:
+    """The base of the positions' waves and their stretching, of the one kind that a family has."""
+    said = _said_of_positions(config)
+    theta = _real(said.get("rope_theta", config.get("rope_theta")), 10000.0)
+    kind = said.get("rope_type", said.get("type", "default"))
+    if kind == "default":
+        return theta, None
+    names, given = STRETCHES[stretched], {"beta_fast": 32.0, "beta_slow": 1.0, **said}
+    values = [given.get(name) for name in names]
+    known = all(isinstance(each, int | float) and each for each in values)
+    if kind != stretched or not known or said.get("attention_factor") is not None:
+        raise ConfigError(
+            f"trainer 'megatron' knows positions of rope_type 'default' and {stretched!r} of models of model_type "
+            f"{config.get('model_type')!r}, the latter with {', '.join(names)}; the model's config.json says {said}. "
+            'Train another model, or with [trainer] use = "local"'
+        )
+    *numbers, length = (_real(each) for each in values)
+    if stretched == "yarn":
+        factor, fast, slow, scale, scale_all = numbers
+        return theta, Yarn(factor, fast, slow, scale, scale_all, int(length))
+    factor, low, high = numbers
+    return theta, LlamaRope(factor, low, high, int(length))
+
+
+def _refuse(config: Config, known: Mapping[str, tuple[object, ...]]) -> None:
+    for name, values in known.items():
+        if (given := config.get(name)) not in values:
+            raise ConfigError(
+                f"trainer 'megatron' trains models of model_type {config.get('model_type')!r} with {name} = "
+                f"{values[0]!r}; the model's config.json says {given!r}. Train another model, or with [trainer] use = "
+                '"local"'
+            )
+
+
+def _number(config: Config, name: str, default: int | None = None) -> int:
+    value = config.get(name)
+    if isinstance(value, int) and value > 0:
+        return value
+    if value is None and default is not None:
+        return default
+    raise ConfigError(f"the model's config.json says {name} = {value!r}; expected a whole number over 0")
+
+
+def _real(value: object, default: float | None = None) -> float:
+    if isinstance(value, int | float):
+        return float(value)
+    assert default is not None, value
+    return default

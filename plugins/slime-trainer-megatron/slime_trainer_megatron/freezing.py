@@ -1,0 +1,72 @@
+"""Freezing: which weights are trained, by patterns of their names. No torch.
+
+What is frozen has no gradient, and moments in checkpoints alone, of zeros.
+
+Names are Megatron's, as checkpoints have them: `decoder.layers.3.self_attention.linear_qkv.weight`,
+`decoder.layers.3.mlp.experts.linear_fc1.weight` of all experts of a layer, `embedding.word_embeddings.weight`.
+
+Example:
+
+    frozen = frozen_names(model, Patterns(freeze=("embedding", "router")))
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slime_core.errors import ConfigError, did_you_mean
+from slime_trainer_megatron.families import Model, Weight
+
+BIAS = "expert_bias"
+"""How names end of what is never trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Regular expressions that a name is searched for."""
+
+    only: Sequence[str] = ()
+    """Only what has one of these is trained."""
+    freeze: Sequence[str] = ()
+    """What has one of these is not."""
+
+    def frozen(self, name: str) -> bool:
+        """Whether a weight of this name is."""
+        if self.only:
+            return not any(re.search(each, name) for each in self.only)
+        return any(re.search(each, name) for each in self.freeze)
+
+
+def name_of(weight: Weight) -> str:
+    """In the whole model; the experts of a layer have one."""
+    name = weight.name.replace("local_experts.{}.", "")
+    return name if weight.layer is None else f"decoder.layers.{weight.layer}.{name}"
+
+
+def frozen_names(model: Model, patterns: Patterns) -> frozenset[str]:
+    """The names, `name_of`, that are not trained.
+
+    Raises:
+        ConfigError: a pattern is in none of the model's names, or nothing is left.
+    """
+    names = list(dict.fromkeys(name_of(weight) for weight in model.weights() if not weight.name.endswith(BIAS)))
+    for key, given in (("only_train_params_name_list", patterns.only), ("freeze_params_name_list", patterns.freeze)):
+        for pattern in given:
+            if not any(re.search(pattern, name) for name in names):
+                parts = list(dict.fromkeys(part for name in names for part in name.split(".") if not part.isdigit()))
+                raise ConfigError(
+                    f"[trainer.megatron] {key}: no weight of the model ({model.family}) is named like {pattern!r}; "
+                    f"names are Megatron's: {', '.join(_without_numbers(names))}.{did_you_mean(pattern, parts)}"
+                )
+    frozen = frozenset(name for name in names if patterns.frozen(name))
+    if len(frozen) == len(names):
+        raise ConfigError(
+            f"[trainer.megatron] freeze_params_name_list = {list(patterns.freeze)} leaves nothing of the model "
+            f"({model.family}) to train"
+        )
+    return frozen
+
+
+def _without_numbers(names: Sequence[str]) -> list[str]:
+    """Each once for all layers, whose number is left out."""
+    return list(dict.fromkeys(re.sub(r"layers\.\d+\.", "layers.N.", name) for name in names))

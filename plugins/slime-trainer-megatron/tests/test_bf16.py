@@ -1,0 +1,112 @@
+"""bf16: weights and products in it, fp32 for what steps are added to, the gradient's sums, log-probs and the loss."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from made import dealt, setup_of, steps_of, write_model
+from safetensors.torch import load_file, save_file
+from together import Case, by_local, train
+
+from slime_core.roles import WeightDtype
+from slime_core.train import Share
+from slime_trainer_megatron import compat
+from slime_trainer_megatron.packing import pack_samples
+from slime_trainer_megatron.rank import MegatronRank
+
+ONE = {"num_gpus": 1}
+ROUNDED = 2.0**-8
+"""What rounding to the 8 significant bits of bf16 changes at most, as a share of the number."""
+SMALL = {"max_tokens_per_gpu": 200}
+LAYOUTS: Mapping[str, Mapping[str, object]] = {
+    "data": SMALL,
+    "data, dealt moments": {**SMALL, "use_distributed_optimizer": True},
+    "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "pipeline": {"pipeline_model_parallel_size": 2, **SMALL},
+    "context": {"context_parallel_size": 2, **SMALL},
+    "experts": {"expert_model_parallel_size": 2, **SMALL},
+}
+
+
+@pytest.fixture(params=["qwen3", "deepseek_v3"])
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What is in bf16 already, so that both begin with the same."""
+    directory = write_model(tmp_path / "model", request.param)
+    tensors = load_file(directory / "model.safetensors")
+    save_file({name: each.bfloat16() for name, each in tensors.items()}, directory / "model.safetensors")
+    return directory
+
+
+def log_probs_of(rank: MegatronRank, share: Share) -> torch.Tensor:
+    passes, pack = rank._step._passes, pack_samples(share, (0, 5, 9), (0, 1), 1)
+    with compat.quietly(), torch.no_grad():
+        rank._policy.begin(pack, 1.0, trains=False)
+        return passes._found(rank._policy.of_pack(pack), pack)[0]
+
+
+def test_a_step_is_near_that_of_fp32(model: Path, tmp_path: Path) -> None:
+    (rows,) = steps_of(model, 1)
+    rounding, exact = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, bf16=bf16)) for bf16 in (True, False))
+    share = Share.of(dealt(rows, 1)[0], setup_of(model, tmp_path, ONE))
+    found, wanted = (log_probs_of(rank, share) for rank in (rounding, exact))
+    assert found.dtype == torch.float32
+    far = (found - wanted).abs()
+    assert 0 < far.mean() < 4 * ROUNDED
+    told, near = (rank.train_step(dealt(rows, 1)[0]) for rank in (rounding, exact))
+    assert told.scalars["grad_norm"] == pytest.approx(near.scalars["grad_norm"], rel=4 * ROUNDED)
+    weights = dict(exact.weights())
+    for name, each in rounding.weights():
+        assert each.dtype == (torch.float32 if "e_score" in name else torch.bfloat16)
+        assert (each.float() - weights[name]).abs().max() < ROUNDED * weights[name].abs().max() + 4e-4, name
+
+
+def test_weights_that_travel_are_those_of_hf_and_slots_say_so(model: Path, tmp_path: Path) -> None:
+    (rows,) = steps_of(model, 1)
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, bf16=True))
+    rank.train_step(dealt(rows, 1)[0])
+    rank.save(tmp_path / "saved")
+    rank.finish_save(wait=True)
+    files = load_file(tmp_path / "saved" / "hf" / "model.safetensors")
+    slots = {slot.name: slot for slot in rank.weight_slots()}
+    for name, each in rank.weights():
+        assert torch.equal(each, files[name])
+        assert (each.dtype, files[name].dtype) == (getattr(torch, slots[name].dtype.value),) * 2
+    assert {slot.dtype for slot in slots.values()} >= {WeightDtype.BFLOAT16}
+    assert '"dtype": "bfloat16"' in (tmp_path / "saved" / "hf" / "config.json").read_text("utf-8")
+
+
+def test_it_goes_on_bit_for_bit_with_steps_that_bf16_would_round_away(model: Path, tmp_path: Path) -> None:
+    first, second, third = (dealt(rows, 1)[0] for rows in steps_of(model, 3))
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, bf16=True)) for _ in range(2))
+    one.train_step(first)
+    one.train_step(second)
+    one.save(tmp_path / "saved", hf=False)
+    one.finish_save(wait=True)
+    other.load(tmp_path / "saved")
+    assert one.train_step(third).scalars == other.train_step(third).scalars
+    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
+    exact = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    exact.load(tmp_path / "saved")
+    there = dict(exact.weights())
+    assert any(not torch.equal(each, each.bfloat16().float()) for each in there.values()), "files have the fp32 weights"
+
+
+@pytest.mark.layouts
+@pytest.mark.timeout(600)
+def test_layouts_are_near_fp32_and_go_on(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "qwen3_moe")
+    bf16 = {"bf16": True}
+    whole = [Case(name, model, {"num_gpus": 2, **layout}, bf16, save=2) for name, layout in LAYOUTS.items()]
+    again = [Case(f"{name} again", model, {"num_gpus": 2, **LAYOUTS[name]}, bf16, load=name) for name in LAYOUTS]
+    elsewhere = Case("elsewhere", model, {"num_gpus": 2, **LAYOUTS["pipeline"]}, bf16, load="data, dealt moments")
+    told, local = train(tmp_path, [*whole, *again, elsewhere], ranks=2), by_local(tmp_path, Case("local", model, {}))
+    for case in whole:
+        mine = told[case.name]
+        assert mine.losses == pytest.approx(local.losses, rel=0, abs=4 * ROUNDED), case.name
+        assert mine.norms == pytest.approx(local.norms, rel=16 * ROUNDED), case.name
+        assert mine.published, case.name
+        later = told[f"{case.name} again"]
+        assert later.losses == mine.losses[2:], case.name
+        assert all(torch.equal(each, mine.weights[name]) for name, each in later.weights.items()), case.name
+    assert told["elsewhere"].losses == pytest.approx(told["data, dealt moments"].losses[2:], rel=0, abs=ROUNDED)

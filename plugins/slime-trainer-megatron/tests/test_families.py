@@ -1,0 +1,82 @@
+"""Every family on one rank, against transformers: log-probs, and the gradient of a sum of them."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from made import STRETCHED, TEMPERATURE, YARN, dealt, setup_of, steps_of, write_model
+from together import unfused
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from slime_core.train import Share
+from slime_trainer_megatron import compat
+from slime_trainer_megatron.convert import split
+from slime_trainer_megatron.packing import Pack, pack_samples
+from slime_trainer_megatron.rank import MegatronRank
+
+CASES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "qwen2": ("qwen2", {}),
+    "qwen3, tied": ("qwen3", {"tie_word_embeddings": True}),
+    "llama": ("llama", {"rope_parameters": STRETCHED}),
+    "qwen3_moe": ("qwen3_moe", {}),
+    "glm4": ("glm4", {}),
+    "glm4, whole heads turned": ("glm4", {"attention_bias": False, "partial_rotary_factor": 1.0}),
+    "glm4_moe": ("glm4_moe", {}),
+    "glm4_moe, experts everywhere": ("glm4_moe", {"first_k_dense_replace": 0, "n_group": 1, "topk_group": 1}),
+    "deepseek_v3": ("deepseek_v3", {}),
+    "deepseek_v3, stretched": ("deepseek_v3", {"rope_parameters": YARN, "q_lora_rank": None}),
+    "deepseek_v3, wide norms": ("deepseek_v3", {"rms_norm_eps": 1e-3, "topk_group": 4, "num_experts_per_tok": 3}),
+}
+SAMPLES = (0, 5, 9)
+
+
+@pytest.fixture(params=CASES)
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    family, changes = CASES[request.param]
+    return write_model(tmp_path / "model", family, **changes)
+
+
+def sum_of(log_probs: torch.Tensor) -> torch.Tensor:
+    """With other weights for each, so that none stands in for another."""
+    return log_probs @ torch.linspace(-1, 1, len(log_probs))
+
+
+def by_transformers(model: PreTrainedModel, pack: Pack) -> torch.Tensor:
+    texts = [pack.tokens[None, start:end] for start, end in pairwise(pack.ends.tolist())]
+    logits = torch.cat([model(text, use_cache=False).logits[0] for text in texts])
+    rows = (logits[pack.rows] / TEMPERATURE).log_softmax(-1)
+    return rows.gather(1, pack.labels[:, None])[:, 0]
+
+
+def test_log_probs_and_gradients_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
+    from slime_trainer_megatron.model import own_parameters
+
+    (rows,) = steps_of(model, 1)
+    setup = setup_of(model, tmp_path, {"num_gpus": 1})
+    rank, share = MegatronRank(0, 1, setup), Share.of(dealt(rows, 1)[0], setup)
+    pack = pack_samples(share, SAMPLES, (0, 1), 1)
+    theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    wanted = by_transformers(theirs, pack)
+    sum_of(wanted).backward()
+    passes, policy = rank._step._passes, rank._policy
+    rank._model.zero_grad_buffer()
+    with compat.quietly():
+        policy.begin(pack, 1.0, trains=True)
+        found, _ = passes._found(policy.of_pack(pack), pack)
+        sum_of(found).backward()
+    assert (found - wanted).abs().max() < 2e-6
+    gradients = unfused({name: each.grad for name, each in theirs.named_parameters() if each.grad is not None})
+    scale = max(float(each.abs().max()) for each in gradients.values())
+    seen = set[str]()
+    for weight, parameter in own_parameters(policy, rank._whole).values():
+        made = getattr(parameter, "main_grad", None)  # the bias of a router has none
+        for slot, gradient in zip(
+            weight.hf, split(rank._whole, weight, made) if made is not None else (), strict=False
+        ):
+            seen.add(slot.name)
+            # transformers has none of an expert that no token came to.
+            far = gradient - gradients.get(slot.name, torch.zeros_like(gradient))
+            assert far.abs().max() < 2e-6 * max(1.0, scale), slot.name
+    assert seen >= gradients.keys()

@@ -1,0 +1,155 @@
+"""Freezing: what is frozen stays, what is not is trained as the local trainer does; patterns of nothing are refused."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from made import CONFIG, OWN, dealt, setup_of, steps_of, write_model
+from safetensors.torch import load_file
+from together import Case, train, unfused
+
+from slime_core.errors import ConfigError
+from slime_trainer_megatron.arguments import settings_model
+from slime_trainer_megatron.config_json import read_model
+from slime_trainer_megatron.freezing import Patterns, frozen_names
+from slime_trainer_megatron.plugin import slime_trainers
+
+DENSE = {**CONFIG, "model_type": "qwen3"}
+LATENT = {**CONFIG, **OWN["deepseek_v3"], "model_type": "deepseek_v3"}
+ONE = {"num_gpus": 1}
+AGAIN = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+CASES: Mapping[str, tuple[str, Mapping[str, object], Mapping[str, object]]] = {
+    "embedding, computed again": ("qwen3", {"freeze_params_name_list": ["embedding"], **AGAIN}, {"freeze": ["embed"]}),
+    "last layer": ("qwen3", {"only_train_params_name_list": [r"layers\.3\."]}, {"only": [r"layers\.3\."]}),
+    "no expert": ("qwen3_moe", {"freeze_params_name_list": ["experts"]}, {"freeze": ["experts"]}),
+    "experts": ("qwen3_moe", {"only_train_params_name_list": [r"layers\.[01].*experts"]}, {"only": ["[01].*experts"]}),
+}
+"""Family, settings, and what these are of the local trainer."""
+LAYOUTS: Mapping[str, Mapping[str, object]] = {
+    "data, dealt moments": {"use_distributed_optimizer": True},
+    "pipeline": {"pipeline_model_parallel_size": 2},
+    "sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+}
+
+
+def by_local_trainer(model: Path, folder: Path, patterns: Mapping[str, list[str]]) -> dict[str, torch.Tensor]:
+    from slime_local.rank import LocalRank
+    from slime_local.settings import LocalTrainerSettings
+
+    keys = {"only": "only_train_params_name_list", "freeze": "freeze_params_name_list"}
+    settings = LocalTrainerSettings(ranks=1, **{keys[name]: each for name, each in patterns.items()})  # type: ignore[arg-type]
+    setup = setup_of(model, folder, ONE)
+    object.__setattr__(setup, "settings", settings)
+    rank = LocalRank(0, 1, setup)
+    for rows in steps_of(model, 2):
+        rank.train_step(dealt(rows, 1)[0])
+    return unfused(dict(rank.weights()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_frozen_is_trained_as_the_local_trainer_does(name: str, tmp_path: Path) -> None:
+    from slime_trainer_megatron.rank import MegatronRank
+
+    family, settings, theirs = CASES[name]
+    model = write_model(tmp_path / "model", family, tie_word_embeddings=family == "qwen3")
+    before, wanted = load_file(model / "model.safetensors"), by_local_trainer(model, tmp_path, theirs)  # type: ignore[arg-type]
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, {**ONE, **settings}))
+    for rows in steps_of(model, 2):
+        rank.train_step(dealt(rows, 1)[0])
+    moved = set[str]()
+    for slot, each in rank.weights():
+        assert (each - wanted[slot]).abs().max() < 5e-5, slot
+        moved |= set() if torch.equal(each, before[slot]) else {slot}
+    assert moved == {slot for slot, each in wanted.items() if not torch.equal(each, before[slot])}
+    assert 0 < len(moved) < len(before)
+
+
+def test_a_checkpoint_goes_on_with_other_patterns(tmp_path: Path) -> None:
+    from slime_trainer_megatron.rank import MegatronRank
+
+    model = write_model(tmp_path / "model", "qwen3")
+    first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
+    some = {**ONE, "only_train_params_name_list": [r"layers\.3\."]}
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, some)) for _ in range(2))
+    every = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    one.train_step(first)
+    one.save(tmp_path / "saved", hf=False)
+    one.finish_save(wait=True)
+    for rank in (other, every):
+        rank.load(tmp_path / "saved")
+    assert one.train_step(second).scalars == other.train_step(second).scalars
+    assert all(torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True))
+    every.train_step(second)
+    assert not any(torch.equal(mine, each) for (_, mine), (_, each) in zip(one.weights(), every.weights(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        (Patterns(freeze=["q_proj"]), r"is named like 'q_proj'; names are Megatron's: embedding\.word_embeddings"),
+        (Patterns(only=["mlp", "linear_qvk"]), "Did you mean 'linear_qkv'?"),
+        (Patterns(freeze=["."]), "leaves nothing of the model"),
+    ],
+)
+def test_a_pattern_without_a_weight_is_refused(patterns: Patterns, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        frozen_names(read_model(DENSE), patterns)
+
+
+def test_what_is_never_trained_cannot_be_frozen() -> None:
+    with pytest.raises(ConfigError, match=r"no weight of the model \(deepseek_v3\) is named like 'expert_bias'"):
+        frozen_names(read_model(LATENT), Patterns(freeze=["expert_bias"]))
+
+
+def test_the_plan_refuses_it() -> None:
+    (spec,) = slime_trainers()
+    settings = settings_model().model_validate({"freeze_params_name_list": "embed_tokens"})
+    with pytest.raises(ConfigError, match="freeze_params_name_list: no weight of the model"):
+        spec.check_model(settings, DENSE)
+
+
+def test_a_router_is_frozen_by_its_name() -> None:
+    frozen = frozen_names(read_model(LATENT), Patterns(freeze=["router"]))
+    assert frozen == {f"decoder.layers.{layer}.mlp.router.weight" for layer in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"only_train_params_name_list": ["a"], "freeze_params_name_list": ["b"]}, "give one of them"),
+        ({"freeze_params_name_list": ["("]}, "no regular expression"),
+    ],
+)
+def test_what_is_no_choice_is_refused(given: Mapping[str, Sequence[str]], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        settings_model().model_validate(given)
+
+
+@pytest.mark.layouts
+@pytest.mark.timeout(600)
+def test_layouts_freeze_the_same(tmp_path: Path) -> None:
+    tied = write_model(tmp_path / "tied", "qwen3", tie_word_embeddings=True)
+    experts = write_model(tmp_path / "experts", "qwen3_moe")
+    patterns: Mapping[str, tuple[Path, Mapping[str, object]]] = {
+        "embedding": (tied, {"freeze_params_name_list": ["embedding"]}),
+        "one layer": (tied, {"only_train_params_name_list": [r"layers\.0\."]}),
+        "experts": (experts, {"only_train_params_name_list": [r"layers\.[01]\..*experts"]}),
+    }
+    cases = [
+        Case(f"{what} {name}", model, {"num_gpus": 2, **chosen, **layout}, save=2)
+        for what, (model, chosen) in patterns.items()
+        for name, layout in LAYOUTS.items()
+    ]
+    again = [Case(f"{case.name} again", case.model, case.settings, load=case.name) for case in cases]
+    (tmp_path / "one").mkdir()
+    alone = [Case(what, model, {**ONE, **chosen}) for what, (model, chosen) in patterns.items()]
+    told, wanted = train(tmp_path, [*cases, *again], ranks=2), train(tmp_path / "one", alone, ranks=1)
+    for case in cases:
+        mine, theirs = told[case.name], wanted[next(what for what in patterns if case.name.startswith(what))]
+        assert mine.losses == pytest.approx(theirs.losses, rel=0, abs=5e-6), case.name
+        assert mine.norms == pytest.approx(theirs.norms, rel=1e-4), case.name
+        far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in mine.weights}
+        assert max(far.values()) < 5e-5, (case.name, max(far, key=lambda each: far[each]))
+        assert mine.published, case.name
+        assert told[f"{case.name} again"].losses == mine.losses[2:], case.name
