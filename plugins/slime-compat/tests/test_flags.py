@@ -86,7 +86,10 @@ def _written(flag: Flag) -> dict[str, Json]:
         for part in reversed(path):
             table = {part: table}
         written = merge(written, table)
+    stages: dict[str, Json] = {"trainer": {"use": "megatron"}, "pipeline_model_parallel_size": 2}
     needs: dict[str, dict[str, Json]] = {
+        "decoder_first_pipeline_num_layers": stages,
+        "decoder_last_pipeline_num_layers": stages,
         "rm_url": {"reward": {"use": "remote_rm"}},
         "update_weight_disk_dir": {"transport": {"use": "disk"}},
         "data_source_path": {"prompt_data": []},
