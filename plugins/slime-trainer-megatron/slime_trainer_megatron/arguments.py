@@ -80,6 +80,7 @@ REASONS = {
     "optimizer_offload_fraction": "Megatron's takes weights from a GPU; on CPUs moments are in main memory anyway",
     "cpu_offloading": "Megatron's needs Transformer Engine; recompute_granularity keeps less for the backward pass",
     "use_precision_aware_optimizer": "Megatron's needs Transformer Engine",
+    "mtp_num_layers": "layers that predict further tokens are neither trained nor published",
     "virtual_pipeline_model_parallel_size": "each pipeline stage has one run of layers",
     "hidden_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
     "attention_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
