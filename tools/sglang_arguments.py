@@ -39,10 +39,10 @@ SERVER = """\
 ROUTER = """\
 ## {program} {version}
 
-Keys of `args` in `[engine.sglang.router]` with `use = "{program}"`; or, as a flag,
-`--engine.sglang.router.args.cache_threshold 0.5`.
+With `--router-use {program}`. `--router-cache-threshold 0.5` is the key `router_cache_threshold`, and `cache_threshold`
+in `[engine.sglang.router]`.
 
-| key | takes | default |
+| flag | takes | default |
 | --- | --- | --- |"""
 TAKES = {
     "integer": "a whole number",
@@ -92,8 +92,8 @@ def _router_lines() -> Iterator[str]:
         program, _, version = path.stem.removeprefix("arguments-").rpartition("-")
         yield "\n" + ROUTER.format(program=program, version=version)
         for about in _listed(path):
-            own = about["name"] in ROUTER_OWN_ARGUMENTS
-            yield _row(str(about["name"]), about, "follows from the run, or from another key" if own else "")
+            why_not = "follows from the run" if about["name"] in ROUTER_OWN_ARGUMENTS - {"policy"} else ""
+            yield _row(f"--router-{str(about['name']).replace('_', '-')}", about, why_not)
 
 
 def _listed(path: Path) -> list[dict[str, Json]]:

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
     """The same spec; an error of its functions names the plugin."""
-    if isinstance(spec.settings, type) and not callable(spec.flat_keys) and spec.installed is None:
+    if isinstance(spec.settings, type) and not (callable(spec.flat_keys) or spec.installed or spec.prefixed):
         return spec
     settings, flat_keys, installed = spec.settings, spec.flat_keys, spec.installed
     told = f"plugin {plugin}: {spec.role} {spec.name!r}"
@@ -27,7 +27,11 @@ def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
     if installed is not None:
         guarded = _guarded(_checked(installed.model), f"{told}: making the settings of {installed.key}")
         installed = replace(installed, model=guarded)
-    return replace(spec, settings=settings, flat_keys=flat_keys, installed=installed)
+    prefixed = tuple(
+        replace(table, model=_guarded(_checked(table.model), f"{told}: making the settings of {table.key}"))
+        for table in spec.prefixed
+    )
+    return replace(spec, settings=settings, flat_keys=flat_keys, installed=installed, prefixed=prefixed)
 
 
 def _checked(make: Callable[P, type[Settings]]) -> Callable[P, type[Settings]]:

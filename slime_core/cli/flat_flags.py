@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import click
 from pydantic.fields import FieldInfo
 
+from slime_core.catalog import Registered
 from slime_core.cli.flags import flag, metavar, ranges, switch, typed_value
 from slime_core.config import FlatKeys, Owner
 from slime_core.errors import ConfigError, PluginError, did_you_mean
-from slime_core.roles import Settings
+from slime_core.roles import PrefixedTable, Settings
 from slime_core.sample import Json
 
 NAMES = "NAME|JSON"
@@ -53,6 +54,10 @@ def flat_flags(
     for prefix, several in flat_keys.prefixes.items():
         for registered in several:
             spec, role_flags = registered.spec, found.setdefault(registered.spec.role, RoleFlags())
+            if tables := [table.key for table in spec.prefixed if table.prefix == prefix]:
+                role_flags.notes.append(_every(prefix, tables[0], registered))
+                keys |= {key: owners for key in typed if (owners := flat_keys.owners_of(key))}
+                continue
             names = () if spec.is_late else tuple(f"{prefix}{name}" for name in spec.model.model_fields)
             if spec.is_late:
                 role_flags.notes.append(
@@ -60,10 +65,7 @@ def flat_flags(
                     f"`slime plugins show {registered.plugin}`"
                 )
             elif spec.installed is not None:
-                role_flags.notes.append(
-                    f"{flag(prefix)}KEY VALUE: every {spec.installed.key} setting of {spec.role} {spec.name}, "
-                    f"`slime plugins show {registered.plugin}`"
-                )
+                role_flags.notes.append(_every(prefix, spec.installed.key, registered))
             keys |= {key: owners for key in (*names, *typed) if (owners := flat_keys.owners_of(key))}
     models = _Models(arguments, values or {})
     for key, owners in keys.items():
@@ -75,12 +77,18 @@ def flat_flags(
     return found
 
 
+def _every(prefix: str, table: str, registered: Registered) -> str:
+    spec = registered.spec
+    told = f"every {table} setting of {spec.role} {spec.name}, `slime plugins show {registered.plugin}`"
+    return f"{flag(prefix)}KEY VALUE: {told}"
+
+
 class _Models:
     """Settings models of choices, and of what they pass on, which depends on what else is given."""
 
     def __init__(self, arguments: Sequence[str], values: Mapping[str, Json]) -> None:
         self._arguments, self._values = arguments, values
-        self._installed: dict[str, type[Settings] | None] = {}
+        self._made_of: dict[tuple[str, str], type[Settings] | None] = {}
 
     def of(self, owner: Owner, *, is_typed: bool) -> type[Settings] | None:
         """That which has a setting, if it is there or its flag was typed; what fails is refused where it is chosen."""
@@ -91,9 +99,11 @@ class _Models:
             with contextlib.suppress(PluginError):
                 return registered.spec.model
             return None
-        if registered.qualified not in self._installed:
-            self._installed[registered.qualified] = self._made(owner)
-        return self._installed[registered.qualified]
+        place = registered.qualified, owner.table
+        if place not in self._made_of:
+            prefixed = [table for table in registered.spec.prefixed if table.key == owner.table]
+            self._made_of[place] = self._in_table(owner, prefixed[0]) if prefixed else self._made(owner)
+        return self._made_of[place]
 
     def unknown(self, key: str, owners: Sequence[Owner]) -> str:
         """What to say of a flag behind a prefix that is none; empty where it is one, or nobody can tell."""
@@ -103,26 +113,45 @@ class _Models:
             if model is None or owner.setting in model.model_fields:
                 return ""
             spec = owner.registered.spec
-            names += [flag(spec.flat_prefix + name) for name in (*spec.model.model_fields, *model.model_fields)]
+            own = [table.prefix for table in spec.prefixed if table.key == owner.table]
+            several = model.model_fields if own else (*spec.model.model_fields, *model.model_fields)
+            names += [flag((own[0] if own else spec.flat_prefix) + name) for name in several]
             shown = f"{spec.role}/{spec.name}"
         return f"{did_you_mean(flag(key), names)} `slime plugins show {shown}` lists all {len(names)}."
 
     def _made(self, owner: Owner) -> type[Settings] | None:
         spec = owner.registered.spec
         assert spec.installed is not None, "the owner of an installed setting"
-        table = self._values.get(spec.role)
-        section = table.get(spec.name) if isinstance(table, dict) else None
-        given = dict(section) if isinstance(section, dict) else {}
-        for name in spec.model.model_fields:
-            for values in (
-                self._values.get(spec.flat_prefix + name),
-                typed_value(self._arguments, flag(spec.flat_prefix + name)),
-            ):
-                if values is not None:
-                    given[name] = values
+        given = dict(self._section(owner)) | self._flat(spec.flat_prefix, spec.model.model_fields)
         with contextlib.suppress(PluginError, ConfigError):
             return spec.installed.model(given)
         return None
+
+    def _in_table(self, owner: Owner, prefixed: PrefixedTable) -> type[Settings] | None:
+        table = self._section(owner).get(prefixed.key)
+        typed = [_key(each) for each in self._arguments if each.startswith("--")]
+        names = [
+            key.removeprefix(prefixed.prefix) for key in (*self._values, *typed) if key.startswith(prefixed.prefix)
+        ]
+        given = (dict(table) if isinstance(table, dict) else {}) | self._flat(prefixed.prefix, names)
+        with contextlib.suppress(PluginError, ConfigError):
+            return prefixed.model(given)
+        return None
+
+    def _section(self, owner: Owner) -> Mapping[str, Json]:
+        """What the run file says in the table of the choice."""
+        table = self._values.get(owner.role)
+        section = table.get(owner.name) if isinstance(table, dict) else None
+        return section if isinstance(section, dict) else {}
+
+    def _flat(self, prefix: str, names: Iterable[str]) -> dict[str, Json]:
+        """What the run file, or else the command line, says of some names behind a prefix."""
+        found: dict[str, Json] = {}
+        for name in names:
+            for value in (self._values.get(prefix + name), typed_value(self._arguments, flag(prefix + name))):
+                if value is not None:
+                    found[name] = value
+        return found
 
 
 def _key(argument: str) -> str:

@@ -40,7 +40,7 @@ class Owner:
     setting: str
     """Which of its settings it is."""
     table: str = ""
-    """The table of installed settings that it is in; empty: it is the choice's own."""
+    """The table that it is in, of installed settings or with a prefix of its own; empty: it is the choice's own."""
 
     @property
     def role(self) -> str:
@@ -95,8 +95,8 @@ class FlatKeys:
         found: dict[str, list[Registered]] = {}
         for role in SELECTABLE:
             for registered in self._catalog.choices(role).values():
-                if registered.spec.flat_prefix:
-                    found.setdefault(registered.spec.flat_prefix, []).append(registered)
+                for prefix in _prefixes(registered):
+                    found.setdefault(prefix, []).append(registered)
         return {prefix: tuple(several) for prefix, several in found.items()}
 
     def owners_of(self, key: str) -> tuple[Owner, ...]:
@@ -249,13 +249,22 @@ def _own(registered: Registered, key: str) -> Owner | None:
     spec = registered.spec
     if key in spec.flat_names:
         return Owner(registered, key)
-    prefix = spec.flat_prefix
-    return _behind(registered, key) if prefix and key.startswith(prefix) and key != prefix else None
+    is_behind = any(key.startswith(prefix) and key != prefix for prefix in _prefixes(registered))
+    return _behind(registered, key) if is_behind else None
+
+
+def _prefixes(registered: Registered) -> tuple[str, ...]:
+    """What keys of a choice begin with: its own, and those of its tables."""
+    spec = registered.spec
+    return tuple(filter(None, (spec.flat_prefix, *(table.prefix for table in spec.prefixed))))
 
 
 def _behind(registered: Registered, key: str) -> Owner:
-    """What is meant by a key behind the prefix of a choice: a setting of its own, or else an installed one."""
+    """What is meant by a key behind a prefix of a choice: a setting of its own, or else an installed one."""
     spec = registered.spec
+    for table in spec.prefixed:
+        if key.startswith(table.prefix):
+            return Owner(registered, key.removeprefix(table.prefix), table.key)
     setting = key.removeprefix(spec.flat_prefix)
     if spec.installed is None or setting in spec.model.model_fields:
         return Owner(registered, setting)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         is_async,
     )
     from slime_core.roles._plugin_set import PluginSet
-    from slime_core.roles._spec import InstalledSettings, Make, Settings, Setup, Spec, Stability
+    from slime_core.roles._spec import InstalledSettings, Make, PrefixedTable, Settings, Setup, Spec, Stability
     from slime_core.roles._table import SELECTABLE, SPECS
     from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec, ValueAdvantage
     from slime_core.roles.arguments import (
@@ -212,6 +212,7 @@ __all__ = [
     "PerNode",
     "Place",
     "PluginSet",
+    "PrefixedTable",
     "PromptFile",
     "RankReleasesMemory",
     "RankSetup",

@@ -132,6 +132,19 @@ class InstalledSettings:
     is not passed on: a default is there to be shown."""
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixedTable:
+    """That a table among a choice's settings has keys and flags of its own, as those of software beside an engine."""
+
+    prefix: str
+    """What they begin with: `router_` makes `router_policy` of `policy`."""
+    key: str
+    """The setting that is the table, which takes each of them by its name: `router` of `[engine.NAME.router]`."""
+    model: Callable[[Mapping[str, Json]], type[Settings]]
+    """A model of all that may be in the table, given the table as it is written: it says what a flag takes, and which
+    there are. The setting itself is validated by the choice."""
+
+
 RoleT = TypeVar("RoleT", covariant=True)
 
 
@@ -169,6 +182,8 @@ class Spec(Generic[RoleT]):
     """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
     installed: InstalledSettings | None = field(default=None, kw_only=True)
     """Settings of software that it passes on; with a `flat_prefix` they are keys and flags, too."""
+    prefixed: tuple[PrefixedTable, ...] = field(default=(), kw_only=True)
+    """Tables among its settings whose keys are keys and flags behind a prefix of their own."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("_", "").replace("-", "").isalnum():
@@ -184,6 +199,11 @@ class Spec(Generic[RoleT]):
             raise ValueError(f"{self._told}: flat_prefix {self.flat_prefix!r} must be a name that ends in '_'")
         if self.installed and isinstance(settings, type) and self.installed.key not in self.model.model_fields:
             raise ValueError(f"{self._told}: installed is for {self.installed.key!r}, which is none of its settings")
+        for table in self.prefixed:
+            if not (table.prefix.isidentifier() and table.prefix.endswith("_")):
+                raise ValueError(f"{self._told}: prefix {table.prefix!r} must be a name that ends in '_'")
+            if isinstance(settings, type) and table.key not in self.model.model_fields:
+                raise ValueError(f"{self._told}: prefixed is for {table.key!r}, which is none of its settings")
         if isinstance(self.flat_keys, str):
             raise TypeError(f"{self._told}: flat_keys must be several names, write ({self.flat_keys!r},)")
         if isinstance(settings, type) and not callable(self.flat_keys):

@@ -131,3 +131,22 @@ def test_a_spec_must_have_the_setting_that_takes_them(mine: Project, slime: Slim
         MINE.replace('InstalledSettings("passed_on"', 'InstalledSettings("passed_over"')
     )
     assert "installed is for 'passed_over', which is none of its settings" in refusal(slime)
+
+
+WITH_A_TABLE = (
+    MINE.replace("InstalledSettings,", "InstalledSettings, PrefixedTable,")
+    .replace("passed_on: dict[str, JsonValue] = {}", "passed_on: dict[str, JsonValue] = {}\n    beside: dict = {}")
+    .replace("installed=installed)", 'installed=installed, prefixed=(PrefixedTable("beside_", "beside", model),))')
+)
+
+
+def test_a_table_may_have_a_prefix_of_its_own(mine: Project, slime: Slime) -> None:
+    (mine.root / "judging.py").write_text(WITH_A_TABLE)
+    told = settings(slime, "--beside-depth", "3", "--no-beside-fold", "--judge-depth", "1")
+    assert told == {"place": "old", "passed_on": {"depth": 1}, "beside": {"depth": 3, "fold": False}}
+    assert "'--beside-dept'. Did you mean '--beside-depth'?" in refusal(slime, "--beside-dept", "2")
+
+
+def test_a_prefix_must_be_one(mine: Project, slime: Slime) -> None:
+    (mine.root / "judging.py").write_text(WITH_A_TABLE.replace('"beside_"', '"beside"'))
+    assert "prefix 'beside' must be a name that ends in '_'" in refusal(slime)

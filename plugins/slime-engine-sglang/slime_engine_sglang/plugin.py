@@ -13,6 +13,7 @@ from slime_core.roles import (
     InstalledSettings,
     MemoryTag,
     Needs,
+    PrefixedTable,
     Settings,
     Transport,
     TransportSetup,
@@ -44,6 +45,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         flat_prefix="sglang_",
         check=_check,
         installed=InstalledSettings("server", _server_model),
+        prefixed=(PrefixedTable("router_", "router", _router_model),),
     )
 
 
@@ -76,6 +78,12 @@ def _server_model(section: Mapping[str, Json]) -> type[Settings]:
     from slime_engine_sglang.arguments import server_model
 
     return server_model(section)
+
+
+def _router_model(table: Mapping[str, Json]) -> type[Settings]:
+    from slime_engine_sglang.arguments import router_model
+
+    return router_model(table)
 
 
 def _check(settings: Settings, use: EngineUse) -> None:

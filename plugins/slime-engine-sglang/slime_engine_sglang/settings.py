@@ -32,6 +32,23 @@ class RouterSettings(Settings):
         {}, description="The router's other arguments by name, as cache_threshold = 0.5; true is a flag alone."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _arguments_beside(cls, given: object) -> object:
+        """Its arguments may stand beside `policy`, too, as `--router-cache-threshold` puts them there."""
+        if not isinstance(given, dict):
+            return given
+        beside = {name: value for name, value in given.items() if name not in cls.model_fields}
+        args = given.get("args", {})
+        if not beside or not isinstance(args, dict):
+            return given
+        if twice := sorted(name for name in beside if name in args and args[name] != beside[name]):
+            raise ValueError(
+                f"{twice[0]} is given as {beside[twice[0]]!r}, and in args as {args[twice[0]]!r}: once, please"
+            )
+        own = {name: value for name, value in given.items() if name in cls.model_fields}
+        return {**own, "args": {**args, **beside}}
+
     @field_validator("args")
     @classmethod
     def _only_free_ones(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:

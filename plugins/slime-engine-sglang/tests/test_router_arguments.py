@@ -9,8 +9,10 @@ import pytest
 from fake_python import python_with
 from servers import needs_routers
 
+from slime_core.cli import run_cli
 from slime_core.errors import ConfigError
 from slime_core.roles import command_line
+from slime_core.testing import write_tiny_model
 from slime_engine_sglang.arguments import TELLS, listed_router, router_arguments
 from slime_engine_sglang.checks import check_router
 from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS, RouterSettings
@@ -117,3 +119,68 @@ def test_the_real_routers_tell_theirs(use: str) -> None:
 def test_no_is_said_as_the_router_has_it() -> None:
     known = router_arguments("smg", needs_routers())
     assert list(command_line(known, {"worker_auto_recovery": False})) == ["--no-worker-auto-recovery"]
+
+
+def planned(folder: Path, *flags: object, **keys: str) -> int:
+    """`slime plan` of a run with SGLang as the engine, with these flags and keys of the run file."""
+    model, sglang = folder / "model", folder / "servers"
+    if not model.exists():
+        write_tiny_model(model)
+        python_with(sglang, "0.5.23")
+        (folder / "prompts.jsonl").write_text('{"input": "t5"}\n', "utf-8")
+    given = {"hf_checkpoint": model, "prompt_data": folder / "prompts.jsonl", "save": folder / "run", **keys}
+    lines = [f'{key} = "{value}"' for key, value in given.items()]
+    fixed = ["num_rollout = 1", "rollout_max_response_len = 8", '[reward]\nuse = "random"', '[engine]\nuse = "sglang"']
+    table = f'[engine.sglang]\npython = "{sglang}/bin/python"'
+    (folder / "run.toml").write_text("\n".join([*lines, *fixed, table]), "utf-8")
+    return run_cli(["plan", str(folder / "run.toml"), *map(str, flags)])
+
+
+def router_of(told: str) -> object:
+    return next(row["settings"]["router"] for row in json.loads(told)["choices"] if row["role"] == "engine")
+
+
+def test_slimes_flags_and_keys_of_the_router_are_those_of_its_table(
+    tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--router-policy", "random", "--router-cache-threshold", "0.5", "--no-router-worker-auto-recovery"]
+    expected = {
+        "use": "smg",
+        "python": str(python),
+        "policy": "random",
+        "args": {"cache_threshold": 0.5, "worker_auto_recovery": False},
+    }
+    assert planned(tmp_path, "--json", "--router-python", python, *flags) == 0
+    assert router_of(capsys.readouterr().out) == expected
+    assert planned(tmp_path, "--json", *flags[2:], router_python=str(python), router_policy="random") == 0
+    assert router_of(capsys.readouterr().out) == expected
+    inline = ["--engine.sglang.router.python", python, "--engine.sglang.router.policy", "random"]
+    assert planned(tmp_path, "--json", *inline, *flags[2:]) == 0
+    assert router_of(capsys.readouterr().out) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--router-cache-treshold", "0.5"],
+            "No such option '--router-cache-treshold'. Did you mean '--router-cache-threshold'? `slime plugins show",
+        ),
+        (["--router-prometheus-port", "5"], "prometheus_port follows from the run and the other settings"),
+        (["--router-cache-threshold", "much"], "args.cache_threshold = 'much': input should be a valid number"),
+        (["--router-policy", "cleverly"], "policy = 'cleverly': input should be 'cache_aware' or 'random'"),
+        (["--engine", "local", "--router-policy", "random"], "router_policy has no effect here: it is a setting of"),
+        (
+            ["--router-cache-threshold", "0.5", "--engine.sglang.router.args.cache_threshold", "0.6"],
+            "cache_threshold is given as 0.5, and in args as 0.6",
+        ),
+    ],
+)
+def test_what_is_no_flag_of_the_router_is_refused_in_the_plan(
+    tmp_path: Path, python: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    with_prometheus = [*TOLD, {"name": "prometheus_port", "kind": "integer"}]
+    (tmp_path / "told.json").write_text(json.dumps(with_prometheus), "utf-8")
+    where = [] if "local" in flags else ["--router-python", python]
+    assert planned(tmp_path, *where, *flags) == 2
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -127,6 +127,8 @@ def _settings(registered: Registered) -> Iterator[SettingRow]:
     yield from _rows(registered, registered.spec.model)
     if installed is not None:
         yield from _rows(registered, installed.model({}), f"{installed.key}.")
+    for table in registered.spec.prefixed:
+        yield from _rows(registered, table.model({}), f"{table.key}.")
 
 
 def _rows(registered: Registered, model: type[Settings], before: str = "") -> Iterator[SettingRow]:
