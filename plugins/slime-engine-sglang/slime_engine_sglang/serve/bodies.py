@@ -26,7 +26,6 @@ REFUSED = (
     *("return_hidden_states", "return_routed_experts", "return_sampling_mask", "token_ids_logprob"),
 )
 """What would change the answer, and what is not told."""
-SEEDS = 1 << 62
 
 
 class BadRequest(Exception):

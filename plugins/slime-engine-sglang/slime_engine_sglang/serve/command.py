@@ -1,7 +1,7 @@
 """`slime engine serve --backend local|sglang MODEL`: a server of SGLang's wire, until Ctrl-C.
 
 slime engine serve models/tiny --port 30000
-curl http://127.0.0.1:30000/generate -d '{"text": "2+3=", "sampling_params": {"max_new_tokens": 8}}'
+curl http://127.0.0.1:30000/generate -H content-type:application/json -d '{"text": "2+3="}'
 """
 
 import socket

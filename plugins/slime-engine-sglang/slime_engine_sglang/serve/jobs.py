@@ -68,6 +68,7 @@ class Jobs:
                         made.tokens += chunk.tokens
                         made.log_probs += chunk.log_probs
                         made.finish, made.matched, made.extras = chunk.finish, chunk.matched, chunk.extras
+                        made.version = chunk.weight_version
                 yield made
         finally:
             del self._news[prompt.rid]

@@ -22,6 +22,8 @@ class Made:
     finish: FinishReason | None = None
     matched: int | str | None = None
     extras: EngineExtras | None = None
+    version: int | None = None
+    """Of the weights that made it; None where there is nothing."""
 
 
 def result(prompt: Prompt, made: Made, tokenizer: Tokenizer, version: str) -> dict[str, Json]:

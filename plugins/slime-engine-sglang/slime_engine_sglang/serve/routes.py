@@ -6,7 +6,6 @@ Example:
 """
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -21,7 +20,7 @@ from slime_engine_sglang.installed import NEWEST
 from slime_engine_sglang.serve.bodies import Asked, BadRequest, Prompt, parse
 from slime_engine_sglang.serve.folder_channel import FolderChannel
 from slime_engine_sglang.serve.jobs import Jobs
-from slime_engine_sglang.serve.replies import result
+from slime_engine_sglang.serve.replies import Made, result
 from slime_engine_sglang.weights import AS_STARTED
 from slime_engine_sglang.wire import decode, encode
 
@@ -40,8 +39,7 @@ class Routes:
             raise ModelError("only an engine that streams can be served: it has no stream()")
         self._engine, self._tokenizer, self._model = engine, tokenizer, model.absolute()
         self._jobs = Jobs(engine)
-        self._weights = AS_STARTED
-        self._versions = itertools.count(1)
+        self._names, self._version = {0: AS_STARTED}, 0
         self._loading = asyncio.Lock()
 
     def app(self) -> web.Application:
@@ -80,7 +78,7 @@ class Routes:
     async def _whole(self, prompt: Prompt) -> dict[str, Json]:
         async with aclosing(self._jobs.follow(prompt)) as parts:
             *_, made = [each async for each in parts]
-        return result(prompt, made, self._tokenizer, self._weights)
+        return self._result(prompt, made)
 
     async def _streamed(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         """Events with all that there is so far; several prompts come one after the other."""
@@ -88,12 +86,21 @@ class Routes:
         for index, prompt in enumerate(asked.prompts):
             async with aclosing(self._jobs.follow(prompt)) as parts:
                 async for made in parts:
-                    told = result(prompt, made, self._tokenizer, self._weights)
+                    told = self._result(prompt, made)
                     if not response.prepared:
                         await response.prepare(request)  # not sooner: an error has a status of its own
                     await response.write(_event(encode(told if asked.is_single else {**told, "index": index})))
         await response.write(_event(b"[DONE]"))
         return response
+
+    def _result(self, prompt: Prompt, made: Made) -> dict[str, Json]:
+        version = self._version if made.version is None else made.version
+        return result(prompt, made, self._tokenizer, self._names[version])
+
+    @property
+    def _weights(self) -> str:
+        """What those are called that are served."""
+        return self._names[self._version]
 
     async def _abort_request(self, request: web.Request) -> web.Response:
         body = await _body(request)
@@ -128,9 +135,10 @@ class Routes:
         running = self._jobs.count
         async with self._loading:
             channel = await asyncio.to_thread(FolderChannel.of, Path(path))
-            await self._engine.load_weights(channel, next(self._versions))
-            version = body.get("weight_version")
-            self._weights = self._weights if version is None else str(version)
+            number, name = len(self._names), body.get("weight_version")
+            self._names[number] = self._weights if name is None else str(name)  # before who is told of it asks
+            await self._engine.load_weights(channel, number)
+            self._version = number
         said = f"Succeeded to update model weights; version {self._weights}."
         return _json({"success": True, "message": said, "num_paused_requests": running})
 
@@ -138,7 +146,7 @@ class Routes:
         version = (await _body(request)).get("new_version")
         if not isinstance(version, str):
             raise BadRequest("new_version: expected a text")
-        self._weights = version
+        self._names[self._version] = version
         return _json({"success": True, "message": f"Weight version updated to {version}", "new_version": version})
 
     # --- what it is
