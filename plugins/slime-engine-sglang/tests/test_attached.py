@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -56,14 +57,25 @@ def free_port() -> int:
 
 @contextmanager
 def running(model: Path, tmp_path: Path) -> Iterator[str]:
-    """A server of SGLang's kind, started by hand."""
+    """A server of SGLang's kind, started by hand, which listens."""
     port = free_port()
     command = [sys.executable, STAND_IN, "--host", "127.0.0.1", "--port", str(port), "--model-path", str(model)]
     with subprocess.Popen(command, env={"TMPDIR": str(tmp_path)}) as process:
         try:
+            while not listens(port):
+                assert process.poll() is None, "it has ended"
+                time.sleep(0.02)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.kill()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError, **given: object) -> str:
