@@ -24,8 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slime_core.errors import ConfigError
-from slime_core.processes import free_port
+from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import Place
 
 PR_SET_PDEATHSIG = 1
@@ -63,7 +62,8 @@ class ServerHost:
             raise ConfigError(
                 f"there is no {command[0]} to start SGLang's servers with: [engine.sglang] python names it"
             )
-        port = place.port if place.port and _is_free(place.address, place.port) else free_port(place.address)
+        self._kept = kept_port(place.address, place.port)
+        port = self._kept.getsockname()[1]
         self._url = f"http://{place.address}:{port}"
         # Of its own, since SGLang leaves sockets there; short, since the path of a socket has to be.
         self._temporary = tempfile.mkdtemp(prefix="sglang-")
@@ -76,9 +76,13 @@ class ServerHost:
                 "TMPDIR": self._temporary,
             },
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             preexec_fn=die_with_parent,
         )
         self._closing = threading.Event()
+        self._telling = threading.Thread(target=self._tell, name="output", daemon=True)
+        self._telling.start()
         threading.Thread(target=self._watch, name="server", daemon=True).start()
 
     def address(self) -> tuple[str, int]:
@@ -97,7 +101,16 @@ class ServerHost:
         self._closing.set()
         self._process.kill()
         self._process.wait()
+        self._kept.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _tell(self) -> None:
+        """Pass on what the server prints; nothing where the log's disk is full, of which SGLang would end."""
+        assert self._process.stdout is not None, "it is a pipe"
+        with self._process.stdout as printed:
+            while part := os.read(printed.fileno(), LAST_BYTES):
+                with suppress(OSError):
+                    os.write(1, part)
 
     def _watch(self) -> None:
         """Until it is closed; else end this process with it."""
@@ -119,8 +132,10 @@ class ServerHost:
                 how = f"has lost its process {min(lost)}"
             else:
                 how = f"is stopped: its process {stopped[0]} has not run for {STOPPED_S:g} s"
-            print(f"the SGLang server, process {self._process.pid}, {how}", flush=True)  # noqa: T201  # for the log
             self._process.kill()
+            self._telling.join(LOOK_S)
+            with suppress(OSError):
+                os.write(1, f"the SGLang server, process {self._process.pid}, {how}\n".encode())
             shutil.rmtree(self._temporary, ignore_errors=True)
             os._exit(1)
 
@@ -154,11 +169,19 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _is_free(address: str, port: int) -> bool:
-    """Whether a port that was kept for the server is still free: it may have been taken since."""
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):
-            listening.bind((address, port))
-            return True
-    return False
+def kept_port(address: str, wanted: int) -> socket.socket:
+    """A socket that keeps a port for a server, and never listens: the one that is wanted, or another if that is taken.
+
+    A server takes minutes to start, and the system may hand its port to somebody else meanwhile, whose answers would be
+    taken for its own. It does not while a socket is bound to it; and servers, which set SO_REUSEADDR, may listen there.
+    """
+    for port in (wanted, 0):
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            kept.bind((address, port))
+        except OSError:
+            kept.close()
+        else:
+            return kept
+    raise WorkerError(f"no port of {address} is free")

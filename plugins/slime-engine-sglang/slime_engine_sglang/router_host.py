@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from slime_core.errors import ConfigError
 from slime_core.processes import free_port
 from slime_core.roles import Place
-from slime_engine_sglang.host import OTHER_PYTHONS, die_with_parent
+from slime_engine_sglang.host import OTHER_PYTHONS, die_with_parent, kept_port
 
 
 class RouterHost:
@@ -35,7 +35,8 @@ class RouterHost:
             raise ConfigError(
                 f"there is no {command[0]} to start a router with: [engine.sglang.router] python names it"
             )
-        port = place.port or free_port(place.address)
+        self._kept = kept_port(place.address, place.port)
+        port = self._kept.getsockname()[1]
         self._url = f"http://{place.address}:{port}"
         ports = ["--port", str(port), "--prometheus-port", str(free_port(place.address))]
         inherited = {name: value for name, value in os.environ.items() if name not in OTHER_PYTHONS}
@@ -57,6 +58,7 @@ class RouterHost:
         self._closing.set()
         self._process.kill()
         self._process.wait()
+        self._kept.close()
 
     def _watch(self) -> None:
         code = self._process.wait()

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from with_an_engine import with_engine
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import GenerateRequest, Place, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.host import ServerHost
+from slime_engine_sglang.host import ServerHost, kept_port
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
@@ -110,6 +112,27 @@ def test_a_port_that_was_taken_meanwhile_is_not_asked_for(tmp_path: Path, python
         finally:
             host.close()
         assert gone(pid)
+
+
+def given(count: int) -> set[int]:
+    """Ports that the system hands to who asks for any."""
+    found = set()
+    for _ in range(count):
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 0))
+            found.add(other.getsockname()[1])
+    return found
+
+
+def test_a_port_is_given_to_nobody_until_its_server_listens_there() -> None:
+    with kept_port("127.0.0.1", 0) as kept:
+        port = kept.getsockname()[1]
+        assert port not in given(20_000)
+        listens = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1]))).close()"
+        subprocess.run([sys.executable, "-c", listens, str(port)], check=True)
+    with kept_port("127.0.0.1", port) as again:
+        assert again.getsockname()[1] == port
 
 
 def test_each_engine_needs_an_address(tmp_path: Path) -> None:
