@@ -35,7 +35,7 @@ class _Coming:
     """On rank 0, where its parts come to; None elsewhere."""
     beside: Sequence[tuple[torch.Tensor, torch.Tensor]]
     """Places in it that are filled of another tensor once all has come."""
-    works: Sequence[dist.Work]
+    works: Sequence[dist.Work | None]
     nbytes: int
 
 
@@ -76,12 +76,12 @@ def _received(weight: Weight, number: int, own: torch.Tensor | None, sources: ra
         return _Coming(weight, own, (), (), 0)
     dtype: torch.dtype = getattr(torch, weight.hf[0].dtype.value)
     whole = torch.empty(shape_of(weight, len(sources)), dtype=dtype)
-    beside, works = list[tuple[torch.Tensor, torch.Tensor]](), list[dist.Work]()
+    beside, works = list[tuple[torch.Tensor, torch.Tensor]](), list[dist.Work | None]()
     for source in sources:
         there = places(weight, whole, source - sources[0], len(sources))
         if source == 0:
             assert own is not None, f"rank 0 holds {weight}"
-            beside += zip(there, own.split([len(each) for each in there]), strict=True)
+            beside += zip(there, torch.split(own, [len(each) for each in there]), strict=True)
             continue
         for place in there:
             target = place if place.is_contiguous() else torch.empty_like(place, memory_format=torch.contiguous_format)
@@ -102,6 +102,7 @@ def _sent(weight: Weight, number: int, own: torch.Tensor | None, sources: range)
 
 def _end(coming: _Coming, model: Model) -> Iterator[tuple[str, torch.Tensor]]:
     for work in coming.works:
+        assert work is not None, "all ranks are in the group"
         work.wait()
     for place, part in coming.beside:
         place.copy_(part)

@@ -88,7 +88,8 @@ class Saving:
         if copies:
             self._thread.start()
         else:
-            with config.patch("save.compute_crc32", False):  # which torch writes and never reads
+            # The checksum is one that torch writes and never reads.
+            with config.patch("save.compute_crc32", False):  # type: ignore[attr-defined]
                 self._write()
         self._finished = False
 

@@ -28,7 +28,7 @@ def joined(weight: Weight, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     whole = torch.full(shape_of(weight, len(parts)), torch.nan)
     for rank, part in enumerate(parts):
         there = places(weight, whole, rank, len(parts))
-        for place, rows in zip(there, part.split([len(each) for each in there]), strict=True):
+        for place, rows in zip(there, torch.split(part, [len(each) for each in there]), strict=True):
             place.copy_(rows)
     return whole
 
