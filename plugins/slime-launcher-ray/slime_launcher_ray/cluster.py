@@ -20,6 +20,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,18 @@ from slime_launcher_ray.own import ENVIRONMENT, Head
 from slime_launcher_ray.sending import modules_of
 from slime_launcher_ray.settings import RaySettings
 
-CONNECT_S = 5.0
-"""Seconds within which a head accepts a connection."""
+ANSWER_S = 5.0
+"""Seconds within which a head answers."""
 LOOK_S = 2.0
 """Seconds between two looks whether the head is there."""
-LOOKS = 10
-"""Looks in vain after which a cluster is taken to be lost."""
+LOOKS = 3
+"""Looks in vain, at least, after which a cluster is taken to be lost."""
+LOST_S = 30.0
+"""Seconds of silence after which it is."""
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""What a client of gRPC says first: the preface of HTTP/2, and that it has no settings (RFC 9113, 3.4)."""
+FRAME, SETTINGS = 9, 4
+"""Bytes of the header of a frame, and its fourth in the one that a server says first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +113,17 @@ class Cluster:
 
     async def lost(self) -> str:
         """Wait until the head is gone; returns what is known of it."""
-        in_vain = 0
+        in_vain, heard = 0, time.monotonic()
         while True:
             await asyncio.sleep(LOOK_S)
             if self.head is not None and self.head.process.poll() is not None:
                 return f"the Ray cluster of this machine has ended: its head, process {self.head.process.pid}, is gone"
-            in_vain = 0 if await asyncio.to_thread(answers, self.address) else in_vain + 1
-            if in_vain >= LOOKS:
-                return f"the head of the Ray cluster, {self.address}, has not answered for {LOOKS * LOOK_S:g} s"
+            if await asyncio.to_thread(answers, self.address):
+                in_vain, heard = 0, time.monotonic()
+            else:
+                in_vain += 1
+            if in_vain >= LOOKS and (silence := time.monotonic() - heard) > LOST_S:
+                return f"the head of the Ray cluster, {self.address}, has not answered for {silence:.0f} s"
 
     async def leave(self) -> None:
         """One launcher less; the last one disconnects, and ends what is this process's own."""
@@ -162,13 +172,17 @@ def see_head(address: str) -> None:
 
 
 def answers(address: str) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a server of gRPC answers there, as a head is; one that hangs, and a stranger, do not."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), CONNECT_S).close()
+        with socket.create_connection((host, int(port)), ANSWER_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return True
+            connection.sendall(HELLO)
+            header = connection.recv(FRAME, socket.MSG_WAITALL)
     except OSError:
         return False
-    return True
+    return len(header) == FRAME and header[3] == SETTINGS
 
 
 def _join(settings: RaySettings, plugins: Iterable[str]) -> Cluster:

@@ -42,7 +42,7 @@ def refused(address: str, folder: Path) -> str:
     """What a driver is told."""
     command = [sys.executable, "-c", START, address, str(Path(__file__).parent)]
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | OPEN, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=os.environ | OPEN, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stdout + done.stderr
