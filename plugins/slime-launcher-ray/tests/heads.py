@@ -8,13 +8,23 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
 
 
+class Head(NamedTuple):
+    """One that runs."""
+
+    address: str
+    """HOST:PORT."""
+    files: Path
+    """Where Ray's files are, by which its processes know each other."""
+
+
 @contextlib.contextmanager
-def head(ray: Sequence[str | Path], folder: Path) -> Iterator[str]:
-    """Start one by this command line for `ray`, in a folder; gives its address, and ends it afterwards."""
+def head(ray: Sequence[str | Path], folder: Path) -> Iterator[Head]:
+    """Start one by this command line for `ray`, in a folder, and end it afterwards."""
     temporary = Path(tempfile.mkdtemp(prefix="rh-"))  # short: the path of a socket has to be
     arguments = ["--head", "--port=0", "--num-cpus=4", "--include-dashboard=false", f"--temp-dir={temporary}"]
     process = subprocess.Popen(
@@ -23,7 +33,7 @@ def head(ray: Sequence[str | Path], folder: Path) -> Iterator[str]:
     assert process.stdout is not None
     try:
         line = next(line for line in process.stdout if "--address=" in line)
-        yield line.partition("--address='")[2].partition("'")[0]
+        yield Head(line.partition("--address='")[2].partition("'")[0], temporary)
     finally:
         process.send_signal(signal.SIGTERM)
         process.stdout.close()

@@ -50,9 +50,9 @@ def refused(address: str, folder: Path) -> str:
 
 
 def test_a_cluster_of_another_version_is_named_with_both(tmp_path: Path) -> None:
-    with head([sys.executable, "-c", OTHER], tmp_path) as address:
-        told = refused(address, tmp_path)
-    assert f"refused: the Ray cluster at {address} is of another version: " in told
+    with head([sys.executable, "-c", OTHER], tmp_path) as other:
+        told = refused(other.address, tmp_path)
+    assert f"refused: the Ray cluster at {other.address} is of another version: " in told
     assert "Ray: 2.1.0" in told
     assert "install the same on all nodes" in told
 
@@ -64,12 +64,12 @@ def test_somebody_who_is_no_head_is_not_waited_for_long(tmp_path: Path) -> None:
 
 
 def test_a_head_that_is_stopped_is_not_waited_for_long(tmp_path: Path) -> None:
-    with head([sys.executable, "-m", "ray.scripts.scripts"], tmp_path) as address:
-        port = f"gcs_server_port={address.rpartition(':')[2]}"
-        pid = next(int(each.parent.name) for each in Path("/proc").glob("[0-9]*/cmdline") if port in _text(each))
+    with head([sys.executable, "-m", "ray.scripts.scripts"], tmp_path) as stopped:
+        own = [each for each in Path("/proc").glob("[0-9]*") if str(stopped.files) in _text(each / "cmdline")]
+        (pid,) = (int(each.name) for each in own if _text(each / "comm") == "gcs_server\n")
         os.kill(pid, signal.SIGSTOP)
         try:
-            told = refused(address, tmp_path)
+            told = refused(stopped.address, tmp_path)
         finally:
             os.kill(pid, signal.SIGCONT)
     assert told.startswith("refused: "), told

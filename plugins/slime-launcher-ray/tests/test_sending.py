@@ -25,7 +25,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("bare")
     python = environment_without(root / "environment", *names)
     with head([python, "-m", "ray.scripts.scripts"], root) as started:
-        yield started
+        yield started.address
 
 
 @pytest.fixture
