@@ -18,6 +18,8 @@ LAUNCHERS = ("local", "ray")
 ROLLOUTS = 30
 LEFT_OUT = 3
 """Steps, the first ones of each run: they import and allocate."""
+LOOK_S = 0.1
+"""Seconds between two looks at the driver's memory."""
 
 
 def runs(folder: Path, rounds: int) -> dict[str, float]:
@@ -55,16 +57,29 @@ def _trained(run_file: Path, run: Path, launcher: str) -> tuple[list[float], dic
     """Seconds of each step; and until the first began, after the last ended, and the driver's peak in MiB."""
     command = [sys.executable, "-m", "slime_core", "train", str(run_file), "--save", str(run), "--no-progress"]
     began = time.time()
-    subprocess.run([*command, "--launcher", launcher], check=True, stdout=subprocess.DEVNULL)
+    driver, peak = subprocess.Popen([*command, "--launcher", launcher], stdout=subprocess.DEVNULL), 0.0
+    while driver.poll() is None:
+        peak = max(peak, _peak_mib(driver.pid))
+        time.sleep(LOOK_S)
+    assert driver.returncode == 0, f"the run under {launcher} ended with {driver.returncode}"
     ended = time.time()
     rows = MetricsLog.read(run / "metrics.jsonl")
     spent = [float(row.metrics["perf/step_time"]) for row in rows]
     told = {
         "start": rows[0].time - spent[0] - began,
         "end": ended - rows[-1].time,
-        "driver": max(float(row.metrics["perf/memory_mib/driver"]) for row in rows),
+        "driver": peak,
     }
     return spent[LEFT_OUT:], told
+
+
+def _peak_mib(pid: int) -> float:
+    """Most memory that a process has had until now; 0 of one that is over."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def _digest(run: Path) -> str:
