@@ -4,14 +4,15 @@ RAY_ADDRESS=auto slime doctor
 """
 
 import os
+import platform
 import socket
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.roles import CheckSpec, Finding, Health
-from slime_launcher_ray.checks import INSTALL, gpus_here, has_ray
-from slime_launcher_ray.settings import RaySettings
+from slime_launcher_ray.checks import INSTALL, has_ray
 
 if TYPE_CHECKING:
     from slime_launcher_ray.survey import Said
@@ -40,12 +41,8 @@ def versions() -> Finding:
     """Compares what is installed here with what each node has."""
     if not has_ray():
         return NO_RAY
-    import platform
-
-    import ray
-
-    here = f"Ray {ray.__version__}, Python {platform.python_version()}"
     if not _address():
+        here = f"Ray {metadata.version('ray')}, Python {platform.python_version()}"
         return Finding(Health.OK, f"{here} here; no cluster is named ({ADDRESS}=HOST:PORT or auto)")
 
     def judged(nodes: "list[Said]") -> Finding:
@@ -60,10 +57,6 @@ def versions() -> Finding:
 
 def gpus() -> Finding:
     """Compares the GPUs that Ray counts with the devices of each node."""
-    if not has_ray():
-        return NO_RAY
-    if not _address():
-        return Finding(Health.OK, f"Ray finds {gpus_here(RaySettings())} on this machine")
 
     def judged(nodes: "list[Said]") -> Finding:
         listed = ", ".join(f"{each.address} {each.counted_gpus:g}" for each in nodes)
