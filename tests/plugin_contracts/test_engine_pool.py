@@ -16,6 +16,7 @@ from slime_core.roles import (
     Engine,
     EngineSetup,
     EngineSpec,
+    Extra,
     GenerateRequest,
     LauncherSetup,
     SamplingParams,
@@ -43,7 +44,13 @@ def build(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
 
 
 class TestEnginePool(EngineContract):
-    choice = EngineSpec("pool", build, LocalEngineSettings, transports=("shared-buffer",))
+    choice = EngineSpec(
+        "pool",
+        build,
+        LocalEngineSettings,
+        transports=("shared-buffer",),
+        gives=frozenset({Extra.PROMPT_LOG_PROBS}),
+    )
     settings: ClassVar[Mapping[str, object]] = {"workers": 1}
     too_long = 256
     fresh = False

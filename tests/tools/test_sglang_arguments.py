@@ -26,5 +26,5 @@ def test_every_argument_of_a_server_and_of_both_routers_has_its_row() -> None:
     for program, version in (("smg", "1.13.0"), ("sglang-router", "0.3.2")):
         assert f"## {program} {version}" in page
         listed = json.loads(arguments.listed_router(program, version).read_text("utf-8"))
-        assert all(f"| `{each['name']}` |" in page for each in listed)
+        assert all(f"| `--router-{each['name'].replace('_', '-')}` |" in page for each in listed)
     assert "| `--sglang-model-path` | nothing: it follows from hf_checkpoint | |" in page

@@ -208,11 +208,12 @@ def test_signals_are_still_the_drivers_own(live: Live) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "auto"])
 def test_one_process_is_of_one_cluster(live: Live, tmp_path: Path, address: str) -> None:
-    live.run(live.launcher.start(spec("first", size=1)))
+    first = live.run(live.launcher.start(spec("first", size=1)))
     other = RayLauncher(RaySettings(address=address), setup_in(tmp_path))
     with pytest.raises(ConfigError, match=f"asks for the one at {address}, and this process is connected to"):
         live.run(other.start(spec("second", size=1)))
     live.run(other.close())
+    live.run(first.close())
 
 
 @pytest.mark.parametrize(
