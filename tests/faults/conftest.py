@@ -47,14 +47,14 @@ class Command:
     """An entry of the environment that all its processes have."""
     log: Path
 
-    def wait(self) -> tuple[int, str]:
+    def wait(self, within_s: float = PATIENCE_S) -> tuple[int, str]:
         """Exit code and all output."""
-        code = self.process.wait(PATIENCE_S)
+        code = self.process.wait(within_s)
         return code, self.log.read_text()
 
-    def wait_until(self, happened: Callable[[], bool]) -> None:
+    def wait_until(self, happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
         """Wait for something while the command runs."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + within_s
         while not happened():
             assert self.process.poll() is None, f"it ended first:\n{self.log.read_text()}"
             assert time.monotonic() < end, f"it never happened:\n{self.log.read_text()}"

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -114,15 +114,14 @@ class ServerHost:
 
     def _watch(self) -> None:
         """Until it is closed; else end this process with it."""
-        seen, looks = set[int](), dict[int, int]()
+        company, looks = Company(), dict[int, int]()
         while not self._closing.wait(LOOK_S):
             code = self._process.poll()
             running = {pid for pid in _descendants(self._process.pid) if _is_own(pid)}
             looks = {pid: looks.get(pid, 0) + 1 for pid in (self._process.pid, *running) if _is_stopped(pid)}
             stopped = [pid for pid, count in looks.items() if count * LOOK_S >= STOPPED_S]
-            lost = seen - running
+            lost = company.lost(running)
             if code is None and not lost and not stopped:
-                seen = running
                 continue
             if self._closing.is_set():
                 return
@@ -138,6 +137,24 @@ class ServerHost:
                 os.write(1, f"the SGLang server, process {self._process.pid}, {how}\n".encode())
             shutil.rmtree(self._temporary, ignore_errors=True)
             os._exit(1)
+
+
+class Company:
+    """The processes that a server cannot do without, as they are seen at one look after another.
+
+    One look is not enough to be one of them: what SGLang starts for a moment, such as `lscpu`, has the title of whoever
+    forks it until it runs something else, and servers were ended for that.
+    """
+
+    def __init__(self) -> None:
+        """Nobody has been seen."""
+        self._once, self._known = frozenset[int](), frozenset[int]()
+
+    def lost(self, running: Set[int]) -> Set[int]:
+        """Those that were seen twice, and run no more."""
+        lost = self._known - running
+        self._known, self._once = self._once & running, frozenset(running)
+        return lost
 
 
 def die_with_parent() -> None:

@@ -16,7 +16,7 @@ from with_an_engine import with_engine
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import GenerateRequest, Place, SamplingParams
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.host import ServerHost, kept_port
+from slime_engine_sglang.host import Company, ServerHost, kept_port
 
 REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 
@@ -24,6 +24,12 @@ REQUEST = GenerateRequest([5, 6, 7], SamplingParams(4), 0)
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     return stand_in(tmp_path / "servers")
+
+
+def test_what_is_seen_once_is_not_missed() -> None:
+    company = Company()
+    assert [company.lost(each) for each in ({1}, {1, 7}, {1}, {1, 2}, {1, 2})] == [set()] * 5
+    assert company.lost({2}) == {1}
 
 
 def gone(pid: int) -> bool:
