@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# What SGLang's servers run in: it is no part of the other environment, whose torch may be another.
+# What SGLang's servers run in: it is not part of the other environment, whose torch may be another.
 SGLANG := .venv-sglang
 SGLANG_NEEDS := plugins/slime-engine-sglang/servers-cpu.txt
 SGLANG_ALONE := plugins/slime-engine-sglang/servers-cpu-alone.txt

@@ -4,7 +4,7 @@
     [{"file": "tests/e2e/test_short.py", "num_gpus": 8}]
 
 A test file says `NUM_GPUS = 4` at its top level; it is read, not imported. One that says nothing needs none among the
-tests that run everywhere, and 8 in a folder `e2e`, as in slime. What is deleted, and what is no test (`conftest.py`,
+tests that run everywhere, and 8 in a folder `e2e`, as in slime. What is deleted, and what is not a test (`conftest.py`,
 helpers), is left out. In a shallow clone the history that is needed is fetched.
 """
 

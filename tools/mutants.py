@@ -7,7 +7,7 @@
 
 The mutants are mutmut's. Of slime_core/train, mutmut itself runs those of functions; those of constants, class bodies
 and decorated functions run here (tools/mutants_outside.py). Of the other rooms a sample runs (tools/mutants_sample.py).
-tools/mutants.toml says of survivors why they are no fault of the tests.
+tools/mutants.toml says of survivors why they are not a fault of the tests.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What came of the mutants of a file, why survivors are no fault of the tests, and the tables of docs/mutants.md.
+"""What came of the mutants of a file, why survivors are not a fault of the tests, and the tables of docs/mutants.md.
 
 A room has a part of the page between two comments, and nothing else of the page is written:
 

@@ -19,7 +19,7 @@ Grader = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Checkouts:
-    """Source trees of graders that are no packages."""
+    """Source trees of graders that are not packages."""
 
     slime: Path | None = None
     """A checkout of slime."""

@@ -116,7 +116,7 @@ def _value(node: ast.expr) -> float:
             return -_value(operand)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in BINARY:
             return BINARY[type(sign)](_value(left), _value(right))
-    raise ValueError(f"{ast.unparse(node)} is no arithmetic")
+    raise ValueError(f"{ast.unparse(node)} is not arithmetic")
 
 
 def score(task: Task, text: str) -> float:

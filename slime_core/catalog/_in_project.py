@@ -1,4 +1,4 @@
-"""Choices that are no plugin: `./my.py:reward`, `package.module:Filter`, `package.module.function`.
+"""Choices that are not a plugin: `./my.py:reward`, `package.module:Filter`, `package.module.function`.
 
 The named object is a function, a class or a spec, and passes the same validation as a plugin's.
 """

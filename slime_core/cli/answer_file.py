@@ -29,7 +29,7 @@ class AnswerFile:
         """`path` as `checked` lets it through, `-` for the standard output; a link is followed and stays one."""
         self.path = _STDOUT if path == Path("-") else path
         self.direct = self.path == _STDOUT or (path.exists() and not path.is_file())
-        """Whether it is no file of its own: the standard output, a device, a pipe."""
+        """Whether it is not a file of its own: the standard output, a device, a pipe."""
         self._target = self.path.resolve()
         self.part = self.path if self.direct else self._target.with_name(self._target.name + ".part")
         """What is written to."""

@@ -25,8 +25,8 @@ class ResumeCommand(click.Command):
             if not is_setting(key):
                 raise
             raise ConfigError(
-                f"{error.option_name} is no flag of `slime resume`: a run continues with the settings that it started "
-                "with. To change one, edit it in RUN_DIR/run.toml, and pass --accept-changed-settings."
+                f"{error.option_name} is not a flag of `slime resume`: a run continues with the settings that it "
+                "started with. To change one, edit it in RUN_DIR/run.toml, and pass --accept-changed-settings."
             ) from None
 
 
@@ -74,9 +74,9 @@ def run_file_of(run_dir: Path) -> Path:
     """The run file that a run folder keeps.
 
     Raises:
-        RunFolderError: it is no run folder.
+        RunFolderError: it is not a run folder.
     """
     for name in ("run.toml", "checkpoints"):
         if not (run_dir / name).exists():
-            raise RunFolderError(f"{run_dir} is no run folder: it has no {name}. Give the folder named by --save.")
+            raise RunFolderError(f"{run_dir} is not a run folder: it has no {name}. Give the folder named by --save.")
     return run_dir / "run.toml"

@@ -26,7 +26,7 @@ def parse_plugins(table: Json) -> PluginSet:
     """The table as plain data; what its names mean is found when plugins are loaded.
 
     Raises:
-        ConfigError: not a table, an unknown key, or a value that is no list of names.
+        ConfigError: not a table, an unknown key, or a value that is not a list of names.
     """
     if not isinstance(table, dict):
         raise ConfigError(f'{TABLE} = {table!r}: write a table instead, [{TABLE}] require = ["NAME"]')

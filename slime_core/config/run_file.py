@@ -99,13 +99,13 @@ def write_toml(values: Mapping[str, Json]) -> str:
     """TOML text of a configuration; None is left out, keys are sorted with plain values before tables.
 
     Raises:
-        ConfigError: a null in a list, or text that is no Unicode, which TOML cannot hold.
+        ConfigError: a null in a list, or text that is not Unicode, which TOML cannot hold.
     """
     text = "\n".join(_table(values, ())).strip() + "\n"
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"a value is no Unicode text: {error.object[: error.end][-40:]!r}") from None
+        raise ConfigError(f"a value is not Unicode text: {error.object[: error.end][-40:]!r}") from None
     return text
 
 

@@ -68,7 +68,7 @@ def parse_selection(role: str, table: Json) -> Selection:
     """What a role's table says.
 
     Raises:
-        ConfigError: it is no table, or holds what is neither `use` nor a section.
+        ConfigError: it is not a table, or holds what is neither `use` nor a section.
     """
     if not isinstance(table, dict):
         raise ConfigError(f'{role} = {table!r}: write a table instead, [{role}] use = "{table}"')
@@ -81,7 +81,7 @@ def parse_selection(role: str, table: Json) -> Selection:
             hint = (
                 did_you_mean(name, ["use"]) or f" A setting belongs in the section of what it sets: [{role}.{owner}]."
             )
-            raise ConfigError(f"[{role}] has a key {name!r} that is no table.{hint}")
+            raise ConfigError(f"[{role}] has a key {name!r} that is not a table.{hint}")
         sections[name] = section
     use = parse_use(role, table["use"]) if "use" in table else DEFAULT_USE[role]
     return Selection(use, sections)
@@ -91,7 +91,7 @@ def parse_use(role: str, value: Json) -> dict[str, float]:
     """Names and weights of a `use`: "math", ["math", "format"] or {math = 0.8, format = 0.2}.
 
     Raises:
-        ConfigError: another shape, a weight that is no finite number or of what is not weighted, a name twice, or
+        ConfigError: another shape, a weight that is not a finite number or of what is not weighted, a name twice, or
             several names where one is wanted.
     """
     match value:

@@ -45,7 +45,7 @@ class ServedArgs(Family):
     def _plain_names(cls, models: dict[str, ServedModelArgs]) -> dict[str, ServedModelArgs]:
         for name in models:
             if not (name.replace("_", "").replace("-", "").isalnum() and name.isascii()):
-                raise ValueError(f"{name!r} is no name of a model: use letters, digits, '-' and '_'")
+                raise ValueError(f"{name!r} is not a name of a model: use letters, digits, '-' and '_'")
         return models
 
 

@@ -95,7 +95,7 @@ def _engines(
         return
     if total % each:
         raise ConfigError(
-            f"rollout_num_gpus = {total} is no multiple of rollout_num_gpus_per_engine = {each}: "
+            f"rollout_num_gpus = {total} is not a multiple of rollout_num_gpus_per_engine = {each}: "
             f"{total // each} engines leave {total % each} over"
         )
     yield f"rollout_num_gpus / rollout_num_gpus_per_engine = {total // each}", ("rollout_num_engines",), total // each

@@ -24,7 +24,7 @@ def read_yaml(text: str, path: Path) -> dict[str, Json]:
         path: where it is, for messages.
 
     Raises:
-        ConfigError: ruamel.yaml is not installed, the text is no YAML (with its line), or no table of keys.
+        ConfigError: ruamel.yaml is not installed, the text is not YAML (with its line), or no table of keys.
     """
     try:
         from ruamel.yaml import YAML
@@ -51,12 +51,12 @@ def read_yaml(text: str, path: Path) -> dict[str, Json]:
 
 
 def _unfit(value: object, path: str = "") -> Iterator[str]:
-    """What TOML could not say either: nothing, and keys that are no text."""
+    """What TOML could not say either: nothing, and keys that are not text."""
     match value:
         case dict():
             for key, each in value.items():
                 if not isinstance(key, str):
-                    yield f'the key {key!r} of {path or "the file"} is no text: write "{key}"'
+                    yield f'the key {key!r} of {path or "the file"} is not text: write "{key}"'
                 yield from _unfit(each, f"{path}.{key}" if path else str(key))
         case list():
             for each in value:

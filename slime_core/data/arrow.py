@@ -28,7 +28,7 @@ def parquet_rows(
     """Rows of a parquet file; row groups before the slice are not read.
 
     Raises:
-        DataError: it is no parquet file, or pyarrow is missing.
+        DataError: it is not a parquet file, or pyarrow is missing.
     """
     with _reading(file, "parquet file"):
         from pyarrow import parquet

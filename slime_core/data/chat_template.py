@@ -22,7 +22,7 @@ class ChatTemplate:
             owner: the model directory, for error texts.
 
         Raises:
-            ModelError: a template is no valid Jinja.
+            ModelError: a template is not valid Jinja.
         """
         from jinja2 import TemplateSyntaxError
 

@@ -45,7 +45,7 @@ class JudgeSettings(Settings):
         try:
             groups = re.compile(pattern).groups
         except re.error as error:
-            raise ValueError(f"it is no pattern: {error}") from None
+            raise ValueError(f"it is not a pattern: {error}") from None
         if groups != 1:
             raise ValueError(f"it has {groups} groups; expected one, around the verdict")
         return pattern

@@ -112,7 +112,7 @@ def _jsonl_lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -34,7 +34,7 @@ class HfTokenizer:
     def __init__(
         self, backend: "tokenizers.Tokenizer", eos_token_ids: frozenset[int], template: ChatTemplate | None, owner: str
     ) -> None:
-        """Take the parts; `load` finds them."""
+        """What `load` has found in a model directory."""
         self._backend = backend
         self._eos_token_ids = eos_token_ids
         self._template = template

@@ -83,7 +83,7 @@ class Watchdog:
     def _follow(self, beat: float) -> None:
         """Look at the stack until the loop shows a sign of life, and tell of a call that was there long enough.
 
-        Only one and the same call counts: a thousand short ones in a row are no plugin's fault.
+        Only one and the same call counts: a thousand short ones in a row are not a plugin's fault.
         """
         # The first look may come late: C code that keeps the interpreter's lock stops this thread as well.
         suspect, since, until = self._look(), beat + BEAT_S, time.monotonic()

@@ -128,7 +128,7 @@ def receive_verdict(values: Json) -> Verdict:
             return Unscored(reason, retryable, detail)
         case {"not_applicable": True}:
             return NotApplicable()
-    raise ValueError("a worker answered with what is no verdict")
+    raise ValueError("a worker answered with what is not a verdict")
 
 
 def plain(value: object) -> Json:

@@ -127,7 +127,7 @@ class GroupOfWorkers:
 
     async def _cause(self, error: WorkerError) -> WorkerError:
         """The death that an error came of: one that loses its peer may say so before the peer is known to be gone."""
-        if self._death is not None:  # the group is closed for it: that the others were stopped is no news
+        if self._death is not None:  # the group is closed for it: that the others were stopped is not news
             return self._death
         until = asyncio.get_running_loop().time() + LAST_WORDS_S
         while not (dead := [worker for worker in self._workers if worker.is_gone]):

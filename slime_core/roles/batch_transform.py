@@ -57,6 +57,6 @@ class BatchTransformSpec(Spec[BatchTransform]):
             raise ValueError(f"BatchTransformSpec {self.name!r}: declare its columns, {{NAME: Grain.TOKEN}}")
         for column, grain in self.columns.items():
             if not column.isidentifier():
-                raise ValueError(f"BatchTransformSpec {self.name!r}: column {column!r} is no identifier")
+                raise ValueError(f"BatchTransformSpec {self.name!r}: column {column!r} is not an identifier")
             if column == LOSS_MASK and grain is not Grain.TOKEN:
                 raise ValueError(f"BatchTransformSpec {self.name!r}: {LOSS_MASK!r} is a column of Grain.TOKEN")

@@ -55,7 +55,7 @@ class GenerateRequest:
     """How many of the likeliest tokens are wanted for each new one, with `Extra.TOP_LOG_PROBS`."""
 
     def besides(self, *heeded: str | Extra) -> list[str]:
-        """Names of what is asked for and not among what an engine heeds: "media", "lora" and extras; it refuses them.
+        """Names of what is asked for and not `heeded` ("media", "lora", extras): an engine refuses them.
 
         `SamplingParams.besides` says the same of the settings of sampling.
         """

@@ -34,11 +34,11 @@ class ReleasesMemory(Protocol):
     """What an engine has that can give memory up; its spec says which, `EngineSpec.releases`."""
 
     async def release(self, tags: MemoryTags) -> None:
-        """Give this memory up, what is under way having ended; again is no error."""
+        """Give this memory up, what is under way having ended; again is not an error."""
         ...
 
     async def resume(self, tags: MemoryTags) -> None:
-        """Take it back: what is generated is what it would have been; again is no error.
+        """Take it back: what is generated is what it would have been; again is not an error.
 
         Weights need not be those that were given up where the next call is `load_weights`.
         """
@@ -50,9 +50,9 @@ class RankReleasesMemory(Protocol):
     """What a trainer's rank has that can give memory up; its spec says which, `TrainerSpec.releases`."""
 
     def release(self, tags: MemoryTags) -> None:
-        """Give this memory up; called on all ranks together, again is no error."""
+        """Give this memory up; called on all ranks together, again is not an error."""
         ...
 
     def resume(self, tags: MemoryTags) -> None:
-        """Take it back: the next step is what it would have been; again is no error."""
+        """Take it back: the next step is what it would have been; again is not an error."""
         ...

@@ -78,9 +78,9 @@ class SamplingParams:
                 raise ValueError(f"sampling with {name}={getattr(self, name)!r}; expected {expected}")
 
     def besides(self, *heeded: str) -> list[str]:
-        """Names of what is asked for and not among what an engine heeds: it refuses them rather than leave them aside.
+        """Names of parameters that are set and are not `heeded`: an engine refuses them rather than ignore them.
 
-        What is said of the text, which is a generator's to make, is no engine's to heed.
+        What is said of the text, which is a generator's to make, is not an engine's to heed.
         """
         defaults = SamplingParams(self.max_new_tokens)
         free = {*heeded, "skip_special_tokens", "no_stop_trim"}

@@ -15,7 +15,7 @@ class RewardOnError(enum.Enum):
     DROP = "drop"
     """It leaves its group; a group of which fewer than two samples are left is dropped."""
     MASK = "mask"
-    """It stays in its group, for the eye: not normalised with the others, not trained on."""
+    """It stays in its group, where it can be looked at: not normalised with the others, not trained on."""
     RAISE = "raise"
     """It ends the run."""
 

@@ -67,7 +67,6 @@ class Scheduler(ABC):
     """Fills rollouts. One `collect` at a time."""
 
     def __init__(self, parts: Parts) -> None:
-        """Take the parts."""
         self.policy = policy = parts.policy
         """How it runs."""
         self.runner = SampleRunner(policy=policy, engine=parts.engine, tokenizer=parts.tokenizer, choices=parts.choices)

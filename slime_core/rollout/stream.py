@@ -62,7 +62,6 @@ class Stream(Scheduler):
     """The policy `continuous`; and `sync` with partial rollouts, which are interrupted while the trainer works."""
 
     def __init__(self, parts: Parts, room: Room) -> None:
-        """Take the parts."""
         super().__init__(parts)
         self._room = room
         self._version = self._collected = 0
@@ -238,7 +237,16 @@ class Stream(Scheduler):
         return len(self._ready) >= want and not self._is_awaited(rollout_id, want)
 
     def _is_awaited(self, rollout_id: int, want: int) -> bool:
-        """Whether groups in flight have to be handed over now, so that all that are as old find a step in time."""
+        """Whether this step has to wait for groups in flight, so that all groups find a step before they are too old.
+
+        A group of version v may be trained on until step v + max_staleness. So once step r has taken its groups, those
+        of version <= v that are left, finished or in flight, need room in the steps r + 1 to v + max_staleness:
+
+            left(v) <= batch * (v + max_staleness - r)        for each v
+
+        A step takes the oldest finished groups, and all that would be too late for the next one. Where some v with
+        groups in flight breaks the inequality, the step waits until enough of those have finished.
+        """
         finished = self._finished
         to_take, left, flying = want, 0, 0
         for version in sorted({*finished, *self._flying}):

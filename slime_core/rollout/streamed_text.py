@@ -14,7 +14,7 @@ from slime_core.roles import GenerateChunk, GenerateOutput, SamplingParams, Toke
 from slime_core.rollout.generate import response_text, text_of
 
 CUT = "\ufffd"
-"""What a tokenizer makes of bytes that are no character, or not yet."""
+"""What a tokenizer makes of bytes that are not a character, or not yet."""
 
 
 class StreamedText:

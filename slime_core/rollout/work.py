@@ -120,7 +120,6 @@ class SampleRunner:
     """Generates and scores samples under one set of slots."""
 
     def __init__(self, *, policy: RolloutPolicy, engine: Engine, tokenizer: Tokenizer, choices: Choices) -> None:
-        """Take the parts."""
         self.waiting = Waiting()
         """What the samples in flight are waiting for."""
         self.engine = PausableEngine(engine)

@@ -123,7 +123,7 @@ class Trainer:
         """What the ranks publish.
 
         Raises:
-            ContractError: they are no slots of distinct names.
+            ContractError: they are not slots of distinct names.
         """
         return check_slots(
             (await self._group.call("weight_slots", timeout_s=START_TIMEOUT_S))[0], plugin=self._shares.plugin

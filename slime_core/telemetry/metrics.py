@@ -136,7 +136,7 @@ class MetricsLog:
         """Every complete row of a file, oldest first; none if there is no file. A torn last line is left out.
 
         Raises:
-            RunFolderError: a complete line is no metrics row; the message names it.
+            RunFolderError: a complete line is not a metrics row; the message names it.
         """
         rows = []
         for number, line in enumerate(read_lines(path), start=1):
@@ -148,7 +148,7 @@ class MetricsLog:
                     )
                 rows.append(MetricsRow(value["rollout_id"], value["step"], value["time"], value["metrics"]))
             except (ValueError, KeyError, TypeError, AttributeError, NonFiniteError) as error:
-                raise RunFolderError(f"{path}, line {number} is no metrics row: {error}") from None
+                raise RunFolderError(f"{path}, line {number} is not a metrics row: {error}") from None
         return rows
 
 

@@ -37,11 +37,13 @@ def write_report(run_dir: Path) -> ReportPaths:
     """Write run_dir/report/ anew.
 
     Raises:
-        RunFolderError: it is no run folder, or it cannot be written.
+        RunFolderError: it is not a run folder, or it cannot be written.
     """
     metrics = run_dir / "metrics.jsonl"
     if not metrics.exists():
-        raise RunFolderError(f"{run_dir} is no run folder: it has no metrics.jsonl. Give the folder named by --save.")
+        raise RunFolderError(
+            f"{run_dir} is not a run folder: it has no metrics.jsonl. Give the folder named by --save."
+        )
     rows = MetricsLog.read(metrics)
     folder = run_dir / "report"
     title = run_dir.resolve().name

@@ -133,7 +133,7 @@ def _require_refusal(error: Exception, names: Sequence[str]) -> None:
     """A SlimeError that says one of some names; none of them, if there is nothing to refuse."""
     require(names, f"a request that wants what the spec gives raised {error!r}")
     named = isinstance(error, SlimeError) and any(name in str(error) for name in names)
-    require(named, f"the error is no SlimeError that says {' or '.join(names)}: {error!r}")
+    require(named, f"the error is not a SlimeError that says {' or '.join(names)}: {error!r}")
 
 
 def _require_sense(extras: EngineExtras, output: GenerateOutput) -> None:

@@ -19,7 +19,7 @@ DONE = b"."
 
 
 def fails_in_a_fork(work: Callable[[], object], limit_s: float) -> str:
-    """How a fork of this process failed to come back from the work; what the work raises is no failure."""
+    """How a fork of this process failed to come back from the work; what the work raises is not a failure."""
     told, tell = os.pipe()
     with warnings.catch_warnings():  # of threads, which a fork does not have: none of them is needed
         warnings.simplefilter("ignore", DeprecationWarning)

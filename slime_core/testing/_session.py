@@ -76,7 +76,7 @@ class Report:
         self._checks: list[Json] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the outcome of a check; a test that is no check is not in the report."""
+        """Keep the outcome of a check; a test that is not a check is not in the report."""
         from slime_core.testing.registry import ALL_CHECKS
 
         identity = dict(report.user_properties).get(PROPERTY)

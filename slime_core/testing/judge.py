@@ -39,7 +39,7 @@ def found(name: str, plugins: PluginSet) -> tuple[Candidate, PluginSet]:
     """The plugin of that name, from metadata alone, and the plugin set with which it is loaded.
 
     Raises:
-        UnknownName: no such plugin is installed, and it is no module.
+        UnknownName: no such plugin is installed, and it is not a module.
     """
     if is_plugin_module(name):
         (candidate,) = project_candidates((name,), plugins.root)

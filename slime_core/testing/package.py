@@ -183,7 +183,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-013", needs=("PKG-002",))
     def test_its_keys_are_its_own(self) -> None:
-        """A flat key is a setting of the choice and no key of every run; a name from elsewhere is no key of ours."""
+        """A flat key is a setting of the choice and no key of every run; a name from elsewhere is not a key of ours."""
         for registered in self._choices():
             missing = [key for key in registered.spec.flat_names if key not in registered.spec.model.model_fields]
             require(not missing, f"{registered.qualified}: {', '.join(missing)} is declared as a key, and no setting")

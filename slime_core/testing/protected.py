@@ -76,7 +76,7 @@ def samples_of_the_kit(wanted: str) -> Iterator[None]:
     except (SkipTest, ContractError, WorkerError, TimeoutError):
         raise
     except Exception as error:
-        # sys.exit and misspelt names are no answer to an odd sample.
+        # sys.exit and misspelt names are not an answer to an odd sample.
         if not isinstance(error.__cause__ or error, Exception) or _is_mistake(error):
             raise
         raise SkipTest(f"needs the author's {wanted}: the kit's own raised {_said(error)}") from error

@@ -128,7 +128,7 @@ def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
         plugins: which plugins are loaded besides.
 
     Raises:
-        UnknownName: no such plugin is installed, and it is no file or module.
+        UnknownName: no such plugin is installed, and it is not a file or module.
         PluginError: nothing could be judged, not even the package.
     """
     candidate, _ = found(name, plugins)

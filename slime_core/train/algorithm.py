@@ -55,7 +55,7 @@ class Algorithm:
         zero_without_advantage: bool,
         sum_over_shares: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        """Take the parts; `in_rank` builds them.
+        """What `in_rank` has built, put together.
 
         Args:
             setup: what the rank is built from.
@@ -240,7 +240,7 @@ class Algorithm:
         reference, mask_T = self._setup.reference, given.loss_mask_T
         if reference is None or not reference.use_kl_loss:
             return None, metrics
-        # Of what is not trained on, the difference may be so large that its exponential, times 0, is no number.
+        # Of what is not trained on, the difference may be so large that its exponential, times 0, is not a number.
         near_T = torch.where(mask_T > 0, metrics["ref_log_probs"], given.log_probs_T.detach())
         kl_T = kl_loss(given.log_probs_T, near_T, given.rollout_log_probs_T, reference)
         added_T = reference.kl_loss_coef * kl_T if reference.kl_loss_coef else None

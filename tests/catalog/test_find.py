@@ -311,7 +311,12 @@ def test_the_shape_of_every_role_can_be_read_off_its_protocol() -> None:
             PluginError,
             "there is no NoSelect.select; a buffer filter has `def select",
         ),
-        ("engine", "./mine.py:Short", PluginError, "Short is no EngineSpec; an engine needs one, which says which tra"),
+        (
+            "engine",
+            "./mine.py:Short",
+            PluginError,
+            "Short is not an EngineSpec; an engine needs one, which says which tra",
+        ),
         ("tracker", "./mine.py:short", PluginError, r"short is a function; a tracker is a class with `async def log\("),
         ("reward", "./mine.py:yields", PluginError, "yields holds a `yield`, so that calling it runs nothing"),
         ("generator", "./mine.py:plain", PluginError, "plain is not `async def`; a generator is `async def plain"),

@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_is_not_pruned_but_listed(run: Path, slime: Slime) ->
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, slime: Slime) -> None:
     ran = slime("checkpoints", tmp_path)
     assert ran.code == 2
-    assert "is no run folder: it has no run.toml" in ran.err
+    assert "is not a run folder: it has no run.toml" in ran.err
 
 
 def test_a_run_that_saved_nothing_says_so(tmp_path: Path, slime: Slime) -> None:

@@ -141,4 +141,4 @@ def test_a_flag_of_what_cannot_be_made_is_blamed_where_it_is_chosen(mine: Projec
 
 def test_a_resumed_run_says_where_such_a_setting_is(mine: Project, slime: Slime) -> None:
     ran = slime("resume", "runs/run", "--eps-clip", "0.1")
-    assert "--eps-clip is no flag of `slime resume`" in ran.err
+    assert "--eps-clip is not a flag of `slime resume`" in ran.err

@@ -45,9 +45,9 @@ def test_a_run_of_epochs_is_made_longer_in_rollouts(project: Project, slime: Sli
 def test_a_folder_without_a_run_is_refused(project: Project, slime: Slime, command: str) -> None:
     ran = slime(command, project.root)  # its run.toml is the user's
     assert ran.code == 2
-    assert "is no run folder: it has no checkpoints" in ran.err
+    assert "is not a run folder: it has no checkpoints" in ran.err
     (project.root / "run.toml").unlink()
-    assert "is no run folder: it has no run.toml" in slime(command, project.root).err
+    assert "is not a run folder: it has no run.toml" in slime(command, project.root).err
 
 
 def test_a_run_of_relative_paths_says_where_it_looks_from_another_directory(
@@ -85,7 +85,7 @@ def test_a_setting_that_changed_under_a_run_is_named_and_refused_or_accepted(pro
 def test_a_flag_of_training_is_refused_with_where_the_setting_is(project: Project, slime: Slime, flag: str) -> None:
     ran = slime("resume", project.run, flag, "1")
     assert ran.code == 2
-    assert f"{flag} is no flag of `slime resume`" in ran.err
+    assert f"{flag} is not a flag of `slime resume`" in ran.err
     assert "edit it in RUN_DIR/run.toml, and pass --accept-changed-settings" in ran.err
     assert "No such option" in slime("resume", project.run, "--no-such-thing").err
 

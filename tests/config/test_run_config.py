@@ -189,7 +189,7 @@ def test_a_flat_name_and_its_section_must_agree() -> None:
     ("changes", "said"),
     [
         ({"reward": "math"}, "reward = 'math': write a table instead, [reward] use = \"math\""),
-        ({"engine": {"workers": 4}}, "[engine] has a key 'workers' that is no table"),
+        ({"engine": {"workers": 4}}, "[engine] has a key 'workers' that is not a table"),
         ({"engine": {"use": ["local", "other"]}}, "engine.use names local, other: this role takes one"),
         ({"engine": {"use": {"local": 0.5}}}, "a weight has no effect here, only a reward's has"),
         ({"reward": {"use": {"math": "much"}}}, "reward.use = {'math': 'much'}: write \"NAME\", or a table of finite"),

@@ -88,7 +88,7 @@ def test_engines_times_workers_are_the_gpus_and_the_written_config_says_the_same
         ),
         (
             {"rollout_num_gpus": 5, "rollout_num_gpus_per_engine": 2},
-            "rollout_num_gpus = 5 is no multiple of rollout_num_gpus_per_engine = 2: 2 engines leave 1 over",
+            "rollout_num_gpus = 5 is not a multiple of rollout_num_gpus_per_engine = 2: 2 engines leave 1 over",
         ),
         (
             {"rollout_num_gpus": 4, "rollout_num_gpus_per_engine": 2, "rollout_num_engines": 4},

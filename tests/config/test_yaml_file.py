@@ -53,7 +53,7 @@ def test_an_empty_file_has_no_keys(tmp_path: Path) -> None:
         ("reward:\n  use: a\n  use: b\n", 'line 3: found duplicate key "use"'),
         ("lr: [1\n", "line 2: expected ',' or ']'"),
         ("- lr\n", "holds a list, expected keys and their values"),
-        ("1: 2\n", "the key 1 of the file is no text"),
+        ("1: 2\n", "the key 1 of the file is not text"),
         ("reward:\n  use:\n", "reward.use has no value: give it one, or leave it out"),
         ("a: !!python/object:os.system x\n", "line 1: could not determine a constructor"),
         ("seed: 2026-01-01\n", "seed is a date or time, which no key takes"),

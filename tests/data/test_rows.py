@@ -74,7 +74,7 @@ def test_a_byte_order_mark_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
     [
         (b'{"n": 1', "not JSON"),
         (b"[1, 2]", "expected a JSON object"),
-        (b'{"n": NaN}', "NaN is no JSON number"),
+        (b'{"n": NaN}', "NaN is not a JSON number"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice: {"),
         (b'{"n": "\xff"}', "not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),

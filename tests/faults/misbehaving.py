@@ -41,7 +41,7 @@ async def as_asked(task: Task) -> float:
     match task.prompt:
         case "raises":
             raise KeyError("no such river")
-        case "is no number":
+        case "is not a number":
             return float("nan")
         case "exits":
             os._exit(3)

@@ -47,7 +47,7 @@ SECONDS = 20.0 if WHOLE else 8.0
 """That an agent may take."""
 ENDS: dict[str, str | None] = {
     "raises": "agent_KeyError",
-    "is no number": "agent_ValueError",
+    "is not a number": "agent_ValueError",
     "exits": "agent_exit_3",
     "kills itself": "agent_killed",
     "crashes": "agent_signal_11",

@@ -93,7 +93,7 @@ def test_a_model_that_is_not_served_is_named_when_it_is_asked() -> None:
         asyncio.run(judge(Sample(), CTX))
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("(", "it is no pattern"), ("yes", "it has 0 groups; expected one")])
+@pytest.mark.parametrize(("pattern", "said"), [("(", "it is not a pattern"), ("yes", "it has 0 groups; expected one")])
 def test_a_pattern_without_a_verdict_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         JudgeSettings(verdict=pattern)

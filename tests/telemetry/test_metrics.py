@@ -105,7 +105,7 @@ def test_a_missing_file_has_no_rows(path: Path) -> None:
 def test_a_line_that_is_no_row_is_named(path: Path, line: str) -> None:
     good = json.dumps(row(0).to_dict())
     path.write_text(f"{good}\n{line}\n", "utf-8")
-    with pytest.raises(RunFolderError, match=r"metrics\.jsonl, line 2 is no metrics row"):
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl, line 2 is not a metrics row"):
         MetricsLog.read(path)
 
 

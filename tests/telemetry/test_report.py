@@ -131,7 +131,7 @@ def test_one_rollout_without_evaluation_is_drawn_too(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"is no run folder: it has no metrics\.jsonl"):
+    with pytest.raises(RunFolderError, match=r"is not a run folder: it has no metrics\.jsonl"):
         write_report(tmp_path)
     with pytest.raises(RunFolderError, match=r"has no rollout/raw_reward: is .* a run folder"):
         overlay({"seed 0": tmp_path}, tmp_path / "seeds.png")

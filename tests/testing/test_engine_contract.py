@@ -153,7 +153,7 @@ class Mine(EngineContract):
 
 def spec_of(build: Callable[[EngineSetup], object], transports: tuple[str, ...] = ("somewhere",)) -> EngineSpec:
     def factory(settings: Settings, setup: EngineSetup) -> Engine:
-        return build(setup)  # type: ignore[return-value]  # some of them are no engines
+        return build(setup)  # type: ignore[return-value]  # some of them are not engines
 
     gives = getattr(build, "GIVES", frozenset[Extra]())
     return EngineSpec("toy", factory, transports=transports, gives=gives)

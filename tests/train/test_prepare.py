@@ -191,7 +191,7 @@ def test_the_culprit_is_named() -> None:
     ("columns", "says"),
     [
         ({}, "declare its columns"),
-        ({"a b": Grain.TOKEN}, "'a b' is no identifier"),
+        ({"a b": Grain.TOKEN}, "'a b' is not an identifier"),
         ({LOSS_MASK: Grain.SAMPLE}, r"'loss_mask' is a column of Grain\.TOKEN"),
     ],
 )

@@ -44,7 +44,7 @@ def bindings(module: ast.Module, name: str) -> list[Bound]:
 
 
 def fault(bound: Bound, *, takes_task: bool) -> str | None:
-    """Why what a name is bound to is no function, of one argument where it `takes_task`; None: it may be one."""
+    """Why what a name is bound to is not a function, of one argument where it `takes_task`; None: it may be one."""
     match bound:
         case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]) if takes_task:
             if not _takes_one(bound.args):

@@ -65,7 +65,7 @@ class Bodies:
         """A body: the same as `json.loads` makes of it.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: it is not JSON.
         """
         known, self._known = self._known, None
         if known is None or not raw.startswith(known.raw):

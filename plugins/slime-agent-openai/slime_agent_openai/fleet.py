@@ -6,7 +6,7 @@ whoever asks next, once.
 
     POST /fleet/next  {"wait_s": 20, "worker": "a name"} 200 and a task; 204: ask again; 410: the run has ended
     POST /fleet/ID/alive                                 200; 410: nobody waits for it any more
-    POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 where that is no verdict
+    POST /fleet/ID/done  {"reward": 1.0}                 200; 410; 400 where that is not a verdict
     POST /fleet/ID/failed  {"reason": "KeyError", "detail": "..."}
     POST /fleet/ID/back                                  it was not its agent's fault: as if the worker were silent
 """

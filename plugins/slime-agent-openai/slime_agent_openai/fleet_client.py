@@ -44,10 +44,10 @@ class FleetClient:
             tell: given a line of text when it has reached the run, or lost it, and of how far it is.
 
         Raises:
-            ConfigError: it is no URL.
+            ConfigError: it is not a URL.
         """
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"{url!r} is no URL: write http://HOST:PORT, as slime agent serve has it")
+            raise ConfigError(f"{url!r} is not a URL: write http://HOST:PORT, as slime agent serve has it")
         self._url, self._patience_s = url.rstrip("/"), patience_s
         self._headers = {"Authorization": f"Bearer {token}"}
         self._name = f"{socket.gethostname()}/{os.getpid()}"

@@ -288,14 +288,14 @@ async def _sent(exchange: Exchange, request: web.Request) -> web.StreamResponse:
             await response.write_eof()
             was_sent = True
             return response
-        except ConnectionError:  # whoever asked is gone, and that is no fault to be logged
+        except ConnectionError:  # whoever asked is gone, and that is not a fault to be logged
             return response
         finally:
             exchange.was_lost = not was_sent
 
 
 def _response(exchange: Exchange, body: bytes) -> web.StreamResponse:
-    """Status and headers, and the body of what is no stream: one that is known is one packet, not three."""
+    """Status and headers, and the body of what is not a stream: one that is known is one packet, not three."""
     kind = "text/event-stream" if exchange.streams else "application/json"
     headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": "no-cache"}
     if exchange.status != 200:

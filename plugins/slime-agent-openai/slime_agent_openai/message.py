@@ -56,7 +56,7 @@ class ToolCall:
     name: str
     """The tool's."""
     arguments: str
-    """JSON, as the model wrote it; what is no JSON is a mistake of the model's."""
+    """JSON, as the model wrote it; what is not JSON is a mistake of the model's."""
 
     def means(self, other: "ToolCall") -> bool:
         """Whether both ask the same, however their JSON is written."""

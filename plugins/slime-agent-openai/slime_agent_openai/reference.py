@@ -43,7 +43,7 @@ def check(reference: str, *, takes_task: bool = True) -> None:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
-        raise NoAgent(f"{path} is no Python: {error}") from None
+        raise NoAgent(f"{path} is not Python: {error}") from None
     bound = bindings(tree, name)
     if not bound:
         functions = {node.name: node for node in top(tree.body) if isinstance(node, Function)}
@@ -58,7 +58,7 @@ def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object
     """Import it.
 
     Raises:
-        NoAgent: there is none, or it is no function, or not of one argument where it `takes_task`.
+        NoAgent: there is none, or it is not a function, or not of one argument where it `takes_task`.
         Exception: whatever its module raises.
     """
     where, name = _parts(reference)
@@ -68,7 +68,7 @@ def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object
     if found is None:
         raise NoAgent(f"{where} has no function {name!r}: {wanted}")
     if not callable(found):
-        raise NoAgent(f"{name} of {where} is no function but {found!r:.80}: {wanted}")
+        raise NoAgent(f"{name} of {where} is not a function but {found!r:.80}: {wanted}")
     if takes_task and not _takes_a_task(found):
         raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument: {wanted}")
     return found  # type: ignore[no-any-return]
@@ -142,7 +142,7 @@ def _from_file(where: str) -> ModuleType:
     name = f"slime_agents_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is no Python file")
+        raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # for pickle and dataclasses of its own
     sys.path.insert(0, str(path.parent))  # for what lies beside it

@@ -84,7 +84,7 @@ class CommonSettings(Settings):
             return url
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"this is no URL: it begins with http:// or https://, and names a host: {EXAMPLE_URL}")
+            raise ValueError(f"this is not a URL: it begins with http:// or https://, and names a host: {EXAMPLE_URL}")
         if parts.hostname in UNREACHABLE:
             raise ValueError(
                 f"{parts.hostname} is what is bound, and nobody reaches it: name this machine, {EXAMPLE_URL}"

@@ -2,7 +2,7 @@
 
 Example:
 
-    said = said_of(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: what is no verdict
+    said = said_of(Result(1.0, turn_rewards=[0.5, 0.0]))        # TypeError, ValueError: what is not a verdict
     verdict = verdict_of(said)
 """
 
@@ -20,7 +20,7 @@ def said_of(made: object) -> dict[str, Json]:
     """What an agent returned, if it is a verdict.
 
     Raises:
-        TypeError: it is none, or its metadata is no JSON.
+        TypeError: it is none, or its metadata is not JSON.
         ValueError: a number in it is not finite.
     """
     if not isinstance(made, Result):
@@ -79,4 +79,4 @@ def _metadata(made: object) -> Json:
     try:
         return cast(Json, json.loads(json.dumps(dict(made), allow_nan=False)))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"the agent returned metadata {made!r:.200}, which is no JSON: {error}") from None
+        raise TypeError(f"the agent returned metadata {made!r:.200}, which is not JSON: {error}") from None

@@ -89,7 +89,7 @@ def test_what_may_be_one_is_left_to_a_worker(tmp_path: Path, source: str) -> Non
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import sys\nsolve = sys.path", r"solve of .* is no function but \["),
+        ("import sys\nsolve = sys.path", r"solve of .* is not a function but \["),
         ("from shutil import move as solve", r"solve\(src, dst.*\) of .* does not take one argument"),
     ],
 )
@@ -135,5 +135,5 @@ def test_what_is_not_there_is_said_with_what_is(reference: str, said: str) -> No
 
 def test_a_file_that_is_no_python_is_said(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def solve(:\n")
-    with pytest.raises(ValueError, match=r"broken\.py is no Python"):
+    with pytest.raises(ValueError, match=r"broken\.py is not Python"):
         check(f"{tmp_path}/broken.py:solve")

@@ -22,7 +22,7 @@ def test_others_can_reach_the_gateway_only_where_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("url", "port", "said"),
     [
-        ("10.0.0.7:8000", 8000, 'this is no URL: .* public_url = "http://10.0.0.5:8700"'),
+        ("10.0.0.7:8000", 8000, 'this is not a URL: .* public_url = "http://10.0.0.5:8700"'),
         ("http://0.0.0.0:8000", 8000, "0.0.0.0 is what is bound, and nobody reaches it"),
         ("http://10.0.0.7:8000/v1", 8000, "leave /v1 out"),
         ("http://10.0.0.7:8000", 0, "port = 0 takes a free one, which .* does not lead to: write port = 8000"),

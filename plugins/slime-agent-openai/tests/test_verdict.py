@@ -26,7 +26,7 @@ def test_a_verdict_arrives_as_it_was(verdict: Verdict) -> None:
 
 @pytest.mark.parametrize("metadata", [{"seen": {1}}, {"seen": float("inf")}, {"seen": object}], ids=str)
 def test_metadata_that_is_no_json_is_refused(metadata: dict[str, object]) -> None:
-    with pytest.raises(TypeError, match=r"the agent returned metadata \{'seen': .*, which is no JSON: "):
+    with pytest.raises(TypeError, match=r"the agent returned metadata \{'seen': .*, which is not JSON: "):
         said_of(Result(metadata=metadata))  # type: ignore[arg-type]
 
 

@@ -41,7 +41,7 @@ class SlimeDynamicFilter:
         self._args = Arguments(settings.args, "group_filter.dynamic_filter")
 
     def __call__(self, group: Group, ctx: FilterContext) -> Decision:
-        """Its decision; what is no `DynamicFilterOutput` counts by its truth, as in slime."""
+        """Its decision; what is not a `DynamicFilterOutput` counts by its truth, as in slime."""
         output = self._function(self._args, _copies(group))
         if not isinstance(output, DynamicFilterOutput):
             output = DynamicFilterOutput(keep=bool(output))

@@ -301,7 +301,7 @@ def test_the_environment_is_told_without_secrets(launch: Path) -> None:
     [
         ("echo hello", "starts no training: expected a command that runs train.py or train_async.py"),
         ("python train.py --lr 1\npython train.py --lr 2", "trains 2 times, in lines 1, 2"),
-        ("x=\0", "is no shell script"),
+        ("x=\0", "is not a shell script"),
     ],
 )
 def test_a_script_that_says_no_training_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -83,7 +83,7 @@ def read_header(path: Path) -> Header:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > LONGEST_HEADER:
-                raise ModelError(f"{path} is no safetensors file: its header would have {length} bytes")
+                raise ModelError(f"{path} is not a safetensors file: its header would have {length} bytes")
             header = json.loads(file.read(length))
         ends = [about["data_offsets"][1] for name, about in header.items() if name != "__metadata__"]
         size, whole = path.stat().st_size, 8 + length + max(ends, default=0)

@@ -79,7 +79,7 @@ class SglangEngine:
         """Start the server, or find the one that runs already, and wait until it takes requests.
 
         Raises:
-            ConfigError: `urls` names other than as many servers as the run has engines, one that is no SGLang, or one
+            ConfigError: `urls` names more or fewer servers than the run has engines, one that is not an SGLang, or one
                 with another model.
             WorkerError: the server ended, or was not ready in time.
         """

@@ -27,7 +27,7 @@ async def recognised(server: Server, setup: EngineSetup) -> Table:
     """What a server says of itself, if it is one that can serve the run's model.
 
     Raises:
-        ConfigError: it is no SGLang, too old, or started with another model or tokenizer.
+        ConfigError: it is not an SGLang, too old, or started with another model or tokenizer.
         WorkerError: it cannot be reached.
     """
     try:
@@ -54,8 +54,8 @@ async def recognised(server: Server, setup: EngineSetup) -> Table:
 def foreign(server: Server, why: str) -> ConfigError:
     """What to say of an address with another kind of server."""
     return ConfigError(
-        f"{server.url} answers, and is no SGLang server ({why}): [engine.sglang] urls names servers that `python -m "
-        "sglang.launch_server` has started, http://HOST:PORT, not routers before them"
+        f"{server.url} answers, and is not an SGLang server ({why}): [engine.sglang] urls names servers that "
+        "`python -m sglang.launch_server` has started, http://HOST:PORT, not routers before them"
     )
 
 

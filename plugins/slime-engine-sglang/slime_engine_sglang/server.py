@@ -7,8 +7,8 @@ Example:
     reply = await server.ask("/generate", {"input_ids": [5, 6]}, within_s=3600.0)       # POST
     await server.close()
 
-A refusal (4xx) is a `ModelError` with the server's own sentence; all else that is no answer is a `WorkerError`, which
-names the server: `NotTaken` where asking again can do no harm, `TooLate` where it may still be at it.
+A refusal (4xx) is a `ModelError` with the server's own sentence; all else that is not an answer is a `WorkerError`
+that names the server: `NotTaken` where asking again can do no harm, `TooLate` where it may still be at it.
 """
 
 import enum
@@ -59,7 +59,7 @@ class ServerState(enum.Enum):
     """Nobody listens."""
     SILENT = "takes connections, and does not answer"
     """Somebody listens and does not answer HTTP, or not in time."""
-    FOREIGN = "answers, and is no SGLang server"
+    FOREIGN = "answers, and is not an SGLang server"
     """It is another kind of server."""
 
 

@@ -122,7 +122,7 @@ class SglangSettings(Settings):
         for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise ValueError(f"{url!r} is no address of a server; expected http://HOST:PORT")
+                raise ValueError(f"{url!r} is not an address of a server; expected http://HOST:PORT")
         return [url.rstrip("/") for url in urls]
 
     @model_validator(mode="after")

@@ -36,4 +36,4 @@ def _fast() -> tuple[Encode, Decode]:
 
 
 encode, decode = _fast() if find_spec("orjson") else (_plain, cast(Decode, json.loads))
-"""`encode(content)`, and `decode(text)`, which raises ValueError for what is no JSON."""
+"""`encode(content)`, and `decode(text)`, which raises ValueError for what is not JSON."""

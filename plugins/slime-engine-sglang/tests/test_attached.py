@@ -1,4 +1,4 @@
-"""Addresses that are no server of the run's model: each is told apart, and said in one paragraph."""
+"""Addresses that are not a server of the run's model: each is told apart, and said in one paragraph."""
 
 import asyncio
 import json
@@ -94,7 +94,7 @@ def refusal(tmp_path: Path, url: str, kind: type[Exception] = ConfigError, **giv
 def test_another_kind_of_server_is_told_apart_at_once(tmp_path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
     with serving(handler) as url:
         said = refusal(tmp_path, url)
-    assert said.startswith(f"{url} answers, and is no SGLang server")
+    assert said.startswith(f"{url} answers, and is not an SGLang server")
     assert "`python -m sglang.launch_server` has started" in said
 
 

@@ -39,7 +39,7 @@ class _Submit(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What is no command is a run file."""
+        """What is not a command is a run file."""
         named = args[0] in self.commands or args[0].startswith("-")
         return super().resolve_command(ctx, args if named else ["run", *args])
 

@@ -66,7 +66,7 @@ class LocalTrainerSettings(Settings):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return patterns
 
     @model_validator(mode="after")

@@ -15,7 +15,6 @@ class LocalStep:
     """Computes log-probs and gradients; knows nothing of other ranks and of the optimizer."""
 
     def __init__(self, model: LocalModel, algorithm: Algorithm, *, temperature: float, max_tokens: int) -> None:
-        """Take the parts."""
         self._model, self._algorithm, self._temperature = model, algorithm, temperature
         self._max_tokens = max_tokens
         self._gradient = torch.zeros(model.numel)

@@ -5,7 +5,8 @@ Example:
     chosen_letter("I first thought A. Answer: **B**", ("A", "B", "C", "D"))      # "B"
 
 The last marked answer wins, or the letter that is left when the others were ruled out, unless it is taken back; several
-letters are no choice; a letter in running text is none either. A box that is no choice leaves what stands behind it.
+letters are not a choice; a letter in running text is none either. A box that is not a choice leaves what stands
+behind it.
 """
 
 import re
@@ -122,7 +123,7 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
 
     Args:
         response: the model's text.
-        letters: the letters there are; another one is no choice.
+        letters: the letters there are; another one is not a choice.
         choices: the texts that they stand for, in order; an answer that repeats exactly one of them chooses it.
     """
     start = thought_ends(response)
@@ -141,7 +142,7 @@ def chosen_letter(response: str, letters: Sequence[str], choices: Sequence[str] 
     rest = text[place + len(found) :] if place >= 0 else ""
     if letter is not None:
         return None if _is_denied(letter, rest) or _another(letter, rest, letters) else letter
-    # A box that is no choice is an answer all the same: what was said before it counts no longer.
+    # A box that is not a choice is an answer all the same: what was said before it counts no longer.
     return _of_text(rest, letters, choices) if _MARKED.search(rest) else None
 
 

@@ -16,7 +16,7 @@ END_OF_THOUGHT = "</think>"
 START_OF_THOUGHT = "<think>"
 BOX, FRAMED = "\\boxed", "\\fbox"
 MAX_ANSWER = 10_000
-"""Characters; a longer box is no answer, and is not read to its end."""
+"""Characters; a longer box is not an answer, and is not read to its end."""
 MAX_NESTING = 100
 """Braces within braces; no answer has as many."""
 MAX_BOXES = 20

@@ -14,7 +14,7 @@ from slime_reward_math.extract import BOX, extract
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]{2,}")
 MAX_GOLD = 20_000
-"""Characters; a longer label is no answer."""
+"""Characters; a longer label is not an answer."""
 MIN_WORDS = 4
 """Words outside formulas that make a label prose."""
 

@@ -83,7 +83,7 @@ def grade(gold: object, response: str, *, phrases: bool = False, deadline_s: flo
 
 
 def judged(gold: str, found: Extracted, *, deadline_s: float = DEADLINE_S) -> Grade:
-    """Grade what was found and settled; a box with a name that is no answer may open an equation that states one."""
+    """Grade what was found and settled; a box with a name that is not an answer may open an equation that does."""
     if found.text is None:
         verdict = Grade(Outcome.WRONG, found.reason, None, gold)
     else:
@@ -99,7 +99,7 @@ def settled(found: Extracted) -> Extracted:
     if found.stated is None or found.text is None:
         return found
     if found.stated.startswith("\\text{") and not plain.may_be_language(found.text):
-        # Words that are no number say something of the answer: `the answer is correct`.
+        # Words that are not a number say something of the answer: `the answer is correct`.
         spelled = _read(found.stated, Grouping.OUTSIDE)
         if not isinstance(spelled, Num):
             return found
@@ -199,7 +199,7 @@ def _by_text(left: Side, right: Side) -> tuple[bool, str] | None:
     if left.clean.endswith("%") or right.clean.endswith("%"):
         percentage = plain.same_percentage(left.clean, right.clean)
         if percentage and "\\$" in left.text and not left.clean.endswith("%"):
-            return False, "money is no percentage"
+            return False, "money is not a percentage"
         if percentage is not None:
             return percentage, "the same percentage" if percentage else "another percentage"
     if "," in left.clean or "," in right.clean or "\\" in right.clean:

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 MAX_LENGTH = 1_000
-"""Characters; a longer text is no number, so that no input costs more than a millisecond."""
+"""Characters; a longer text is not a number, so that no input costs more than a millisecond."""
 
 _MAGNITUDE = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _NUMBER = rf"([+-]?) ?({_MAGNITUDE})"

@@ -260,7 +260,7 @@ def opening_choice(text: str) -> str | None:
 
 
 def decimal_comma(text: str) -> str | None:
-    """`0.111` for `0,111`, `1000.5` for `1.000,5`: what is no list and no digit group; else None."""
+    """`0.111` for `0,111`, `1000.5` for `1.000,5`: what is not a list and no digit group; else None."""
     match = _DECIMAL_COMMA.fullmatch(text)
     if match is None:
         return None

@@ -150,7 +150,7 @@ def _is_integer(text: str) -> bool:
 
 
 def _whole(gold: str) -> str | None:
-    """A gold cut down to its integer part; None for one that is no number, on which slime fails."""
+    """A gold cut down to its integer part; None for one that is not a number, on which slime fails."""
     try:
         value = Decimal(gold[:400])
         return str(int(value)) if value.is_finite() and abs(value.adjusted()) < 400 else None

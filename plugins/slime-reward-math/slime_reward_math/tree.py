@@ -66,7 +66,7 @@ Tree: TypeAlias = Num | Sym | Words | Node | Rel
 """Whatever an answer is read into."""
 
 CONSTANTS = frozenset({"pi", "e", "i", "inf", "RR", "ZZ", "NN", "QQ", "CC", "undefined"})
-"""Symbols that are no variables."""
+"""Symbols that are not variables."""
 
 
 def children(tree: Tree) -> tuple[Tree, ...]:

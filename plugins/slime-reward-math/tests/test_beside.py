@@ -1,4 +1,4 @@
-r"""What stands beside an answer and is no sentence of its own: hedges, equations that a box opens, small talk.
+r"""What stands beside an answer and is not a sentence of its own: hedges, equations that a box opens, small talk.
 
 `data/beside.tsv` holds class, gold, response and verdict, right and wrong ones of each class; behind the first
 three classes those of 150 pairs of other kinds, which were written before they were graded.

@@ -1,4 +1,4 @@
-r"""Conditions: every form of one, everywhere around a box, is no answer; what only looks like one changes nothing.
+r"""Conditions: every form of one, everywhere around a box, is not an answer; what only looks like one changes nothing.
 
 `data/unconditional.tsv` holds gold and response of answers with such words that hold without a condition.
 """

@@ -159,7 +159,7 @@ class MegatronBase(Settings):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return patterns
 
     @model_validator(mode="before")
@@ -205,7 +205,7 @@ def _refuse_others(given: object) -> object:
 
 
 def refusal(name: str) -> str:
-    """Why an argument of Megatron's is no setting here, or the one that was meant; "" for a setting, and for others."""
+    """Why an argument of Megatron's is not a setting here, or which was meant; "" for a setting and for others."""
     if name in RUNS:
         return f"{name} is the run's: set {RUNS[name]} at the top of the run file, or --{RUNS[name].replace('_', '-')}"
     if name in MODELS:

@@ -1,6 +1,6 @@
 """Checkpoints: weights and moments in Megatron's torch_dist, of which any layout reads its own part; `hf/` beside it.
 
-Every rank writes what it holds, from a copy, while training goes on. What is no tensor is JSON.
+Every rank writes what it holds, from a copy, while training goes on. What is not a tensor is JSON.
 
 Example:
 

@@ -126,7 +126,7 @@ def files_of(source: Path) -> Path:
         if (folder / METADATA).is_file():
             return folder
     raise CheckpointError(
-        f"{source} is no torch_dist checkpoint: there is no {METADATA} in {' nor in '.join(map(str, tried))}; give "
+        f"{source} is not a torch_dist checkpoint: there is no {METADATA} in {' nor in '.join(map(str, tried))}; give "
         "RUN/checkpoints/rollout_NNNNNN, or a folder of Megatron's"
     )
 

@@ -82,7 +82,7 @@ class Layout:
                 {max(1, self.ranks // self.of_model) * self.of_model, -(-self.ranks // self.of_model) * self.of_model}
             )
             raise ValueError(
-                f"num_gpus = {self.ranks} is no multiple of tensor_model_parallel_size x "
+                f"num_gpus = {self.ranks} is not a multiple of tensor_model_parallel_size x "
                 f"pipeline_model_parallel_size x context_parallel_size = {self.tensor} x {self.pipeline} x "
                 f"{self.context} = {self.of_model}: give {' or '.join(map(str, fits))} ranks "
                 "(actor_num_gpus_per_node), or another layout"

@@ -17,7 +17,7 @@ from megatron.core.tensor_parallel.mappings import reduce_from_tensor_model_para
 from torch.utils.checkpoint import checkpoint
 
 NEVER = -1e30
-"""Logit of what is no token: its power is 0, and so is the product of the two."""
+"""Logit of what is not a token: its power is 0, and so is the product of the two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def held_by(policy: Policy) -> Iterator[Held]:
     """Every parameter of this rank, and every bias of its routers."""
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
-        # What is no tensor is of quantization, which this trainer has not.
+        # What is not a tensor is of quantization, which this trainer has not.
         if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
             assert sharded.data is not None, sharded.key
             yield Held(sharded.data, sharded)

@@ -30,7 +30,7 @@ def routes_of(
         model: what is trained.
 
     Raises:
-        ContractError: a sample has too many or too few of them, or some that are no experts of the model.
+        ContractError: a sample has too many or too few of them, or some that are not experts of the model.
     """
     assert model.experts is not None
     layers, chosen = model.layers, model.experts.chosen

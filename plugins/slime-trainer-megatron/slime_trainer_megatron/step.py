@@ -14,7 +14,6 @@ class MegatronStep:
     """Computes log-probs, losses and gradients; knows nothing of the optimizer."""
 
     def __init__(self, passes: Passes, algorithm: Algorithm) -> None:
-        """Take the parts."""
         self._passes, self._algorithm = passes, algorithm
 
     def run(self, share: Share, *, trains: bool = True) -> Sums:

@@ -68,7 +68,7 @@ class Stored:
             files = {info.relative_path for info in self._metadata.storage_data.values()}
         except (OSError, pickle.UnpicklingError, AttributeError, EOFError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{path} cannot be read ({error}): the checkpoint is half written, or is no torch_dist checkpoint"
+                f"{path} cannot be read ({error}): the checkpoint is half written, or is not a torch_dist checkpoint"
             ) from None
         for name in sorted(files):
             if Path(name).name != name or not (folder / name).is_file():

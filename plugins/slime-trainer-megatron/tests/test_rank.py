@@ -141,7 +141,7 @@ def test_a_checkpoint_that_is_half_written_is_refused(model: Path, tmp_path: Pat
     with pytest.raises(CheckpointError, match=f"{tmp_path}/saved/optim is not whole: it has no file '__0_0.distcp'"):
         rank.load(tmp_path / "saved")
     (tmp_path / "saved" / "optim" / ".metadata").unlink()
-    with pytest.raises(CheckpointError, match="half written, or is no torch_dist checkpoint"):
+    with pytest.raises(CheckpointError, match="half written, or is not a torch_dist checkpoint"):
         rank.load(tmp_path / "saved")
 
 

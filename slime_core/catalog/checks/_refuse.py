@@ -14,7 +14,7 @@ def blaming(role: str, plugin: str) -> Iterator[None]:
     """Name the plugin whose code runs in this block, should it raise.
 
     Raises:
-        PluginError: it raised something that is no error of ours; `sys.exit` would end the run as if all were well.
+        PluginError: it raised something that is not an error of ours; `sys.exit` would end the run as if all were well.
     """
     try:
         yield
@@ -36,7 +36,7 @@ def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoRet
 
 
 def check_list(where: str, expected: str, returned: object) -> Sequence[object]:
-    """A sequence that is no text."""
+    """A sequence that is not text."""
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
         refuse(where, expected, returned)
     return returned

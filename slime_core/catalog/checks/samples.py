@@ -25,7 +25,7 @@ def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> 
 
     Raises:
         ContractError: no `GenerateOutput`, tokens and log-probs of different lengths, more tokens than were allowed, a
-            log-prob that is not finite, a weight version that is no number, or extras that do not fit.
+            log-prob that is not finite, a weight version that is not a number, or extras that do not fit.
     """
     where = f"engine of plugin {plugin}"
     if not isinstance(returned, GenerateOutput):
@@ -64,7 +64,7 @@ def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: 
     if before + tokens > budget:
         raise ContractError(f"{where}: {before + tokens} tokens; max_new_tokens is {budget}")
     if not _is_finite(log_probs):
-        raise ContractError(f"{where}: log_probs holds NaN, infinity or something that is no number")
+        raise ContractError(f"{where}: log_probs holds NaN, infinity or something that is not a number")
     version: object = returned.weight_version
     if isinstance(version, bool) or not isinstance(version, int):
         refuse(f"{where}, weight_version", "an int", version)

@@ -84,7 +84,7 @@ def check_step_result(returned: object, *, plugin: str, rank: int, groups: Colle
     """What a trainer's rank reports of a step on the groups of these numbers.
 
     Raises:
-        ContractError: no `StepResult`, a sum or a scalar that is no number, a name in `over_all_tokens` that is
+        ContractError: no `StepResult`, a sum or a scalar that is not a number, a name in `over_all_tokens` that is
             no metric, or scores of other groups than its own.
     """
     where = f"trainer of plugin {plugin}, rank {rank}"

@@ -93,7 +93,7 @@ class Case:
 
 
 def is_garbage(error: Exception) -> bool:
-    """Whether an engine answered with what is no answer; one that says that it cannot may be right the next time."""
+    """Whether what an engine gave is not an answer; one that says that it cannot may be right the next time."""
     return isinstance(error, ContractError)
 
 

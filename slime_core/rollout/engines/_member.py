@@ -193,7 +193,7 @@ class Member:
             raise StaleAnswer(_stale(version, oldest, self.newest))
 
     def _check(self, attempt: Attempt) -> None:
-        """Say so if the engine was quarantined: what it returned or raised after that is no answer."""
+        """Say so if the engine was quarantined: what it returned or raised after that is not an answer."""
         if self.quarantine is not None:
             attempt.undo()
             raise Withdrawn from None

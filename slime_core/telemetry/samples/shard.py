@@ -108,7 +108,7 @@ class Shard:
         """Read the header.
 
         Raises:
-            RunFolderError: pyarrow is missing, or the file is no shard of a schema version that this release reads.
+            RunFolderError: pyarrow is missing, or the file is not a shard of a schema version that this release reads.
         """
         self.path = path
         with self._opened() as file:
@@ -183,7 +183,7 @@ class Shard:
             with parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
                 yield file
         except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(f"{self.path} is no file of samples: {error}") from None
+            raise RunFolderError(f"{self.path} is not a file of samples: {error}") from None
 
 
 def list_shards(directory: Path, kind: Kind = Kind.ROLLOUT) -> list[Path]:

@@ -144,7 +144,7 @@ def parse(kind: type[BodyT], request: Request) -> BodyT:
     """The body of a request; an empty one has every default.
 
     Raises:
-        BadRequest: it is no JSON, or not of this kind.
+        BadRequest: it is not JSON, or not of this kind.
     """
     try:
         return kind.model_validate_json(request.body or b"{}")

@@ -21,7 +21,7 @@ class Flaw(enum.Enum):
     """What is wrong with a malformed answer; the status is 200 all the same."""
 
     BROKEN_JSON = "broken-json"
-    """The body, or the last event of a stream, is no JSON."""
+    """The body, or the last event of a stream, is not JSON."""
     TRUNCATED = "truncated"
     """A body shorter than announced; a stream that ends in good order but without its last events and `[DONE]`."""
     SHORT_LOG_PROBS = "short-log-probs"

@@ -49,7 +49,7 @@ class Received:
     headers: Mapping[str, str]
     """By lower-case name."""
     body: Json
-    """As sent; None for no body, and for one that is no JSON."""
+    """As sent; None for no body, and for one that is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class NeverEnough:
 
 def contract_of(kind: Callable[[], object]) -> type[BufferFilterContract]:
     def factory(settings: Settings, setup: Setup) -> BufferFilter:
-        return kind()  # type: ignore[return-value]  # some of them are no filters
+        return kind()  # type: ignore[return-value]  # some of them are not filters
 
     class Subject(BufferFilterContract):
         choice = BufferFilterSpec("subject", factory)

@@ -1,4 +1,4 @@
-"""Member: what one engine is at, counted, and what is no answer of it."""
+"""Member: what one engine is at, counted, and what is not an answer of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -161,9 +161,9 @@ def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: py
 
 def test_a_file_that_is_no_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no parquet")
-    with pytest.raises(RunFolderError, match=r"a\.parquet is no file of samples"):
+    with pytest.raises(RunFolderError, match=r"a\.parquet is not a file of samples"):
         Shard(tmp_path / "a.parquet")
-    with pytest.raises(RunFolderError, match=r"nowhere\.parquet is no file of samples"):
+    with pytest.raises(RunFolderError, match=r"nowhere\.parquet is not a file of samples"):
         Shard(tmp_path / "nowhere.parquet")
 
 
@@ -174,5 +174,5 @@ def test_a_flipped_bit_is_found(tmp_path: Path, share: float) -> None:
     data = bytearray(path.read_bytes())
     data[int(share * len(data))] ^= 4
     path.write_bytes(data)
-    with pytest.raises(RunFolderError, match="is no file of samples"):
+    with pytest.raises(RunFolderError, match="is not a file of samples"):
         Shard(path).groups()

@@ -24,7 +24,7 @@ KINDS = ("agent_fleet", "agent", "agent_cli")
 @click.argument("run_file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--host", help="Address to bind.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(1, 65535), default=8700, show_default=True, help="Port to bind.")
-@click.option("--public-url", help="What workers reach it by; needed where --host is no loopback address.")
+@click.option("--public-url", help="What workers reach it by; needed where --host is not a loopback address.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def serve(run_file: Path, host: str | None, port: int, public_url: str | None, flags: Sequence[str]) -> int:
     """Train as RUN_FILE says, with agents that run elsewhere and ask for work. FLAGS are those of slime train.

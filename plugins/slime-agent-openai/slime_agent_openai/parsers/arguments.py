@@ -96,5 +96,5 @@ def _is_json(text: str) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    """NaN and infinity are no JSON, though Python reads them."""
+    """NaN and infinity are not JSON, though Python reads them."""
     raise ValueError(constant)

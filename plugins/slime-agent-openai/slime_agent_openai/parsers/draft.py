@@ -57,7 +57,7 @@ class Draft:
             self._deltas.append(ReasoningDelta(known))
 
     def reasoned(self) -> None:
-        """The reasoning is over; what was before it, and newlines after it, are no text."""
+        """The reasoning is over; what was before it, and newlines after it, are not text."""
         self._held_thought = self._held = ""
         self._skip_newlines = True
 
@@ -100,7 +100,7 @@ class Draft:
             self._deltas.append(ArgumentsDelta(self._calls - 1, text))
 
     def end(self, *, whole: bool = True) -> None:
-        """The call is over; one that is not whole, or whose arguments are no JSON object, is malformed."""
+        """The call is over; one that is not whole, or whose arguments are not a JSON object, is malformed."""
         if not (whole and _is_object("".join(self._arguments))):
             self.malformed += 1
 

@@ -25,7 +25,7 @@ class Parser(Protocol):
     def malformed(self) -> int:
         """Calls that could not be read: their text, markers included, is part of the message's text.
 
-        A call that breaks off or is no JSON after its name was told stays a call, and counts here.
+        A call that breaks off or is not JSON after its name was told stays a call, and counts here.
         """
         ...
 

@@ -42,7 +42,7 @@ class JsonCall:
         Args:
             draft: where to write.
             raw: what was read of the call already, such as its marker: given back as text if it is none. Empty: an
-                object that is no call is no failed call either.
+                object that is not a call is not a failed call either.
             only: names of tools, where nothing but its content says that an object is a call.
         """
         self.whole = False

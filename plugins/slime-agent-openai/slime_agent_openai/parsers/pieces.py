@@ -20,7 +20,7 @@ from functools import lru_cache
 from slime_core.roles import Tokenizer
 
 CUT = "\ufffd"
-"""What tokenizers make of bytes that are no character, or not yet."""
+"""What tokenizers make of bytes that are not a character, or not yet."""
 WINDOW = 24
 """Tokens from which on the first of them are no longer decoded again."""
 CONTEXT = 8
@@ -56,7 +56,7 @@ class _Signs:
     longest: int
     """Characters of the longest of these."""
     ends: Set[int]
-    """Tokens that end answers and are no markers."""
+    """Tokens that end answers and are not markers."""
     alone: Set[int]
     """Tokens that are decoded alone."""
 

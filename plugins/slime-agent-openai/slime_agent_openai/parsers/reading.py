@@ -37,7 +37,7 @@ class Reading:
 
     @property
     def malformed(self) -> int:
-        """Calls that could not be read, or broke off, or whose arguments are no JSON object."""
+        """Calls that could not be read, or broke off, or whose arguments are not a JSON object."""
         return self._parser.malformed
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from slime_agent_openai.parsers.draft import can_name
 
 DEEPEST = 100
-"""Lists and objects within each other that are read: what is deeper is no call of anybody's."""
+"""Lists and objects within each other that are read: what is deeper is not a call of anybody's."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 

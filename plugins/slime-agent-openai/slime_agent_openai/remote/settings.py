@@ -96,7 +96,7 @@ class RemoteSettings(CommonSettings):
     @classmethod
     def _check_arn(cls, arn: str) -> str:
         if not ARN.fullmatch(arn):
-            raise ValueError(f"this is no ARN of an AgentCore runtime; one looks like {EXAMPLE_ARN}")
+            raise ValueError(f"this is not an ARN of an AgentCore runtime; one looks like {EXAMPLE_ARN}")
         return arn
 
     @field_validator("s3_bucket")
@@ -104,7 +104,7 @@ class RemoteSettings(CommonSettings):
     def _check_bucket(cls, bucket: str) -> str:
         if not BUCKET.fullmatch(bucket):
             raise ValueError(
-                "this is no name of a bucket: 3 to 63 small letters, digits, dots and hyphens, without s3:// and "
+                "this is not a name of a bucket: 3 to 63 small letters, digits, dots and hyphens, without s3:// and "
                 "without a path, which exp_id is for"
             )
         return bucket
@@ -127,7 +127,7 @@ class RemoteSettings(CommonSettings):
     @classmethod
     def _check_url(cls, url: str) -> str:
         if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
-            raise ValueError("this is no URL: it begins with http:// or https://, and names a host")
+            raise ValueError("this is not a URL: it begins with http:// or https://, and names a host")
         return url
 
     @model_validator(mode="after")

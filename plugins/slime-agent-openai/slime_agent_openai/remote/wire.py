@@ -122,12 +122,12 @@ def _object(raw: bytes, reason: str, what: str) -> dict[str, Json]:
     """The object that JSON says.
 
     Raises:
-        AgentError: it is no JSON, or something else.
+        AgentError: it is not JSON, or something else.
     """
     try:
         said = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise AgentError(reason, f"{what} is no JSON ({error}): {_quoted(raw)}") from None
+        raise AgentError(reason, f"{what} is not JSON ({error}): {_quoted(raw)}") from None
     if not isinstance(said, dict):
         raise AgentError(reason, f"{what} is a {type(said).__name__}, expected an object: {_quoted(raw)}")
     return said

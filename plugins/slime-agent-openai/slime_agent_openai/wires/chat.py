@@ -118,5 +118,5 @@ def _tool(offered: Value) -> Tool:
 def _function(at: Value) -> Value:
     """A tool or a call, if it is a function's."""
     if (kind := at.at("type").text("function")) != "function":
-        raise unsupported(at.path, f"a tool of type {kind!r} is no function of the agent's")
+        raise unsupported(at.path, f"a tool of type {kind!r} is not a function of the agent's")
     return at

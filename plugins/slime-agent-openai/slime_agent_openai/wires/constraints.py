@@ -51,7 +51,7 @@ def format_of(wanted: Value) -> tuple[Constraint, ...]:
     """Whether a reply is to be anything but text.
 
     Raises:
-        ApiError: it is no format.
+        ApiError: it is not a format.
     """
     if not wanted.is_given or wanted.at("type").text() == "text":
         return ()

@@ -29,7 +29,7 @@ def items_of(given: Value, known: Mapping[str, Body]) -> Iterator[Value]:
     """An input, item by item; what only refers to an item is that item.
 
     Raises:
-        ApiError: it is no list of items, or refers to one that is not known.
+        ApiError: it is not a list of items, or refers to one that is not known.
     """
     if isinstance(given.json, str):
         yield Value({"type": "message", "role": "user", "content": given.text()}, given.path)

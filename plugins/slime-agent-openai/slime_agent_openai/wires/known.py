@@ -32,7 +32,7 @@ class Rows(Generic[Read]):
         """What the members of a list are, in order; `one` reads a member.
 
         Raises:
-            ApiError: it is no list, or a member cannot be read.
+            ApiError: it is not a list, or a member cannot be read.
         """
         rows = given.json if isinstance(given.json, list) else []
         pairs = enumerate(zip(rows, self._rows, strict=False))

@@ -56,7 +56,7 @@ def read_messages(
         body: of the HTTP request.
         new_id: makes ids.
         known: what was read of the conversation before.
-        hosted: what becomes of tools that are no functions.
+        hosted: what becomes of tools that are not functions.
 
     Raises:
         ApiError: it asks for what is not here, or is none of this protocol.

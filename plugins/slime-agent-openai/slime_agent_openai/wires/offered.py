@@ -8,7 +8,7 @@ from slime_agent_openai.message import Tool
 from slime_agent_openai.wires.reading import Value
 
 Hosted: TypeAlias = Literal["refuse", "ignore"]
-"""What becomes of tools that are no functions of the agent's, such as a provider's search: some agents always list
+"""What becomes of tools that are not functions of the agent's, such as a provider's search: some agents always list
 them, and do without."""
 
 

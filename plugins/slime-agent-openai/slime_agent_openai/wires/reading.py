@@ -129,7 +129,7 @@ def part_text(part: Value, kinds: Mapping[str, str]) -> str:
     """Text of one part.
 
     Raises:
-        ApiError: it is an image or a file or something else that is no text.
+        ApiError: it is an image or a file or something else that is not text.
     """
     kind = part.at("type").text()
     if kind not in kinds:

@@ -65,7 +65,7 @@ def read_responses(
         body: of the HTTP request.
         new_id: makes ids.
         turn: what it goes on from, as `Memory.turn` finds it; None: nothing is stored that it could name.
-        hosted: what becomes of tools that are no functions.
+        hosted: what becomes of tools that are not functions.
 
     Raises:
         ApiError: it asks for what is not here, or is none of this protocol.

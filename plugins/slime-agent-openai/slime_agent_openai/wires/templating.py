@@ -51,7 +51,7 @@ def template_of(kwargs: Value) -> str:
     """What the template is to be given, as JSON; empty: nothing.
 
     Raises:
-        ApiError: it is no object, or sets what is not a request's to set.
+        ApiError: it is not an object, or sets what is not a request's to set.
     """
     given = kwargs.object()
     if own := sorted(OWN & given.keys()):

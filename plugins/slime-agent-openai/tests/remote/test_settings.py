@@ -38,13 +38,17 @@ def test_the_region_is_the_arns() -> None:
     ],
 )
 def test_what_is_no_arn_of_a_runtime_is_refused(arn: str) -> None:
-    with pytest.raises(ValidationError, match="this is no ARN of an AgentCore runtime; one looks like arn:aws:bedrock"):
+    with pytest.raises(
+        ValidationError, match="this is not an ARN of an AgentCore runtime; one looks like arn:aws:bedrock"
+    ):
         settings(agent_runtime_arn=arn)
 
 
 @pytest.mark.parametrize("bucket", ["s3://results", "results/math", "Results", "a", "-results", "x" * 64])
 def test_what_is_no_bucket_is_refused(bucket: str) -> None:
-    with pytest.raises(ValidationError, match=r"this is no name of a bucket: .* without a path, which exp_id is for"):
+    with pytest.raises(
+        ValidationError, match=r"this is not a name of a bucket: .* without a path, which exp_id is for"
+    ):
         settings(s3_bucket=bucket)
 
 
@@ -85,7 +89,7 @@ def test_a_free_port_is_one_that_nobody_elsewhere_knows() -> None:
 
 @pytest.mark.parametrize("name", ["endpoint_url", "s3_endpoint_url", "public_url"])
 def test_what_is_no_url_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="this is no URL"):
+    with pytest.raises(ValidationError, match="this is not a URL"):
         settings(**{name: "10.0.0.7:9090"})
 
 

@@ -61,12 +61,12 @@ def test_the_place_is_the_one_that_the_runtime_says() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"Hello!", "the runtime's answer is no JSON .*'Hello!'"),
+        (b"Hello!", "the runtime's answer is not JSON .*'Hello!'"),
         (b"[1]", "the runtime's answer is a list, expected an object"),
         (b'{"status": "processing"}', "expected s3_bucket 'results' and a result_key. Is its entry point"),
         (b'{"s3_bucket": "others", "result_key": "k"}', "expected s3_bucket 'results'"),
         (b'{"s3_bucket": "results", "result_key": ""}', "expected s3_bucket 'results'"),
-        (b"\xff" * 10_000, "the runtime's answer is no JSON"),
+        (b"\xff" * 10_000, "the runtime's answer is not JSON"),
     ],
 )
 def test_an_answer_that_says_no_place_is_told(answer: bytes, said: str) -> None:
@@ -136,7 +136,7 @@ def test_a_result_of_an_agent_that_failed_says_why_and_its_last_words_are_kept()
 
 @pytest.mark.parametrize("result", [b"<html>" + b"x" * 5_000, b"[" * 100_000])
 def test_a_result_that_is_no_json_is_told(result: bytes) -> None:
-    with pytest.raises(AgentError, match="the result is no JSON") as caught:
+    with pytest.raises(AgentError, match="the result is not JSON") as caught:
         verdict_of(result, "rewards")
     assert caught.value.reason == "agent_remote_result"
     assert len(caught.value.detail) <= 800

@@ -287,7 +287,7 @@ def test_values_that_ask_for_nothing_are_taken(path: str) -> None:
             "chat/completions",
             {"tools": [{"type": "custom", "custom": {}}]},
             "tools[0]",
-            "tools[0] is not supported here: a tool of type 'custom' is no function of the agent's",
+            "tools[0] is not supported here: a tool of type 'custom' is not a function of the agent's",
         ),
         (
             "chat/completions",

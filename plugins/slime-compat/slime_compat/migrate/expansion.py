@@ -91,7 +91,7 @@ def _raw_string(node: Node, scope: Scope) -> Text:
 
 
 def _string(node: Node, scope: Scope) -> Text:
-    """Its parts, and the blanks between them, which are no nodes."""
+    """Its parts, and the blanks between them, which are not nodes."""
     return _spans(node, scope, node.start_byte + 1, node.end_byte - 1)
 
 

@@ -24,7 +24,7 @@ from slime_core.errors import ConfigError
 PROGRAMS = ("train.py", "train_async.py")
 """What slime's scripts start."""
 _BESIDE = ("variable_assignment", "file_redirect", "herestring_redirect", "comment", "(", ")", "\\", "\n")
-"""Children of a command or an array that are no words."""
+"""Children of a command or an array that are not words."""
 DEEPEST = 8
 """Files that source each other, and functions that call each other."""
 
@@ -67,7 +67,7 @@ def read_script(path: Path, defined: Mapping[str, str]) -> Script:
         defined: variables that are set before it runs, by name.
 
     Raises:
-        ConfigError: there is no such file, or it is no shell script.
+        ConfigError: there is no such file, or it is not a shell script.
     """
     script = Script(path)
     _Reader(script, dict(defined), frozenset(defined)).run_file(path, "")
@@ -88,7 +88,7 @@ class _Reader:
         except OSError as error:
             raise ConfigError(f"cannot read the script {path}: {error.strerror}") from None
         if b"\0" in source:
-            raise ConfigError(f"{path} is no shell script: it holds bytes that no text has")
+            raise ConfigError(f"{path} is not a shell script: it holds bytes that no text has")
         tree = Parser(Language(tree_sitter_bash.language())).parse(source)
         self._all(tree.root_node.children, Scope(self.variables, source, path, name))
 

@@ -245,7 +245,7 @@ def debug_train_only(given: Given, others: Others, migration: Migration) -> None
 
 
 def kept_samples(given: Given, others: Others, migration: Migration) -> None:
-    """A template of slime's files is no run folder."""
+    """A template of slime's files is not a run folder."""
     migration.note(
         Fate.LEFT_OUT, given.typed, "load_debug_rollout_data takes a run folder here", given.line, given.file
     )

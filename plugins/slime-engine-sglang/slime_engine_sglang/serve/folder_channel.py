@@ -33,7 +33,7 @@ class FolderChannel(WeightChannel):
         """What a directory has; the head of a model whose embedding it is is left out.
 
         Raises:
-            ModelError: it is no model directory, or has weights that are no floats.
+            ModelError: it is not a model directory, or has weights that are not floats.
         """
         if not folder.is_dir():
             raise ModelError(f"no model directory {folder}: model_path must be one that this machine can read")
@@ -71,7 +71,7 @@ class FolderReceiver:
         wanted = {slot.name for slot in self._channel.slots}
         for file in self._channel.files:
             with safe_open(file, "pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  # it is no mapping
+                for name in tensors.keys():  # noqa: SIM118  # it is not a mapping
                     if name in wanted:
                         yield name, tensors.get_tensor(name)
 

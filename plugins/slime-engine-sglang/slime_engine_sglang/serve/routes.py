@@ -217,7 +217,7 @@ async def _body(request: web.Request) -> Mapping[str, Json]:
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise BadRequest("the body is no object")
+        raise BadRequest("the body is not an object")
     return body
 
 

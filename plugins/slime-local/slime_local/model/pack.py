@@ -1,6 +1,6 @@
 """Groups laid out flat for the training forward: the prefix tree of all their texts.
 
-The last token of a response is predicted but predicts nothing, so it is no input. In the last layer only nodes that
+The last token of a response is predicted but predicts nothing, so it is not an input. In the last layer only nodes that
 predict a response token go on: `last_plan` asks there alone, and `kept` names them.
 """
 

@@ -117,7 +117,7 @@ def leaves(weights: DecoderWeights, gradients: DecoderWeights, trained: DecoderT
     """The same storage as autograd leaves whose `.grad` is the matching view of a gradient vector.
 
     Backward adds in place, so the sum over micro-batches lands in the vector without a gathering step. What is not
-    trained is no leaf, and its gradient is not computed.
+    trained is not a leaf, and its gradient is not computed.
     """
 
     def leaf(weight: Tensor, gradient: Tensor, is_trained: bool) -> Tensor:

@@ -57,7 +57,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file.
 
     Raises:
-        click.ClickException: a line is no JSON object, lacks gold or response, or misspells a kind.
+        click.ClickException: a line is not a JSON object, lacks gold or response, or misspells a kind.
     """
     for number, found in read_objects(path):
         missing = [name for name in ("gold", "response") if name not in found]

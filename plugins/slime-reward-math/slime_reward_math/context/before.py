@@ -179,7 +179,7 @@ _CONDITIONS = listed(
     """provided providing long condition conditional contingent subject depending except when whenever assuming
     supposing case event proviso caveat assumption even odd prime only sometimes"""
 )
-"""Words that may make an answer hold under a condition only: what has one is no plain lead."""
+"""Words that may make an answer hold under a condition only: what has one is not a plain lead."""
 _EARLY, _ANSWERS = (
     listed("first initial previous earlier original old former provisional early prior"),
     listed("answer answers result got had thought found computed wrote said"),

@@ -32,7 +32,7 @@ _GLUED_AFTER = re.compile(
 GLUED = 40
 """Characters of a sign or number that is glued to a box."""
 _GLUED_BEFORE = re.compile(r"(?:(?<![\w}])[-−]|[+*/^√<>≤≥≠]|(?<![\w.])\d+)\Z")
-"""At the very end: `$` would also stand before a line's end, and what the line above ends with is no factor."""
+"""At the very end: `$` would also stand before a line's end, and what the line above ends with is not a factor."""
 _WITHIN = re.compile(
     r"\\(?:[dt]?frac\s*(?:\{[^{}]{0,60}\}\s*)?|sqrt(?:\[\d\])?\s*)\{[^{}$]{0,40}$|\\(?:log|ln|sin|cos|tan|cot|exp|"
     r"arcsin|arccos|arctan)(?:_\{?\w+\}?)?\s*[({]?\s*$"

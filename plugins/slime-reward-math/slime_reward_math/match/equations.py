@@ -250,7 +250,7 @@ def _equations(matcher: Comparing, gold: Rel, answer: Rel) -> bool:
     if names is not None and is_label(one) and is_label(two):
         # Working in the middle of a chain with the gold's own name is not judged: its last exact term is the answer.
         left, right = _last(gold), _last(answer)
-        # f(w) = x is no definition of f: the gold's variable would be another one in the answer.
+        # f(w) = x is not a definition of f: the gold's variable would be another one in the answer.
         free = set(names.values()) - names.keys()
         if left is not None and right is not None:
             if not free.intersection(symbols(right)) and matcher.match(left, rename(right, names)):

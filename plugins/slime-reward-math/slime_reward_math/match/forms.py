@@ -50,7 +50,7 @@ def is_domain(tree: Tree) -> bool:
 
 
 def is_aside(tree: Tree) -> bool:
-    """Whether a clause is no answer but a condition or a domain."""
+    """Whether a clause is not an answer but a condition or a domain."""
     return is_domain(tree) or (isinstance(tree, Node) and tree.head == "given" and len(tree.args) == 1)
 
 

@@ -125,7 +125,7 @@ def _half(tree: Tree) -> str:
 
 
 def _minutes(tree: Tree, half: str) -> int | None:
-    """The minutes since midnight; None without a half of the day that is needed, or for what is no time."""
+    """The minutes since midnight; None without a half of the day that is needed, or for what is not a time."""
     inner = tree.args[0] if half and isinstance(tree, Node) else tree
     parts = inner.args if isinstance(inner, Node) and inner.head == "ratio" else (inner,)
     shown = [int(each.value) if isinstance(each, Num) and each.value.denominator == 1 else -1 for each in parts]

@@ -34,7 +34,7 @@ _WHOLE = tuple(map(Fraction, range(1, 15)))
 MAX_PLACES = 60
 """Where values are compared."""
 MIN_HITS = 3
-"""Places that each case needs, if it is no single one."""
+"""Places that each case needs, if it is not a single one."""
 
 
 class Comparing(Protocol):
@@ -125,7 +125,7 @@ def _places(conditions: list[Tree], name: str) -> list[Fraction]:
 
 
 def _allows(when: Tree, name: str, place: Fraction) -> bool:
-    """Whether an inequality or an equation speaks of a place that is no count."""
+    """Whether an inequality or an equation speaks of a place that is not a count."""
     return any(isinstance(each, Rel) for each in walk(when)) and _holds(when, name, place)
 
 

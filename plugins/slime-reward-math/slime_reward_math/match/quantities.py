@@ -79,7 +79,7 @@ def percent_of(gold: Tree, answer: Tree) -> list[tuple[Tree, Tree]]:
         return [(_inner(gold), answer), (_hundredth(_inner(gold)), answer)]
     size = approximate(gold)
     pairs = [(gold, _hundredth(_inner(answer)))]
-    # A gold of 0.25 is no percentage without its sign: only one of at least one may have lost it.
+    # A gold of 0.25 is not a percentage without its sign: only one of at least one may have lost it.
     return pairs if size is None or abs(size) < 1 else [(gold, _inner(answer)), *pairs]
 
 

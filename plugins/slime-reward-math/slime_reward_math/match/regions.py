@@ -21,7 +21,7 @@ _INEQUALITIES = _SIGNS | {"in", "notin"}
 
 
 def regions(tree: Tree) -> list[Reals]:
-    """The sets of reals that a tree may mean: one, or two where a comma may say `and` or `or`; none if it is no set."""
+    """The sets of reals that a tree may mean: one, two where a comma may say `and` or `or`, none if it is not a set."""
     try:
         return _regions(tree)
     except NoReals:
@@ -112,7 +112,7 @@ def _such(tree: Node) -> Reals:
         found = _region(element)
         element = element.terms[0]
     if not isinstance(element, Sym):
-        # The points `(t, 2t)` are no reals.
+        # The points `(t, 2t)` are not reals.
         raise NoReals
     for each in conditions:
         if symbols(each) != symbols(element):
@@ -142,7 +142,7 @@ def _interval(tree: Node) -> Reals:
 
 def _relation(tree: Rel) -> Reals:
     if tree.ops == ("=",) and isinstance(tree.terms[0], Sym) and not symbols(tree.terms[1]):
-        # Beside inequalities; alone an equation is no set.
+        # Beside inequalities; alone an equation is not a set.
         return Reals.points([tree.terms[1]])
     if not set(tree.ops) <= _INEQUALITIES:
         raise NoReals

@@ -144,7 +144,7 @@ class Answers(Notes):
             if self.ends():
                 return label
             if self.now.kind == "text" or label.text.endswith(("not", "never")):
-                raise Unread("language that is no answer")
+                raise Unread("language that is not an answer")
             with self.inside:
                 start = self.place
                 value = self.clause()
@@ -381,7 +381,7 @@ def _grouped(found: list[Tree], cuts: list[int]) -> Tree:
 
 
 def _named(label: Words, value: Tree) -> Tree:
-    """`Minimum: 1`; a name that denies its value is no name."""
+    """`Minimum: 1`; a name that denies its value is not a name."""
     if label.text in NO_VALUE_NAMES:
         return ahead(label.text, value)
     return said(label.text, value) if changes_ahead(label.text + " is") else Node("label", (label, value))

@@ -76,7 +76,7 @@ class Atoms(Numerals):
         if token.text == "_" or token.text == "^":
             return self._chosen()
         if token.text == "?":
-            raise Unread("a sign that is no value")
+            raise Unread("a sign that is not a value")
         raise Unread("a sign where a value belongs")
 
     def _chosen(self) -> Tree:
@@ -85,7 +85,7 @@ class Atoms(Numerals):
         above = self.argument()
         kind = self.take().text
         if kind not in ("C", "P", "A") or not self.accept("_"):
-            raise Unread("a sign that is no value")
+            raise Unread("a sign that is not a value")
         return choices(kind, above, self.argument())
 
     def _bars(self, closing: str) -> Tree:
@@ -119,7 +119,7 @@ class Atoms(Numerals):
         return [self.ahead(count).text for count in range(1, 6)] == ["{", "-", "1", "}", "("]
 
     def _calls(self, token: Token, name: str) -> bool:
-        """Whether the bracket after a letter holds arguments and is no factor."""
+        """Whether the bracket after a letter holds arguments and is not a factor."""
         if token.text in _ALWAYS_CALLED:
             return True
         if token.spaced:

@@ -148,7 +148,7 @@ def _counted(text: str) -> str:
 
 
 def _parts(text: str) -> str:
-    """`(1) 5; (2) 7` as `(5; 7)`: the numbers of the parts of a question are no part of the answer."""
+    """`(1) 5; (2) 7` as `(5; 7)`: the numbers of the parts of a question are not part of the answer."""
     found = _PART.split(_TEXT_PART.sub(r"\1", text))
     numbers = [each.strip("() ") for each in found[1::2]]
     contents = [each.strip(" ;,.") for each in found[2::2]]

@@ -146,7 +146,7 @@ class Numerals(Operators):
         self.take()
         base = self.atom()
         if isinstance(base, Words | Rel):
-            raise Unread("a base that is no number")
+            raise Unread("a base that is not a number")
         return Node("base", (digits, base))
 
 

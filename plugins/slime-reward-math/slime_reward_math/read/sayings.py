@@ -16,7 +16,7 @@ Say = Callable[[re.Match[str]], str]
 NONE = "0"
 """What `none` says to a gold that is a number; a gold of none may be the empty set."""
 MAX_SAYING = 120
-"""Characters; what is longer is no saying."""
+"""Characters; what is longer is not a saying."""
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s*\{([^{}]*)\}")
 _V = r"(-?(?:\d+(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{\d+\}\{\d+\}|[a-z]+(?:[ -][a-z]+)?))"
 _SMALL = (
@@ -222,7 +222,7 @@ _NO_SAYING = re.compile(r"\\(?!text|mbox|mathrm|[dt]?frac|[%$ ,;])|[\^=<>|\[]")
 
 
 def in_signs(text: str) -> str | None:
-    """What an answer in words says in signs; None for what is no saying."""
+    """What an answer in words says in signs; None for what is not a saying."""
     if len(text) > MAX_SAYING or _HINT.search(text.lower()) is None:
         return None
     if _NO_SAYING.search(text) is not None:

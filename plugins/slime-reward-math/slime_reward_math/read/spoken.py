@@ -131,7 +131,7 @@ def _change(parts: list[str]) -> tuple[Change | None, int]:
 
 
 def _changed(change: Change, tree: Tree) -> Tree | None:
-    """A value changed, its unit or condition left behind it; None for what is no single value."""
+    """A value changed, its unit or condition left behind it; None for what is not a single value."""
     if isinstance(tree, Node) and tree.head in ("unit", "given") and len(tree.args) > 1:
         inner = _changed(change, tree.args[0])
         return None if inner is None else Node(tree.head, (inner, *tree.args[1:]))

@@ -48,7 +48,7 @@ class Letters:
         if self._strict:
             return Score(float(_slime(response, sample, right, letters, choices)))
         if right is None:
-            return Unscored("the label is no choice", detail=f"label {sample.label!r}, letters {', '.join(letters)}")
+            return Unscored("the label is not a choice", detail=f"label {sample.label!r}, letters {', '.join(letters)}")
         found = chosen_letter(response, letters, choices)
         return Score(float(found == right), {"correct": float(found == right), "answered": float(found is not None)})
 

@@ -19,7 +19,7 @@ MAX_EXPONENT = 20_000
 
 
 class NoRule(Exception):
-    """The tree holds what is no expression, or what would not be computed in any time."""
+    """The tree holds what is not an expression, or what would not be computed in any time."""
 
 
 def equal(left: Tree, right: Tree) -> bool | None:
@@ -54,7 +54,7 @@ def expression(tree: Tree) -> sp.Expr:
     """A tree as sympy's object.
 
     Raises:
-        NoRule: it is no expression, or too large a one.
+        NoRule: it is not an expression, or too large a one.
     """
     if isinstance(tree, Num):
         return sp.Rational(tree.value.numerator, tree.value.denominator)

@@ -18,7 +18,7 @@ def main(memory_mb: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "w")
-    # What sympy prints is no answer.
+    # What sympy prints is not an answer.
     os.dup2(2, 1)
     from slime_reward_math.symbolic.algebra import equal
 

@@ -88,7 +88,7 @@ def arc_tangent(ratio: Decimal) -> Decimal:
 
 
 def log_gamma(argument: Decimal) -> tuple[Decimal, int]:
-    """The logarithm of the gamma function's absolute value, and its sign; the argument is no pole.
+    """The logarithm of the gamma function's absolute value, and its sign; the argument is not a pole.
 
     Stirling's series (Abramowitz and Stegun 6.1.40) after a shift to where it converges to the precision.
     """

@@ -91,7 +91,7 @@ def _power_residue(tree: Node, modulus: int, depth: int) -> int:
 
 
 def _is_positive(tree: Tree) -> bool:
-    """Whether an exponent that is no small number is a large positive one: sums, products and powers of such."""
+    """Whether an exponent that is not a small number is a large positive one: sums, products and powers of such."""
     if isinstance(tree, Num):
         return tree.value > 0 and tree.value.denominator == 1
     return isinstance(tree, Node) and tree.head in ("+", "*", "^", "factorial") and all(map(_is_positive, tree.args))

@@ -15,7 +15,7 @@ from slime_reward_math.value.same import Unknown, same
 
 
 class NoReals(Exception):
-    """What was given is no set of reals that this module can order."""
+    """What was given is not a set of reals that this module can order."""
 
 
 @dataclass(frozen=True, slots=True)
