@@ -84,7 +84,8 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
     """A spec around a function or a class; raises TypeError if it does not fit the role."""
     if role in NEEDS_SPEC:
         spec = SPECS[role].__name__
-        raise TypeError(f"{name} is no {spec}; {_spoken(role)} needs one, which says {NEEDS_SPEC[role]}")
+        an = "an" if spec[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} is not {an} {spec}; {_spoken(role)} needs one, which says {NEEDS_SPEC[role]}")
     methods, settings = shape_of(role), Settings
     if isinstance(offered, type):
         for method in methods:

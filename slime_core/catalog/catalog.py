@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar, cast, overload
 
 from slime_core.catalog._candidates import installed_candidates, project_candidates
 from slime_core.catalog._in_project import find_in_project, is_in_project
@@ -23,7 +24,9 @@ from slime_core.catalog._unknown import unknown_choice
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
-from slime_core.roles import SPECS, ForeignName, PluginSet
+from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
+
+SpecT = TypeVar("SpecT", bound=Spec[object])
 
 ALL_INSTALLED = PluginSet()
 """Whatever is installed, in the order of discovery."""
@@ -120,21 +123,36 @@ class Catalog:
         """A pip requirement for each distribution that a plugin was loaded from."""
         return tuple(dict.fromkeys(f"{each.dist}=={each.version}" for each in self.loaded if each.dist))
 
-    def choices(self, role: str) -> Mapping[str, Registered]:
-        """What plugins offer for a role, by qualified name.
+    @overload
+    def choices(self, role: str) -> Mapping[str, Registered]: ...
+
+    @overload
+    def choices(self, role: type[SpecT]) -> Mapping[str, Registered[SpecT]]: ...
+
+    def choices(self, role: str | type[SpecT]) -> Mapping[str, Registered] | Mapping[str, Registered[SpecT]]:
+        """What plugins offer for a role, by qualified name; of a role that its spec's class names, with that type.
 
         Raises:
             UnknownName: there is no such role.
         """
+        if not isinstance(role, str):
+            # `Loader` refuses what is not the spec of its role.
+            return cast(Mapping[str, Registered[SpecT]], self.choices(role.role))
         if role not in self._choices:
             raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
         return MappingProxyType(self._choices[role])
 
-    def find(self, role: str, name: str) -> Registered:
+    @overload
+    def find(self, role: str, name: str) -> Registered: ...
+
+    @overload
+    def find(self, role: type[SpecT], name: str) -> Registered[SpecT]: ...
+
+    def find(self, role: str | type[SpecT], name: str) -> Registered | Registered[SpecT]:
         """The choice that a run file means by `name`.
 
         Args:
-            role: name of the role.
+            role: name of the role, or the class of its specs, which types what comes back.
             name: `math`; `slime-reward-math/math` where several plugins offer a `math`; or, for rewards,
                 generators and filters, code of the project: `./my.py:fn`, `package.module:fn`,
                 `package.module.fn`.
@@ -144,6 +162,8 @@ class Catalog:
             ConfigError: several plugins offer it.
             PluginError: code of the project that cannot be imported, or is not what the role needs.
         """
+        if not isinstance(role, str):
+            return cast(Registered[SpecT], self.find(role.role, name))
         choices = self.choices(role)
         if is_in_project(name):
             key = (role, name)

@@ -5,15 +5,20 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
+from typing import Generic
+
+from typing_extensions import TypeVar
 
 from slime_core.roles import Spec
 
+SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
+
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Generic[SpecT]):
     """One choice of a role, as a plugin or a file of the project offers it."""
 
-    spec: Spec[object]
+    spec: SpecT
     """What was offered."""
     qualified: str
     """A name that finds it again, whatever else is installed: `plugin/name`, or `./file.py:name`."""

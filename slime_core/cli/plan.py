@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 import click
 from pydantic import BaseModel
@@ -100,8 +99,8 @@ def show_plan(resolved: Plan, console: Console) -> None:
     if described["wants"]:
         console.print(Text(f"engine also gives   {', '.join(described['wants'])}"))
     console.print(Text(f"model architecture  {described['architecture']}"))
-    engine = resolved.one("engine")
-    if explain := cast(EngineSpec, engine.registered.spec).explain:
+    engine = resolved.roles.one(EngineSpec)
+    if explain := engine.spec.explain:
         console.print(Text(f"{f'engine {engine.reference}':<19} {explain(engine.settings, resolved.model_config())}"))
     for section in described["unused"]:
         console.print(Text(f"unused section      [{section}]: nothing chooses {section.partition('.')[2]!r}", "yellow"))

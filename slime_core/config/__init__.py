@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
+    from slime_core.config.chosen import Chosen, ChosenRoles
     from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
     from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
     from slime_core.config.families import (
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from slime_core.config.groups import GroupNeeds, worker_groups
     from slime_core.config.inert import unread_in_finetuning
     from slime_core.config.model_dir import check_model_dir, read_positions, read_vocab_size
-    from slime_core.config.plan import Chosen, Plan, resolve
+    from slime_core.config.plan import Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
     from slime_core.config.run_config import RunConfig, default_settings, parse_config
@@ -46,6 +47,7 @@ __all__ = [
     "WEIGHTED",
     "ChoiceRow",
     "Chosen",
+    "ChosenRoles",
     "DataArgs",
     "EvalArgs",
     "EvalSetArgs",

@@ -7,14 +7,15 @@ Example:
     kl_loss_type = "low_var_kl"
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from slime_core.catalog import Catalog
+from slime_core.config.chosen import ChosenRoles
 from slime_core.config.family import Family, Positive, given_in
 from slime_core.errors import ConfigError
 from slime_core.roles import (
@@ -25,7 +26,6 @@ from slime_core.roles import (
     LossSpec,
     Optim,
     Reference,
-    Spec,
     Teacher,
     TrainerSpec,
 )
@@ -150,14 +150,13 @@ def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[s
         yield "kl_coef and kl_loss_coef both keep the policy near the reference, in rewards and in the loss: give one"
 
 
-def check_companions(config: "RunConfig", specs: Mapping[str, Spec[object]], catalog: Catalog) -> None:
-    """See that the choices of trainer, advantage and loss (their specs, by role) can do what the keys ask for.
+def check_companions(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> None:
+    """See that the choices of trainer, advantage and loss can do what the keys ask for.
 
     Raises:
         ConfigError: one cannot, or what is asked for would change nothing; all problems in one message.
     """
-    advantage, loss = cast(AdvantageSpec, specs["advantage"]), cast(LossSpec, specs["loss"])
-    trainer = cast(TrainerSpec, specs["trainer"])
+    advantage, loss, trainer = roles.one(AdvantageSpec).spec, roles.one(LossSpec).spec, roles.one(TrainerSpec).spec
     wanted = {
         Companion.REFERENCE: reference_of(config) is not None,
         Companion.TEACHER: config.distillation.use_opd,
@@ -195,7 +194,7 @@ def check_companions(config: "RunConfig", specs: Mapping[str, Spec[object]], cat
 
 def _estimators(catalog: Catalog, able: Literal["uses_kl_penalty", "uses_values"]) -> str:
     """The estimators that are able to do something, by name."""
-    names = [each.spec.name for each in catalog.choices("advantage").values() if getattr(each.spec, able)]
+    names = [each.spec.name for each in catalog.choices(AdvantageSpec).values() if getattr(each.spec, able)]
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "one that does"
 
 

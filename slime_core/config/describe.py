@@ -7,7 +7,7 @@ from slime_core.config.families import FAMILIES
 from slime_core.config.groups import worker_groups
 from slime_core.config.plan import Plan
 from slime_core.config.settings import show_settings
-from slime_core.roles import CallSpec, describe_isolation
+from slime_core.roles import CallSpec, TransportSpec, describe_isolation
 from slime_core.sample import Json
 
 
@@ -65,7 +65,7 @@ def describe_plan(plan: Plan) -> PlanDescription:
             origin=chosen.registered.origin,
             weight=chosen.weight,
             settings=show_settings(chosen.settings),
-            isolation=describe_isolation(spec) if isinstance(spec := chosen.registered.spec, CallSpec) else "",
+            isolation=describe_isolation(chosen.spec) if isinstance(chosen.spec, CallSpec) else "",
         )
         for role, several in plan.roles.items()
         for chosen in several
@@ -87,7 +87,7 @@ def describe_plan(plan: Plan) -> PlanDescription:
             )
             for group in worker_groups(plan)
         ],
-        transport=plan.one("transport").reference,
+        transport=plan.roles.one(TransportSpec).reference,
         wants=sorted(extra.value for extra in plan.want),
         architecture=_architecture(plan),
         plugins=[f"{each.plugin} {each.version}".rstrip() for each in plan.catalog.loaded],

@@ -5,23 +5,23 @@ Example:
     check_estimation(config, roles)      # ConfigError: n_samples_per_prompt = 1 leaves "grpo" nothing to compare
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from slime_core.catalog import Catalog
+from slime_core.config.chosen import Chosen, ChosenRoles
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import AdvantageSpec, BatchTransformSpec, GeneratorSpec, LossSpec
 from slime_core.sample import SCORE
 
 if TYPE_CHECKING:
-    from slime_core.config.plan import Chosen
     from slime_core.config.run_config import RunConfig
 
 ENVIRONMENT = "environment"
 """The reward that generators give themselves."""
 
 
-def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]", catalog: Catalog) -> None:
+def check_estimation(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> None:
     """See that a run that trains by rewards can tell samples apart.
 
     Raises:
@@ -30,10 +30,8 @@ def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]
     """
     if config.finetunes or config.debug.debug_rollout_only:
         return
-    (estimator,) = roles["advantage"]
-    spec = cast(AdvantageSpec, estimator.registered.spec)
-    (loss,) = roles["loss"]
-    of_advantages = cast(LossSpec, loss.registered.spec).zero_without_advantage(loss.settings)
+    estimator, loss = roles.one(AdvantageSpec), roles.one(LossSpec)
+    spec, of_advantages = estimator.spec, loss.spec.zero_without_advantage(loss.settings)
     others = config.distillation.use_opd or config.reference.kl_loss_coef
     alone = config.rollout.n_samples_per_prompt == 1 and spec.compares_samples(estimator.settings)
     if alone and of_advantages and not others:
@@ -42,7 +40,7 @@ def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]
             "alone would teach nothing; give 2 or more, or choose an estimator that compares none "
             f"(advantage_estimator = {' or '.join(_comparing_none(catalog)) or '…'})"
         )
-    if not any(cast(GeneratorSpec, each.registered.spec).scores for each in roles["generator"]):
+    if not any(each.spec.scores for each in roles.all(GeneratorSpec)):
         rewards = [each.reference for role in ("reward", "group_reward") for each in roles[role]]
         for part in spec.reward_keys(estimator.settings):
             if part != SCORE and not any(part == each or part.startswith(f"{each}/") for each in rewards):
@@ -50,10 +48,10 @@ def check_estimation(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]
                     f"advantage {estimator.reference!r} reads a reward {part!r} that is not chosen; there are "
                     f"{', '.join(rewards)}.{did_you_mean(part, rewards)}"
                 )
-    _check_columns(estimator.reference, spec.token_columns, roles["batch_transform"], catalog)
+    _check_columns(estimator.reference, spec.token_columns, roles.all(BatchTransformSpec), catalog)
 
 
-def check_scored(roles: "Mapping[str, Sequence[Chosen]]") -> None:
+def check_scored(roles: ChosenRoles) -> None:
     """See that somebody scores the samples: the reward `environment` is what a generator gave them, and some give none.
 
     Raises:
@@ -62,21 +60,24 @@ def check_scored(roles: "Mapping[str, Sequence[Chosen]]") -> None:
     rewards = {each.reference for role in ("reward", "group_reward") for each in roles[role]}
     if rewards != {ENVIRONMENT}:
         return
-    generators = [each for each in roles["generator"] if not cast(GeneratorSpec, each.registered.spec).scores]
-    if generators and len(generators) == len(roles["generator"]):
+    every = roles.all(GeneratorSpec)
+    generators = [each for each in every if not each.spec.scores]
+    if generators and len(generators) == len(every):
         raise ConfigError(
             f"reward {ENVIRONMENT!r} is what the generator itself gives, and {generators[0].reference!r} gives none, "
             'so no sample would be scored: choose a reward that judges the answer, as [reward] use = "math"'
         )
 
 
-def _check_columns(estimator: str, read: Sequence[str], transforms: "Sequence[Chosen]", catalog: Catalog) -> None:
+def _check_columns(
+    estimator: str, read: Sequence[str], transforms: Sequence[Chosen[BatchTransformSpec]], catalog: Catalog
+) -> None:
     """See that batch transforms make the columns that the estimator reads."""
-    made = {name for each in transforms for name in cast(BatchTransformSpec, each.registered.spec).columns}
+    made = {name for each in transforms for name in each.spec.columns}
     for column in read:
         if column not in made:
-            others = catalog.choices("batch_transform").values()
-            makers = [each.spec.name for each in others if column in cast(BatchTransformSpec, each.spec).columns]
+            others = catalog.choices(BatchTransformSpec).values()
+            makers = [each.spec.name for each in others if column in each.spec.columns]
             used = [each.reference for each in transforms]
             use = ", ".join(f'"{name}"' for name in [*used, *(makers[:1] or ["…"])])
             raise ConfigError(
@@ -87,8 +88,8 @@ def _check_columns(estimator: str, read: Sequence[str], transforms: "Sequence[Ch
 
 def _comparing_none(catalog: Catalog) -> Iterator[str]:
     """Estimators that have something to learn from one sample of a prompt, with their default settings."""
-    for each in catalog.choices("advantage").values():
-        spec = cast(AdvantageSpec, each.spec)
+    for each in catalog.choices(AdvantageSpec).values():
+        spec = each.spec
         needs_more = spec.is_late or any(info.is_required() for info in spec.model.model_fields.values())
         if not needs_more and not spec.compares_samples(spec.model()):
             yield f'"{spec.name}"'

@@ -14,7 +14,6 @@ import functools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from slime_core.catalog import Catalog, PluginWarning, Registered, is_in_project
 from slime_core.config.families import FAMILY_OF_KEY
@@ -186,7 +185,7 @@ class FlatKeys:
 
     def _losses(self) -> dict[str, str]:
         """Losses that slime calls estimators, and the estimator that goes with each."""
-        specs = (cast(LossSpec, each.spec) for each in self._catalog.choices("loss").values())
+        specs = [each.spec for each in self._catalog.choices(LossSpec).values()]
         return {spec.name: spec.estimator for spec in specs if spec.estimator}
 
     def _choose(self, flat: dict[str, Json], name: str, role: str) -> None:

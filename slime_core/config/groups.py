@@ -8,7 +8,7 @@ Example:
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from slime_core.roles import EngineSpec, GroupUse, Needs, TrainerSpec
 
@@ -46,18 +46,17 @@ def _uses(plan: "Plan") -> Iterator[tuple[str, GroupUse]]:
     """What they are counted as, and each of them."""
     trains = not plan.config.debug.debug_rollout_only
     if trains:
-        chosen = plan.one("trainer")
-        trainer = cast(TrainerSpec, chosen.registered.spec)
-        yield "trainer", GroupUse("trainer", trainer.world_size(chosen.settings), trainer.needs(chosen.settings))
+        trainer = plan.roles.one(TrainerSpec)
+        size, needs = trainer.spec.world_size(trainer.settings), trainer.spec.needs(trainer.settings)
+        yield "trainer", GroupUse("trainer", size, needs)
     if plan.config.finetunes or plan.config.debug.load_debug_rollout_data is not None:
         return
     beside = "trainer" if trains and plan.config.cluster.colocate else None
-    engines = [("engine", "engine", plan.one("engine"), plan.config.rollout.rollout_num_engines, beside)]
+    engines = [("engine", "engine", plan.roles.one(EngineSpec), plan.config.rollout.rollout_num_engines, beside)]
     engines += [
         (f"model {name}", f"model-{name}", each.engine, each.engines, None) for name, each in plan.served.items()
     ]
-    for kind, name, chosen, count, shared in engines:
-        engine = cast(EngineSpec, chosen.registered.spec)
-        size, needs = engine.workers(chosen.settings), engine.needs(chosen.settings)
+    for kind, name, engine, count, shared in engines:
+        size, needs = engine.spec.workers(engine.settings), engine.spec.needs(engine.settings)
         for number in range(count):
             yield kind, GroupUse(f"{name}-{number}" if count > 1 else name, size, needs, shared)

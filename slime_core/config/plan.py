@@ -3,15 +3,16 @@
 Example:
 
     plan = resolve(config, Catalog.discover())
-    plan.one("engine").spec           # Registered choices with validated settings
+    plan.roles.one(EngineSpec).settings       # validated
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypeVar
 
-from slime_core.catalog import Catalog, Registered
+from slime_core.catalog import Catalog
 from slime_core.catalog.checks import blaming
+from slime_core.config.chosen import Chosen, ChosenRoles
 from slime_core.config.cluster import check_turns
 from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
@@ -27,40 +28,27 @@ from slime_core.config.transport import name_transport
 from slime_core.config.wants import wanted_extras
 from slime_core.errors import ConfigError, UnknownName, did_you_mean
 from slime_core.roles import (
+    SPECS,
     BatchTransformSpec,
+    BufferFilterSpec,
     BufferSpec,
-    Choice,
     DataSourceSpec,
     EngineSpec,
     EngineUse,
     Extra,
+    GeneratorSpec,
     LauncherSpec,
     RewardSpec,
-    Settings,
+    Spec,
     TrainerSpec,
+    TransportSpec,
 )
 from slime_core.sample import Json
 
+SpecT = TypeVar("SpecT", bound=Spec[object])
+
 MOST_SAMPLES = 10_000_000
 """Samples of one rollout."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """One choice of one role, ready to be built."""
-
-    reference: str
-    """Its name in the run file."""
-    registered: Registered
-    """Its spec and where it comes from."""
-    settings: Settings
-    """Its validated settings."""
-    weight: float
-    """Its weight among several."""
-
-    def choice(self, role: str) -> Choice:
-        """The same for another process."""
-        return Choice(role, self.registered.qualified, self.registered.plugin, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +59,8 @@ class Plan:
     """The configuration."""
     catalog: Catalog
     """Where the choices come from."""
-    roles: Mapping[str, tuple[Chosen, ...]]
-    """The choices of each role, in order; of transports the one that is agreed, where the run file says none."""
+    roles: ChosenRoles
+    """The choices of each role; of transports the one that is agreed, where the run file says none."""
     unused: tuple[str, ...]
     """Sections of the run file that nothing selected."""
     want: frozenset[Extra] = frozenset()
@@ -84,22 +72,14 @@ class Plan:
         """The model's config.json."""
         return read_model_config(self.config.run.hf_checkpoint)
 
-    def one(self, role: str) -> Chosen:
-        """The single choice of a role that must have one."""
-        return self.roles[role][0]
-
-    def maybe(self, role: str) -> Chosen | None:
-        """The single choice of a role that may have none."""
-        return next(iter(self.roles[role]), None)
-
-    def choose(self, role: str, name: str) -> Chosen:
+    def choose(self, role: type[SpecT], name: str) -> Chosen[SpecT]:
         """What an evaluation set or a row of data names, with the settings of its section and weight 1.
 
         Raises:
             UnknownName: nobody offers it.
             ConfigError: its settings are refused, or several plugins offer it.
         """
-        return _chosen(role, name, 1.0, self.config.roles[role], self.catalog)
+        return _chosen(role, name, 1.0, self.config.roles[role.role], self.catalog)
 
 
 def resolve(config: RunConfig, catalog: Catalog) -> Plan:
@@ -113,7 +93,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     roles, unused = resolve_choices(config, catalog)
     check_model_dir(config.run.hf_checkpoint)
     check_companion_dirs(config)
-    _check_trained(config, roles["trainer"][0])
+    _check_trained(config, roles.one(TrainerSpec))
     _check_size(config)
     if not config.finetunes:
         _check_lengths(config)
@@ -123,12 +103,12 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     plan = Plan(config, catalog, roles, unused, want, served)
     _check_launcher(plan)
     if not config.finetunes:
-        _check_engine(config, roles["engine"][0])
+        _check_engine(config, roles.one(EngineSpec))
     _check_eval_choices(plan)
     return plan
 
 
-def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[dict[str, tuple[Chosen, ...]], tuple[str, ...]]:
+def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, tuple[str, ...]]:
     """The choices of each role, which fit each other, and the sections that nothing chose; no file is looked at.
 
     Raises:
@@ -136,16 +116,17 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[dict[str, tupl
         ConfigError: settings are refused, or two choices do not fit each other; all problems in one message.
     """
     problems: list[str] = []
-    roles: dict[str, tuple[Chosen, ...]] = {}
+    chosen: dict[str, tuple[Chosen, ...]] = {}
     unused: list[str] = []
     for role, selection in config.roles.items():
-        roles[role] = _choose(role, selection, catalog, problems)
+        chosen[role] = _choose(SPECS[role], selection, catalog, problems)
         left = [name for name in selection.sections if name not in selection.use]
         unused += [f"{role}.{name}" for name in left]
         problems += _misspelt(role, left, catalog)
     if problems:
         raise ConfigError("\n".join(problems))
-    roles["transport"] = (agreed := _transport(config, roles, catalog),)
+    chosen["transport"] = (agreed := _transport(config, ChosenRoles(chosen), catalog),)
+    roles = ChosenRoles(chosen)
     _check_fit(config, roles, catalog)
     return roles, tuple(section for section in unused if section != f"transport.{agreed.reference}")
 
@@ -160,33 +141,35 @@ def _misspelt(role: str, sections: Sequence[str], catalog: Catalog) -> list[str]
     ]
 
 
-def _transport(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catalog: Catalog) -> Chosen:
+def _transport(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> Chosen:
     """What the run file says, if it will do, or what trainer and engine agree on, with the settings of its section."""
-    trainer, engine = (_first(role, roles).registered for role in ("trainer", "engine"))
-    forced = next(iter(roles["transport"]), None)
+    trainer, engine = _first(TrainerSpec, roles).spec, _first(EngineSpec, roles).spec
+    forced = roles.maybe(TransportSpec)
     nodes = config.cluster.actor_num_nodes or 1
-    name = name_transport(trainer, engine, catalog, forced.registered if forced else None, nodes)
-    return forced or _chosen("transport", name, 1.0, config.roles["transport"], catalog)
+    name = name_transport(trainer, engine, catalog, forced, nodes)
+    return forced or _chosen(TransportSpec, name, 1.0, config.roles["transport"], catalog)
 
 
-def _first(role: str, roles: Mapping[str, tuple[Chosen, ...]]) -> Chosen:
-    if not roles[role]:
-        raise ConfigError(f'{role}.use is empty: this role needs a choice, [{role}] use = "NAME"')
-    return roles[role][0]
+def _first(spec: type[SpecT], roles: ChosenRoles) -> Chosen[SpecT]:
+    if (first := roles.maybe(spec)) is None:
+        raise ConfigError(f'{spec.role}.use is empty: this role needs a choice, [{spec.role}] use = "NAME"')
+    return first
 
 
 def _check_eval_choices(plan: Plan) -> None:
     """See that what evaluation sets name exists."""
     for key, own in plan.config.evaluation.eval_prompt_data.items():
-        for role, name in (("reward", own.reward), ("generator", own.generator)):
+        for role, name in ((RewardSpec, own.reward), (GeneratorSpec, own.generator)):
             if name is not None:
                 try:
                     plan.choose(role, name)
                 except UnknownName as error:
-                    raise UnknownName(f"eval_prompt_data.{key}.{role}: {error}") from None
+                    raise UnknownName(f"eval_prompt_data.{key}.{role.role}: {error}") from None
 
 
-def _choose(role: str, selection: Selection, catalog: Catalog, problems: list[str]) -> tuple[Chosen, ...]:
+def _choose(
+    role: type[SpecT], selection: Selection, catalog: Catalog, problems: list[str]
+) -> tuple[Chosen[SpecT], ...]:
     chosen = []
     for name, weight in selection.use.items():
         try:
@@ -196,17 +179,17 @@ def _choose(role: str, selection: Selection, catalog: Catalog, problems: list[st
     return tuple(chosen)
 
 
-def _chosen(role: str, name: str, weight: float, selection: Selection, catalog: Catalog) -> Chosen:
+def _chosen(role: type[SpecT], name: str, weight: float, selection: Selection, catalog: Catalog) -> Chosen[SpecT]:
     registered = catalog.find(role, name)
-    settings = read_settings(role, name, registered.spec, selection.sections.get(name, {}))
+    settings = read_settings(role.role, name, registered.spec, selection.sections.get(name, {}))
     return Chosen(name, registered, settings, weight)
 
 
-def _check_columns(transforms: Sequence[Chosen]) -> None:
+def _check_columns(transforms: Sequence[Chosen[BatchTransformSpec]]) -> None:
     """Refuse a column that two batch transforms make."""
     owners: dict[str, str] = {}
     for chosen in transforms:
-        for column in cast(BatchTransformSpec, chosen.registered.spec).columns:
+        for column in chosen.spec.columns:
             if column in owners:
                 raise ConfigError(
                     f"batch transforms {owners[column]!r} and {chosen.reference!r} both make the column {column!r}: "
@@ -215,23 +198,23 @@ def _check_columns(transforms: Sequence[Chosen]) -> None:
             owners[column] = chosen.reference
 
 
-def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catalog: Catalog) -> None:
+def _check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     for role in roles:
         if role not in OPTIONAL:
-            _first(role, roles)
-    _check_columns(roles["batch_transform"])
-    check_companions(config, {role: chosen[0].registered.spec for role, chosen in roles.items() if chosen}, catalog)
+            _first(SPECS[role], roles)
+    _check_columns(roles.all(BatchTransformSpec))
+    check_companions(config, roles, catalog)
     check_estimation(config, roles, catalog)
     check_scored(roles)
     check_rendered_once(config, roles)
-    source = roles["data_source"][0]
-    if cast(DataSourceSpec, source.registered.spec).reads_prompt_data:
+    source, engine = roles.one(DataSourceSpec), roles.one(EngineSpec).spec
+    if source.spec.reads_prompt_data:
         if not config.data.prompt_data:
             raise ConfigError("prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE")
     elif config.data.prompt_data:
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
-    trainer = roles["trainer"][0]
-    spec = cast(TrainerSpec, trainer.registered.spec)
+    trainer = roles.one(TrainerSpec)
+    spec = trainer.spec
     if config.optim.balance_by_flops and not any(spec.share_of_ranks(trainer.settings)):
         ranks = spec.world_size(trainer.settings)
         raise ConfigError(
@@ -243,15 +226,11 @@ def _check_fit(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catal
             f"checkpoint_hf = false: trainer {trainer.reference!r} continues from hf/ alone; leave it out, or choose "
             "another trainer"
         )
-    check_turns(config, cast(EngineSpec, roles["engine"][0].registered.spec), spec)
+    check_turns(config, engine, spec)
     if config.run.bf16:
-        check_bf16(config, cast(EngineSpec, roles["engine"][0].registered.spec), spec, catalog)
-    buffer = roles["buffer"][0]
-    own_filter = roles["buffer_filter"][0]
-    if (
-        not cast(BufferSpec, buffer.registered.spec).uses_buffer_filter
-        and own_filter.reference not in DEFAULT_USE["buffer_filter"]
-    ):
+        check_bf16(config, engine, spec, catalog)
+    buffer, own_filter = roles.one(BufferSpec), roles.one(BufferFilterSpec)
+    if not buffer.spec.uses_buffer_filter and own_filter.reference not in DEFAULT_USE["buffer_filter"]:
         raise ConfigError(
             f"buffer filter {own_filter.reference!r} has no effect here: buffer {buffer.reference!r} takes none"
         )
@@ -265,26 +244,27 @@ def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, cata
     """
     generates = not config.finetunes and config.debug.load_debug_rollout_data is None
     trains = not config.debug.debug_rollout_only
-    for role, used, able in (("engine", generates, engine), ("trainer", trains, trainer)):
+    parties: tuple[tuple[bool, EngineSpec | TrainerSpec], ...] = ((generates, engine), (trains, trainer))
+    for used, able in parties:
         if used and not able.bf16:
-            others = (cast(EngineSpec | TrainerSpec, each.spec) for each in catalog.choices(role).values())
-            can = [f'[{role}] use = "{spec.name}"' for spec in others if spec.bf16]
+            others = (each.spec for each in catalog.choices(type(able)).values())
+            can = [f'[{able.role}] use = "{spec.name}"' for spec in others if spec.bf16]
             raise ConfigError(
-                f"bf16 has no effect on {role} {able.name!r}: leave it out, or choose one that can, "
+                f"bf16 has no effect on {able.role} {able.name!r}: leave it out, or choose one that can, "
                 f"{' or '.join(can) or 'which no installed one does'}"
             )
 
 
 def _check_launcher(plan: Plan) -> None:
     """Have the launcher say whether it can start what the run asks for."""
-    chosen = plan.one("launcher")
-    if (check := cast(LauncherSpec, chosen.registered.spec).check) is not None:
+    chosen = plan.roles.one(LauncherSpec)
+    if (check := chosen.spec.check) is not None:
         check(chosen.settings, group_uses(plan))
 
 
-def _check_engine(config: RunConfig, chosen: Chosen) -> None:
+def _check_engine(config: RunConfig, chosen: Chosen[EngineSpec]) -> None:
     """Have the engine say whether it can do what the run asks, if the run starts any."""
-    check = cast(EngineSpec, chosen.registered.spec).check
+    check = chosen.spec.check
     if check is None or config.debug.load_debug_rollout_data is not None:
         return
     model, rollout = config.run.hf_checkpoint, config.rollout
@@ -292,7 +272,7 @@ def _check_engine(config: RunConfig, chosen: Chosen) -> None:
     check(chosen.settings, use)
 
 
-def _served_models(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], catalog: Catalog) -> ServedPlan:
+def _served_models(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> ServedPlan:
     """What serves each model beside the policy, and that rewards ask for none but those.
 
     Raises:
@@ -302,15 +282,15 @@ def _served_models(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], c
     given, served = config.served.served_models, dict[str, Served]()
     for name, args in given.items():
         key = f"served_models.{name}"
-        reference = args.engine or roles["engine"][0].reference
+        reference = args.engine or roles.one(EngineSpec).reference
         try:
-            registered = catalog.find("engine", reference)
+            registered = catalog.find(EngineSpec, reference)
         except UnknownName as error:
             raise UnknownName(f"{key}.engine: {error}") from None
         section = {**config.roles["engine"].sections.get(reference, {}), **args.settings}
         try:
             settings = read_settings("engine", reference, registered.spec, section)
-            spec = cast(EngineSpec, registered.spec)
+            spec = registered.spec
             check_model_dir(args.hf_checkpoint, f"{key}.hf_checkpoint")
             if config.run.bf16 and not spec.bf16:
                 raise ConfigError(f"engine {reference!r} cannot compute in bf16, as this run does: choose another")
@@ -322,8 +302,8 @@ def _served_models(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], c
         except ConfigError as error:
             raise ConfigError(f"{key}: {error}") from None
         served[name] = Served(args.hf_checkpoint, Chosen(reference, registered, settings, 1.0), args.engines)
-    for chosen in roles["reward"]:
-        for name in cast(RewardSpec, chosen.registered.spec).models(chosen.settings):
+    for chosen in roles.all(RewardSpec):
+        for name in chosen.spec.models(chosen.settings):
             if name not in served:
                 raise ConfigError(
                     f"reward {chosen.reference!r} asks the model {name!r}, which this run does not serve."
@@ -333,11 +313,10 @@ def _served_models(config: RunConfig, roles: Mapping[str, tuple[Chosen, ...]], c
     return served
 
 
-def _check_trained(config: RunConfig, trainer: Chosen) -> None:
+def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
     """Ask the trainer whether it can train this model."""
     if config.debug.debug_rollout_only:
         return
-    spec, plugin = cast(TrainerSpec, trainer.registered.spec), trainer.registered.plugin
     models = {
         "": config.run.hf_checkpoint,
         "ref_load": config.reference.ref_load,
@@ -349,8 +328,8 @@ def _check_trained(config: RunConfig, trainer: Chosen) -> None:
             continue
         model = read_model_config(directory)
         try:
-            with blaming(f"check_model of trainer {trainer.reference!r}", plugin):
-                spec.check_model(trainer.settings, model)
+            with blaming(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
+                trainer.spec.check_model(trainer.settings, model)
         except ConfigError as error:
             raise ConfigError(f"{key} = {directory}: {error}" if key else str(error)) from None
 

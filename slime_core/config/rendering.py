@@ -6,25 +6,23 @@ Example:
     use = "agent"                       # renders what its agent says: apply_chat_template is left out
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from slime_core.config.chosen import ChosenRoles
 from slime_core.errors import ConfigError
 from slime_core.roles import GeneratorSpec
 
 if TYPE_CHECKING:
-    from slime_core.config.plan import Chosen
     from slime_core.config.run_config import RunConfig
 
 
-def check_rendered_once(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]") -> None:
+def check_rendered_once(config: "RunConfig", roles: ChosenRoles) -> None:
     """See that no prompt is rendered twice.
 
     Raises:
         ConfigError: prompts are rendered for a generator that does so itself.
     """
-    generators = [(each.reference, cast(GeneratorSpec, each.registered.spec)) for each in roles["generator"]]
-    rendering = [reference for reference, spec in generators if spec.renders_prompts]
+    rendering = [each.reference for each in roles.all(GeneratorSpec) if each.spec.renders_prompts]
     sets = config.evaluation.eval_prompt_data.items()
     keys = ["apply_chat_template"] if config.data.apply_chat_template else []
     keys += [f"eval_prompt_data.{name}.apply_chat_template" for name, each in sets if each.apply_chat_template]

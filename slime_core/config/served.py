@@ -12,14 +12,12 @@ Example:
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue, field_validator
 
+from slime_core.config.chosen import Chosen
 from slime_core.config.family import Family, Positive
-
-if TYPE_CHECKING:
-    from slime_core.config.plan import Chosen
+from slime_core.roles import EngineSpec
 
 
 class ServedModelArgs(Family):
@@ -55,7 +53,7 @@ class Served:
 
     model: Path
     """Its directory."""
-    engine: "Chosen"
+    engine: Chosen[EngineSpec]
     """What serves it, with its settings."""
     engines: int
     """How many of them."""

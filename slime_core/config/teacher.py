@@ -6,20 +6,19 @@ Example:
     hf_checkpoint = "models/teacher"
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from slime_core.catalog import Catalog
+from slime_core.config.chosen import ChosenRoles
 from slime_core.config.companions import TEACHER_COLUMN
 from slime_core.config.model_dir import read_vocab_size
 from slime_core.config.served import ServedPlan
 from slime_core.config.vocabulary import unlike
 from slime_core.config.wants import engines_giving
 from slime_core.errors import ConfigError, ModelError, did_you_mean
-from slime_core.roles import BatchTransformSpec, EngineSpec, Extra, SamplingParams
+from slime_core.roles import BatchTransformSpec, Extra, SamplingParams
 
 if TYPE_CHECKING:
-    from slime_core.config.plan import Chosen
     from slime_core.config.run_config import RunConfig
 
 TEACHES = frozenset({Extra.PROMPT_LOG_PROBS})
@@ -31,9 +30,7 @@ def teaching(config: "RunConfig") -> SamplingParams:
     return SamplingParams(0, temperature=config.rollout.rollout_temperature or 1.0)
 
 
-def check_teacher(
-    config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]", served: ServedPlan, catalog: Catalog
-) -> None:
+def check_teacher(config: "RunConfig", roles: ChosenRoles, served: ServedPlan, catalog: Catalog) -> None:
     """See that the served teacher can be asked about every sample.
 
     Raises:
@@ -47,14 +44,13 @@ def check_teacher(
             f"opd_teacher_model = {name!r}: this run serves no such model.{did_you_mean(name, served)} Models: "
             f"{', '.join(served) or 'none'}; add one by [served_models.{name}] hf_checkpoint = PATH"
         )
-    for chosen in roles["batch_transform"]:
-        if TEACHER_COLUMN in cast(BatchTransformSpec, chosen.registered.spec).columns:
+    for chosen in roles.all(BatchTransformSpec):
+        if TEACHER_COLUMN in chosen.spec.columns:
             raise ConfigError(
                 f"opd_teacher_model has no effect here: batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
             )
     model, engine = served[name].model, served[name].engine
-    spec = cast(EngineSpec, engine.registered.spec)
-    if not spec.gives - spec.withholds(engine.settings) >= TEACHES:
+    if not engine.spec.gives - engine.spec.withholds(engine.settings) >= TEACHES:
         able = engines_giving(Extra.PROMPT_LOG_PROBS, catalog)
         raise ConfigError(
             f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "

@@ -1,14 +1,13 @@
 """What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from slime_core.catalog import Catalog
+from slime_core.config.chosen import ChosenRoles
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, SampleField, TrainerSpec
 
 if TYPE_CHECKING:
-    from slime_core.config.plan import Chosen
     from slime_core.config.run_config import RunConfig
 
 SOURCE_OF = {
@@ -19,23 +18,20 @@ SOURCE_OF = {
 """The extra that fills a field of samples."""
 
 
-def wanted_extras(config: "RunConfig", roles: "Mapping[str, Sequence[Chosen]]", catalog: Catalog) -> frozenset[Extra]:
+def wanted_extras(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
     """What requests for training want; where top-p is off, nobody wants the whole vocabulary of each token.
 
     Raises:
         ConfigError: the trainer reads what neither the engine nor the generator gives, and the run makes samples.
     """
-    trainer, engine = roles["trainer"][0], roles["engine"][0]
-    reads = cast(TrainerSpec, trainer.registered.spec).reads(trainer.settings)
+    trainer, engine = roles.one(TrainerSpec), roles.one(EngineSpec)
+    reads = trainer.spec.reads(trainer.settings)
     wanted = {SOURCE_OF[field]: field for field in sorted(reads & SOURCE_OF.keys(), key=lambda each: each.value)}
     if config.rollout.rollout_top_p == 1:
         wanted.pop(Extra.TOP_P_TOKENS, None)
-    spec = cast(EngineSpec, engine.registered.spec)
-    withheld = spec.gives & spec.withholds(engine.settings)
-    given = spec.gives - withheld
-    brought = frozenset[Extra]().union(
-        *(cast(GeneratorSpec, each.registered.spec).gives for each in roles["generator"])
-    )
+    withheld = engine.spec.gives & engine.spec.withholds(engine.settings)
+    given = engine.spec.gives - withheld
+    brought = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
     generates = not config.finetunes and config.debug.load_debug_rollout_data is None
     if generates and not config.debug.debug_rollout_only:
         _refuse_bias(config, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
@@ -76,5 +72,4 @@ def _givers(extra: Extra, catalog: Catalog) -> str:
 
 def engines_giving(extra: Extra, catalog: Catalog) -> list[str]:
     """Names of the installed engines that give an extra, in order."""
-    engines = catalog.choices("engine").items()
-    return sorted(name for name, each in engines if extra in cast(EngineSpec, each.spec).gives)
+    return sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)

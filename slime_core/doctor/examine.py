@@ -9,7 +9,6 @@ Example:
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import cast
 
 from slime_core.catalog import Catalog, Registered
 from slime_core.doctor.core import core_checks
@@ -39,26 +38,25 @@ def examine(catalog: Catalog, setup: Setup, patience_s: float = PATIENCE_S) -> I
 
     The core's own are run even where its entry point is not found: then they are needed most.
     """
-    offered = catalog.choices(CheckSpec.role).values()
+    offered = catalog.choices(CheckSpec).values()
     own = [each for each in offered if each.plugin == CORE] or list(_unregistered())
     for registered in [*own, *(each for each in offered if each.plugin != CORE)]:
         run = _runner(registered, setup, patience_s)
         yield Examined(registered.qualified, registered.spec.summary, run(), run)
 
 
-def _unregistered() -> Iterator[Registered]:
+def _unregistered() -> Iterator[Registered[CheckSpec]]:
     for spec in core_checks():
         yield Registered(spec, f"{CORE}/{spec.name}", CORE, "", "")
 
 
-def _runner(registered: Registered, setup: Setup, patience_s: float) -> Callable[[], Finding]:
+def _runner(registered: Registered[CheckSpec], setup: Setup, patience_s: float) -> Callable[[], Finding]:
     def run() -> Finding:
-        spec = cast(CheckSpec, registered.spec)
         found: list[object] = []
 
         def look() -> None:
             try:
-                found.append(spec.factory(spec.model(), setup)())
+                found.append(registered.spec.factory(registered.spec.model(), setup)())
             except (Exception, SystemExit) as error:
                 found.append(_failed(registered, f"raised {type(error).__name__}: {error}"))
 

@@ -2,8 +2,10 @@
 
 Example:
 
-    generator = build(plan.one("generator"), setup)
+    generator = build(plan.roles.one(GeneratorSpec), setup)
 """
+
+from typing import TypeVar
 
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
@@ -22,11 +24,13 @@ from slime_core.roles import (
     Reward,
     RewardShaper,
     SampleFilter,
-    Settings,
     Setup,
+    Spec,
     Tracker,
     Transport,
 )
+
+PartT = TypeVar("PartT")
 
 PROTOCOLS: dict[str, type] = {
     "data_source": DataSource,
@@ -47,25 +51,24 @@ PROTOCOLS: dict[str, type] = {
 """What the factory of a role must make, as far as its methods tell."""
 
 
-def build(chosen: Chosen, setup: Setup) -> object:
+def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
     """What a choice's factory makes.
 
     Raises:
         PluginError: the factory raised, or made something else than its role needs.
     """
-    spec = chosen.registered.spec
-    settings: Settings = chosen.settings
-    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.registered.plugin):
-        made = spec.factory(settings, setup)
+    spec = chosen.spec
+    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
+        made = spec.factory(chosen.settings, setup)
     needed = PROTOCOLS.get(spec.role)
     if needed is not None and not isinstance(made, needed):
         raise ContractError(
-            f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.registered.plugin} made "
+            f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.plugin} made "
             f"{type(made).__name__} {made!r:.80}; expected a {needed.__name__} (slime_core.roles)"
         )
     return made
 
 
-def build_used(chosen: Chosen, setup: Setup) -> Used[object]:
+def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
     """The same, with the names that error texts and metrics call it by."""
-    return Used(chosen.reference, chosen.registered.plugin, build(chosen, setup))
+    return Used(chosen.reference, chosen.plugin, build(chosen, setup))

@@ -12,7 +12,7 @@ import enum
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from slime_core.config import Plan
 from slime_core.roles import EngineSpec, MemoryTag, MemoryTags, ReleasesMemory, TrainerSpec
@@ -52,8 +52,7 @@ class Offload:
     @classmethod
     def of(cls, plan: Plan) -> "Offload":
         """What a plan asks for."""
-        engine = cast(EngineSpec, plan.one("engine").registered.spec).releases
-        trainer = cast(TrainerSpec, plan.one("trainer").registered.spec).releases
+        engine, trainer = plan.roles.one(EngineSpec).spec.releases, plan.roles.one(TrainerSpec).spec.releases
         cluster = plan.config.cluster
         return cls(engine if cluster.offloads_rollout else NONE, trainer if cluster.offloads_train else NONE)
 

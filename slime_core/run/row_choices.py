@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from slime_core.errors import ConfigError, DataError, UnknownName
-from slime_core.roles import DataSource, NamesChoices
+from slime_core.roles import DataSource, GeneratorSpec, NamesChoices, RewardSpec
 from slime_core.rollout import GeneratorUse, Lifecycle, RewardUse
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class RowChoices:
             UnknownName: there is none.
         """
         if name not in self._generators:
-            chosen = self._build.plan.choose("generator", name)
+            chosen = self._build.plan.choose(GeneratorSpec, name)
             qualified = chosen.registered.qualified
             self._generators[name] = self._generators.get(qualified) or self._build.generator(chosen)
             self._generators[qualified] = self._generators[name]
@@ -47,7 +47,7 @@ class RowChoices:
             UnknownName: there is none.
         """
         if name not in self._rewards:
-            chosen = self._build.plan.choose("reward", name)
+            chosen = self._build.plan.choose(RewardSpec, name)
             qualified = chosen.registered.qualified
             self._rewards[name] = self._rewards.get(qualified) or self._build.reward(chosen)
             self._rewards[qualified] = self._rewards[name]

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 from slime_core.catalog import Catalog
 from slime_core.config import check_model_dir, read_settings
@@ -25,6 +25,7 @@ from slime_core.roles import (
     EngineUse,
     Launcher,
     LauncherSetup,
+    LauncherSpec,
     ServesCheckpoint,
     Settings,
     Setup,
@@ -72,7 +73,7 @@ class Serving:
         """
         catalog, given = Catalog.discover(), given or {}
         check_model_dir(model, "MODEL")
-        spec = cast(EngineSpec, catalog.find("engine", engine).spec)
+        spec = catalog.find(EngineSpec, engine).spec
         needed = (key for key, info in spec.model.model_fields.items() if info.is_required())
         if missing := [key for key in needed if key not in given]:
             raise ConfigError(f"engine {engine!r} needs {', '.join(missing)}: pass --set {missing[0]}=VALUE")
@@ -97,9 +98,9 @@ class Serving:
 
     def launcher(self, scratch: Path) -> Launcher:
         """This machine's."""
-        spec, plugins = self.catalog.find("launcher", "local").spec, self.catalog.plugin_set
+        spec, plugins = self.catalog.find(LauncherSpec, "local").spec, self.catalog.plugin_set
         setup = LauncherSetup(self.setup.make, self.setup.seed, scratch=scratch, plugins=plugins)
-        return cast(Launcher, spec.factory(spec.model(), setup))
+        return spec.factory(spec.model(), setup)
 
 
 @asynccontextmanager

@@ -22,7 +22,14 @@ from slime_core.errors import StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.isolation import Watchdog, packages_of
-from slime_core.roles import TransportSpec, WeightChannel
+from slime_core.roles import (
+    DataSourceSpec,
+    GeneratorSpec,
+    GroupRewardSpec,
+    RewardSpec,
+    TransportSpec,
+    WeightChannel,
+)
 from slime_core.rollout import (
     Choices,
     EvalResult,
@@ -82,9 +89,8 @@ class Session:
             source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
             self._rows.check(source)
             self.eval_sets = read_eval_sets(self.build, self.tokenizer, self._rows)
-            self.source = LedgeredSource(
-                Used(plan.one("data_source").reference, plan.one("data_source").registered.plugin, source), self.ledger
-            )
+            chosen = plan.roles.one(DataSourceSpec)
+            self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
             self.engine = self.build.engines(self.launcher, self.tokenizer, folder)
@@ -116,7 +122,7 @@ class Session:
                 self.trainer = await Trainer.start(
                     self.plan, self.launcher, self.folder.scratch, steps, tell=self._message
                 )
-                spec = cast(TransportSpec, self.plan.one("transport").registered.spec)
+                spec = self.plan.roles.one(TransportSpec).spec
                 self._publishing = await Publishing.start(
                     self.trainer, self.engine, self._transport, rendezvous=spec.rendezvous
                 )
@@ -253,9 +259,10 @@ class Session:
 
     def _choices(self) -> Choices:
         """The run's generator and rewards, shared with the rows that name them."""
-        rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in self.plan.roles["reward"]]
-        group_rewards = [self.build.group_reward(each) for each in self.plan.roles["group_reward"]]
-        generator = self._rows.generator(self.plan.one("generator").reference)
+        roles = self.plan.roles
+        rewards = [replace(self._rows.reward(each.reference), weight=each.weight) for each in roles.all(RewardSpec)]
+        group_rewards = [self.build.group_reward(each) for each in roles.all(GroupRewardSpec)]
+        generator = self._rows.generator(roles.one(GeneratorSpec).reference)
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
         teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypeVar, cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
@@ -13,14 +13,13 @@ from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
     AdvantageSpec,
-    BatchTransform,
     BatchTransformSpec,
-    Buffer,
-    BufferFilter,
+    BufferFilterSpec,
     BufferSetup,
     BufferSpec,
     DataSource,
     DataSourceSetup,
+    DataSourceSpec,
     DescribesData,
     Engine,
     EngineRole,
@@ -31,27 +30,32 @@ from slime_core.roles import (
     Generator,
     GeneratorSpec,
     GroupFilter,
+    GroupFilterSpec,
     GroupReward,
     GroupRewardSpec,
     Launcher,
     LauncherSetup,
+    LauncherSpec,
     PromptFile,
     Replay,
     Reward,
-    RewardShaper,
+    RewardShaperSpec,
     RewardSpec,
     RowFormat,
     SampleFilter,
+    SampleFilterSpec,
     SamplingParams,
     ServedModel,
     ServesCheckpoint,
     Setup,
+    Spec,
     StartsAndStops,
     Tokenizer,
-    Tracker,
     TrackerSetup,
+    TrackerSpec,
     Transport,
     TransportSetup,
+    TransportSpec,
 )
 from slime_core.rollout import (
     ENVIRONMENT,
@@ -76,6 +80,8 @@ from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.stats import PluginStats
 from slime_core.train.own_columns import reward_columns, teacher_column
 from slime_core.train.prepare import ColumnMaker, Preparation
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 LONGEST_SILENCE_S = 300.0
 """Seconds that an engine may be silent where nobody says: however long a sample may take, one answer does not."""
@@ -123,9 +129,8 @@ class Builder:
 
     def _protected(self, chosen: Chosen) -> object:
         """A reward or a group reward, where its spec says that it runs."""
-        registered = chosen.registered
         return self.protection.protect(
-            registered, chosen.settings, lambda: build(chosen, self.setup), name=chosen.reference
+            chosen.registered, chosen.settings, lambda: build(chosen, self.setup), name=chosen.reference
         )
 
     def tokenizer(self) -> HfTokenizer:
@@ -145,7 +150,7 @@ class Builder:
             row_format=row_format,
             accept_changed_data=config.data.accept_changed_data,
         )
-        return cast(DataSource, build(self.plan.one("data_source"), self._own("data_source", setup)))
+        return build(self.plan.roles.one(DataSourceSpec), self._own("data_source", setup))
 
     def row_format(self) -> RowFormat:
         """How the run reads rows."""
@@ -163,13 +168,13 @@ class Builder:
             max_bad_row_rate=data.max_bad_row_rate,
         )
 
-    def generator(self, chosen: Chosen) -> GeneratorUse:
+    def generator(self, chosen: Chosen[GeneratorSpec]) -> GeneratorUse:
         """A generator, with its own limits."""
-        spec, plugin = cast(GeneratorSpec, chosen.registered.spec), chosen.registered.plugin
+        spec, plugin = chosen.spec, chosen.plugin
         with blaming(f"the limits of generator {chosen.reference!r}", plugin):
             own_s, most = spec.timeout_of(chosen.settings), spec.concurrency_of(chosen.settings)
         timeout_s = self.plan.config.rollout.sample_timeout_s if own_s is None else own_s
-        made = cast(Generator, build(chosen, self.setup))
+        made = build(chosen, self.setup)
         generator = OnLoop(
             made,
             timeout_s=timeout_s,
@@ -180,41 +185,37 @@ class Builder:
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
         return GeneratorUse(chosen.reference, plugin, cast(Generator, generator), lifecycle)
 
-    def reward(self, chosen: Chosen) -> RewardUse:
+    def reward(self, chosen: Chosen[RewardSpec]) -> RewardUse:
         """A reward, with its weight."""
-        registered = chosen.registered
-        reward, spec = cast(Reward, self._protected(chosen)), cast(RewardSpec, registered.spec)
-        reads_own = registered.qualified == f"slime-core/{ENVIRONMENT}"
-        return RewardUse(chosen.reference, registered.plugin, chosen.weight, reward, spec.grain, reads_own)
+        reward = cast(Reward, self._protected(chosen))
+        reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
+        return RewardUse(chosen.reference, chosen.plugin, chosen.weight, reward, chosen.spec.grain, reads_own)
 
-    def group_reward(self, chosen: Chosen) -> GroupRewardUse:
+    def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> GroupRewardUse:
         """A group reward, with its weight."""
-        registered = chosen.registered
-        reward, spec = cast(GroupReward, self._protected(chosen)), cast(GroupRewardSpec, registered.spec)
-        return GroupRewardUse(chosen.reference, registered.plugin, chosen.weight, reward, spec.grain)
+        reward = cast(GroupReward, self._protected(chosen))
+        return GroupRewardUse(chosen.reference, chosen.plugin, chosen.weight, reward, chosen.spec.grain)
 
     def group_filter(self) -> Used[GroupFilter] | None:
         """The run's group filter, if any."""
-        return next((cast(Used[GroupFilter], self._counted(each)) for each in self.plan.roles["group_filter"]), None)
+        chosen = self.plan.roles.maybe(GroupFilterSpec)
+        return self._counted(chosen) if chosen else None
 
     def sample_filters(self) -> list[Used[SampleFilter]]:
         """The run's sample filters."""
-        return [cast(Used[SampleFilter], self._counted(each)) for each in self.plan.roles["sample_filter"]]
+        return [self._counted(each) for each in self.plan.roles.all(SampleFilterSpec)]
 
-    def _counted(self, chosen: Chosen) -> Used[object]:
+    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> Used[FunctionT]:
         """A plain function of the driver, its calls counted."""
         used = build_used(chosen, self.setup)
-        calls = self.stats.calls(chosen.registered.spec.role, used.name, used.plugin)
-        return replace(used, part=calls.measured(cast(Callable[..., object], used.part)))
+        measured = self.stats.calls(chosen.spec.role, used.name, used.plugin).measured(used.part)
+        return replace(used, part=cast(FunctionT, measured))
 
     def preparation(self) -> Preparation:
         """What is done to the groups of a draw before they are trained on."""
         makers = [
-            ColumnMaker(
-                cast(Used[BatchTransform], build_used(chosen, self.setup)),
-                cast(BatchTransformSpec, chosen.registered.spec).columns,
-            )
-            for chosen in self.plan.roles["batch_transform"]
+            ColumnMaker(build_used(chosen, self.setup), chosen.spec.columns)
+            for chosen in self.plan.roles.all(BatchTransformSpec)
         ]
         made = {name for maker in makers for name in maker.columns}
         teacher = teacher_of(self.plan.config)
@@ -222,39 +223,39 @@ class Builder:
             makers.append(teacher_column())
         if keys := self.reward_keys():
             makers.append(reward_columns(keys))
-        shapers = [cast(Used[RewardShaper], self._counted(chosen)) for chosen in self.plan.roles["reward_shaper"]]
+        shapers = [self._counted(chosen) for chosen in self.plan.roles.all(RewardShaperSpec)]
         return Preparation(shapers, makers)
 
     def reward_keys(self) -> Sequence[str]:
         """The parts of a sample's reward that the advantage estimator reads."""
-        chosen = self.plan.one("advantage")
-        return cast(AdvantageSpec, chosen.registered.spec).reward_keys(chosen.settings)
+        chosen = self.plan.roles.one(AdvantageSpec)
+        return chosen.spec.reward_keys(chosen.settings)
 
     def buffer(self) -> CheckedBuffer:
         """The run's buffer, with its filter."""
-        buffer_filter = CheckedFilter(cast(Used[BufferFilter], build_used(self.plan.one("buffer_filter"), self.setup)))
+        buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        used = cast(Used[Buffer], build_used(self.plan.one("buffer"), self._own("buffer", setup)))
+        used = build_used(self.plan.roles.one(BufferSpec), self._own("buffer", setup))
         return CheckedBuffer(used, self.replay().max_uses)
 
     def replay(self) -> Replay:
         """How often the run's buffer hands out one group."""
-        chosen = self.plan.one("buffer")
-        with blaming("buffer (replay)", chosen.registered.plugin):
-            return cast(BufferSpec, chosen.registered.spec).replay(chosen.settings)
+        chosen = self.plan.roles.one(BufferSpec)
+        with blaming("buffer (replay)", chosen.plugin):
+            return chosen.spec.replay(chosen.settings)
 
     def launcher(self, folder: RunFolder) -> Launcher:
         """The run's launcher."""
         plugins = self.plan.catalog.plugin_set
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
-        return cast(Launcher, build(self.plan.one("launcher"), self._own("launcher", setup)))
+        return build(self.plan.roles.one(LauncherSpec), self._own("launcher", setup))
 
     def transport(self, folder: RunFolder) -> Used[Transport]:
         """The way from the run's trainer to its engines, not opened."""
-        engine, scratch = self.plan.one("engine"), folder.scratch / "weights"
+        engine, scratch = self.plan.roles.one(EngineSpec), folder.scratch / "weights"
         scratch.mkdir(parents=True, exist_ok=True)
-        with blaming("engine (workers)", engine.registered.plugin):
-            receivers = cast(EngineSpec, engine.registered.spec).workers(engine.settings)
+        with blaming("engine (workers)", engine.plugin):
+            receivers = engine.spec.workers(engine.settings)
         setup = TransportSetup(
             self.make,
             self.plan.config.run.seed,
@@ -262,7 +263,7 @@ class Builder:
             engines=self.plan.config.rollout.rollout_num_engines,
             receivers=receivers,
         )
-        return cast(Used[Transport], build_used(self.plan.one("transport"), self._own("transport", setup)))
+        return build_used(self.plan.roles.one(TransportSpec), self._own("transport", setup))
 
     def engines(self, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> EnginePool:
         """The run's engines as one, not started.
@@ -271,7 +272,7 @@ class Builder:
             ConfigError: there will be no trainer, and this engine needs one.
         """
         config = self.plan.config
-        count, chosen = config.rollout.rollout_num_engines, self.plan.one("engine")
+        count, chosen = config.rollout.rollout_num_engines, self.plan.roles.one(EngineSpec)
         setup = EngineSetup(
             self.make,
             config.run.seed,
@@ -320,7 +321,7 @@ class Builder:
         self.models.update(found)
         return found
 
-    def _pool(self, chosen: Chosen, setup: EngineSetup, *, serves_checkpoint: str) -> EnginePool:
+    def _pool(self, chosen: Chosen[EngineSpec], setup: EngineSetup, *, serves_checkpoint: str) -> EnginePool:
         """Engines of one kind as one; `serves_checkpoint` names what keeps trainers from them, if anything does."""
         run, rollout = self.plan.config.run, self.plan.config.rollout
 
@@ -329,7 +330,7 @@ class Builder:
             scratch = setup.scratch / name
             scratch.mkdir(parents=True, exist_ok=True)
             own = self._own("engine", replace(setup, scratch=scratch, name=name, number=number))
-            used = cast(Used[Engine], build_used(chosen, own))
+            used = build_used(chosen, own)
             if not serves_checkpoint:
                 return CheckedEngine(used)
             if not isinstance(used.part, ServesCheckpoint):
@@ -341,14 +342,14 @@ class Builder:
 
         probe = GenerateRequest([min(setup.eos_token_ids, default=0)], SamplingParams(max_new_tokens=1), run.seed)
         silence_s = rollout.rollout_engine_timeout_s or min(rollout.sample_timeout_s / 2, LONGEST_SILENCE_S)
-        limits = Limits.of(cast(EngineSpec, chosen.registered.spec), silence_s)
+        limits = Limits.of(chosen.spec, silence_s)
         return EnginePool(make_engine, setup.count, limits, probe=probe)
 
     def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
         own = self._own("tracker", setup)
-        return Trackers([cast(Used[Tracker], build_used(chosen, own)) for chosen in self.plan.roles["tracker"]])
+        return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
 
     def sampling(self) -> SamplingParams:
         """How training rollouts sample."""

@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 from slime_core.catalog.checks import check_slots, check_step_result
 from slime_core.config import OptimArgs, Plan, critic_of, reference_of, teacher_of
 from slime_core.roles import (
     AdvantageSpec,
+    CorrectionSpec,
     Launcher,
+    LossSpec,
     MemoryTags,
     Optim,
     Pack,
@@ -97,10 +98,10 @@ class Trainer:
             WorkerError: a rank could not be built.
         """
         cost = Cost.of_config(plan.model_config()) if plan.config.optim.balance_by_flops else None
-        chosen = plan.one("trainer")
-        spec = cast(TrainerSpec, chosen.registered.spec)
+        chosen = plan.roles.one(TrainerSpec)
+        spec = chosen.spec
         setup = _rank_setup(plan, scratch, train_steps)
-        arguments = {"trainer": chosen.choice("trainer"), "setup": setup}
+        arguments = {"trainer": chosen.choice(), "setup": setup}
         needs, preload = spec.needs(chosen.settings), spec.preload
         size = spec.world_size(chosen.settings)
         nodes = plan.config.cluster.actor_num_nodes or 1
@@ -275,17 +276,17 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
         lr_wsd_decay_style=keys.lr_wsd_decay_style,
     )
-    needs_critic = cast(AdvantageSpec, plan.one("advantage").registered.spec).uses_values
-    critic = critic_of(config, optim) if needs_critic else None
+    advantage, correction = plan.roles.one(AdvantageSpec), plan.roles.maybe(CorrectionSpec)
+    critic = critic_of(config, optim) if advantage.spec.uses_values else None
     without = critic.num_critic_only_steps * keys.num_steps_per_rollout if critic else 0
     return RankSetup(
         hf_checkpoint=config.run.hf_checkpoint,
         optim=replace(optim, train_steps=train_steps - without),
-        advantage=plan.one("advantage").choice("advantage"),
-        loss=plan.one("loss").choice("loss"),
-        correction=correction.choice("correction") if (correction := plan.maybe("correction")) else None,
+        advantage=advantage.choice(),
+        loss=plan.roles.one(LossSpec).choice(),
+        correction=correction.choice() if correction else None,
         plugins=plan.catalog.plugin_set,
-        settings=plan.one("trainer").settings,
+        settings=plan.roles.one(TrainerSpec).settings,
         rollout_temperature=config.rollout.rollout_temperature,
         calculate_per_token_loss=keys.calculate_per_token_loss,
         constant_loss_length=keys.constant_loss_length,

@@ -22,9 +22,11 @@ from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import (
     Advantage,
+    AdvantageSpec,
     Correction,
     CorrectionInput,
     CorrectionOutput,
+    CorrectionSpec,
     Loss,
     LossInput,
     LossOutput,
@@ -76,13 +78,13 @@ class Algorithm:
         cls, catalog: Catalog, setup: RankSetup, sum_over_shares: Callable[[torch.Tensor], torch.Tensor]
     ) -> "Algorithm":
         """Build what the setup names; see `build_in_rank`."""
-        loss = cast(LossSpec, catalog.find("loss", setup.loss.name).spec)
-        correction = build_in_rank(catalog, setup.correction, setup.seed) if setup.correction else None
+        loss, seed = catalog.find(LossSpec, setup.loss.name).spec, setup.seed
+        correction = build_in_rank(catalog, CorrectionSpec, setup.correction, seed) if setup.correction else None
         return cls(
             setup,
-            cast(Used[Advantage], build_in_rank(catalog, setup.advantage, setup.seed)),
-            cast(Used[Loss], build_in_rank(catalog, setup.loss, setup.seed)),
-            cast(Used[Correction] | None, correction),
+            build_in_rank(catalog, AdvantageSpec, setup.advantage, seed),
+            build_in_rank(catalog, LossSpec, setup.loss, seed),
+            correction,
             zero_without_advantage=loss.zero_without_advantage(setup.loss.settings),
             sum_over_shares=sum_over_shares,
         )

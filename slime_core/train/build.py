@@ -3,22 +3,26 @@
 Example:
 
     catalog = discover_in_worker(setup.plugins, "trainer 3")
-    loss = build_in_rank(catalog, setup.loss, setup.seed)       # loss.part, loss.plugin
+    loss = build_in_rank(catalog, LossSpec, setup.loss, setup.seed)       # loss.part, loss.plugin
 """
+
+from typing import TypeVar
 
 from slime_core.catalog import Catalog
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.roles import Choice, Setup
+from slime_core.roles import Choice, Setup, Spec
+
+PartT = TypeVar("PartT")
 
 
-def build_in_rank(catalog: Catalog, choice: Choice, seed: int) -> Used[object]:
+def build_in_rank(catalog: Catalog, of: type[Spec[PartT]], choice: Choice, seed: int) -> Used[PartT]:
     """What the factory of a chosen tensor role makes, and whose it is.
 
     Raises:
         PluginError: the choice is not there, or its factory raised.
     """
-    spec = catalog.find(choice.role, choice.name).spec
+    spec = catalog.find(of, choice.name).spec
 
     def make(role: str, name: str, **settings: object) -> object:
         other = catalog.find(role, name).spec

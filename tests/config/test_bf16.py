@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -30,8 +29,7 @@ def plan_of(model: Path, **changes: Json) -> Plan:
 
 def refusal(plan: Plan, *, engine: bool, trainer: bool) -> str | None:
     """What is said where the engine or the trainer can or cannot."""
-    engine_spec = cast(EngineSpec, plan.one("engine").registered.spec)
-    trainer_spec = cast(TrainerSpec, plan.one("trainer").registered.spec)
+    engine_spec, trainer_spec = plan.roles.one(EngineSpec).spec, plan.roles.one(TrainerSpec).spec
     try:
         check_bf16(plan.config, replace(engine_spec, bf16=engine), replace(trainer_spec, bf16=trainer), plan.catalog)
     except ConfigError as error:

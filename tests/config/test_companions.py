@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.config import Plan, parse_config, reference_of, resolve, teacher_of
+from slime_core.config import ChosenRoles, Plan, parse_config, reference_of, resolve, teacher_of
 from slime_core.config.companions import check_companions
 from slime_core.errors import ConfigError, ModelError
+from slime_core.roles import TrainerSpec
 from slime_core.sample import Json
 
 LEAST: Mapping[str, Json] = {
@@ -109,8 +110,9 @@ def test_companions_must_be_models_that_fit(tiny_model: Path, tmp_path: Path) ->
 
 def test_a_trainer_that_holds_no_such_model_is_refused(tiny_model: Path) -> None:
     plan = plan_of(tiny_model, use_kl_loss=True)
-    specs = {role: plan.one(role).registered.spec for role in ("advantage", "loss", "trainer")}
-    check_companions(plan.config, specs, plan.catalog)
-    bare = replace(specs["trainer"], companions=frozenset())  # type: ignore[call-arg]
+    check_companions(plan.config, plan.roles, plan.catalog)
+    trainer = plan.roles.one(TrainerSpec)
+    registered = replace(trainer.registered, spec=replace(trainer.spec, companions=frozenset()))
+    roles = ChosenRoles({**plan.roles, "trainer": (replace(trainer, registered=registered),)})
     with pytest.raises(ConfigError, match="trainer 'local' holds no reference model: use_kl_loss or kl_coef needs"):
-        check_companions(plan.config, {**specs, "trainer": bare}, plan.catalog)
+        check_companions(plan.config, roles, plan.catalog)

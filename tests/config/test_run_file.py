@@ -60,7 +60,7 @@ def test_none_is_left_out_wherever_toml_can_do_without_it() -> None:
 
 @pytest.mark.parametrize(
     ("value", "complaint"),
-    [([1, None], "a list holds null"), ("\ud800", "no Unicode text"), ({"k": ["\udfff"]}, "no Un")],
+    [([1, None], "a list holds null"), ("\ud800", "not Unicode text"), ({"k": ["\udfff"]}, "not Un")],
 )
 def test_what_toml_cannot_hold_is_refused(value: Json, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):

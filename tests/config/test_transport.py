@@ -8,6 +8,7 @@ import pytest
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, read_run_file, resolve
 from slime_core.errors import ConfigError, UnknownName
+from slime_core.roles import TransportSpec
 from slime_core.sample import Json
 
 Project = Any
@@ -39,14 +40,14 @@ def plan_of(project: Project, **changes: Json) -> Plan:
 
 def test_it_is_the_engines_favourite(project: Project) -> None:
     plan = plan_of(project)
-    assert plan.one("transport").registered.qualified == "slime-core/shared-buffer"
-    assert plan_of(project, engine={"use": "served"}).one("transport").reference == "disk"
+    assert plan.roles.one(TransportSpec).registered.qualified == "slime-core/shared-buffer"
+    assert plan_of(project, engine={"use": "served"}).roles.one(TransportSpec).reference == "disk"
 
 
 def test_the_run_file_has_the_last_word_and_the_settings(project: Project) -> None:
     folder = str(project.root / "nfs")
     plan = plan_of(project, transport={"use": "disk", "disk": {"folder": folder}})
-    chosen = plan.one("transport")
+    chosen = plan.roles.one(TransportSpec)
     assert (chosen.reference, str(chosen.settings.folder)) == ("disk", folder)  # type: ignore[attr-defined]
     assert plan.unused == ()
 
@@ -54,7 +55,7 @@ def test_the_run_file_has_the_last_word_and_the_settings(project: Project) -> No
 def test_settings_of_what_is_agreed_are_used_and_of_others_are_not(project: Project) -> None:
     settings: Json = {"disk": {"folder": "nfs"}}
     plan = plan_of(project, engine={"use": "served"}, transport=settings)
-    assert (str(plan.one("transport").settings.folder), plan.unused) == ("nfs", ())  # type: ignore[attr-defined]
+    assert (str(plan.roles.one(TransportSpec).settings.folder), plan.unused) == ("nfs", ())  # type: ignore[attr-defined]
     assert plan_of(project, transport=settings).unused == ("transport.disk",)
 
 
@@ -73,7 +74,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(project: Project, chan
 
 def test_on_several_nodes_nothing_travels_by_one_machines_memory(project: Project) -> None:
     nodes: dict[str, Json] = {"actor_num_nodes": 2, "actor_num_gpus_per_node": 1, "trainer": {"use": "local"}}
-    assert plan_of(project, **nodes).one("transport").reference == "disk"
+    assert plan_of(project, **nodes).roles.one(TransportSpec).reference == "disk"
     with pytest.raises(ConfigError, match="'shared-buffer' is for one machine, and actor_num_nodes = 2: leave it out"):
         plan_of(project, **nodes, transport={"use": "shared-buffer"})
 

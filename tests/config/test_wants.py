@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.config import Plan, parse_config, resolve
-from slime_core.config.plan import Chosen
+from slime_core.config import Chosen, ChosenRoles, Plan, parse_config, resolve
 from slime_core.config.wants import wanted_extras
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, PluginSet, SampleField, TrainerSpec
@@ -53,20 +51,13 @@ def wants(
     withholds: frozenset[Extra] = frozenset(),
 ) -> frozenset[Extra]:
     """Of a trainer, an engine and a generator that read, give (but for some) and bring this."""
-    [trainer], [engine], [generator] = (plan.roles[role] for role in ("trainer", "engine", "generator"))
-    roles = {
-        "trainer": [
-            with_spec(trainer, replace(cast(TrainerSpec, trainer.registered.spec), reads=lambda settings: reads))
-        ],
-        "engine": [
-            with_spec(
-                engine,
-                replace(cast(EngineSpec, engine.registered.spec), gives=gives, withholds=lambda settings: withholds),
-            )
-        ],
-        "generator": [with_spec(generator, replace(cast(GeneratorSpec, generator.registered.spec), gives=brings))],
+    trainer, engine, generator = (plan.roles.one(spec) for spec in (TrainerSpec, EngineSpec, GeneratorSpec))
+    chosen = {
+        "trainer": (with_spec(trainer, replace(trainer.spec, reads=lambda settings: reads)),),
+        "engine": (with_spec(engine, replace(engine.spec, gives=gives, withholds=lambda settings: withholds)),),
+        "generator": (with_spec(generator, replace(generator.spec, gives=brings)),),
     }
-    return wanted_extras(plan.config, roles, plan.catalog)
+    return wanted_extras(plan.config, ChosenRoles({**plan.roles, **chosen}), plan.catalog)
 
 
 def with_spec(chosen: Chosen, spec: TrainerSpec | EngineSpec | GeneratorSpec) -> Chosen:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.config import parse_config, resolve
-from slime_core.roles import Engine, EngineRole, EngineSetup, EngineSpec, Extra, Launcher, LauncherSetup, Settings
+from slime_core.config import ChosenRoles, parse_config, resolve
+from slime_core.roles import Engine, EngineRole, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
 from slime_core.run.folder import RunFolder
 from slime_core.run.setup import Builder
 from slime_core.sample import Json
@@ -34,13 +33,13 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
         return made(engine.settings, setup)
 
     plan = resolve(parse_config({**LEAST, **keys}), Catalog.discover())
-    [engine] = plan.roles["engine"]
-    made = engine.registered.spec.factory
+    engine = plan.roles.one(EngineSpec)
+    made = engine.spec.factory
     spec = EngineSpec("told", factory)
     told = replace(engine, registered=replace(engine.registered, spec=spec), settings=Settings())
-    builder = Builder.of(replace(plan, roles={**plan.roles, "engine": (told,)}, want=want))
+    builder = Builder.of(replace(plan, roles=ChosenRoles({**plan.roles, "engine": (told,)}), want=want))
     setup = LauncherSetup(builder.make, 0, scratch=scratch)
-    launcher = cast(Launcher, plan.one("launcher").registered.spec.factory(Settings(), setup))
+    launcher = plan.roles.one(LauncherSpec).spec.factory(Settings(), setup)
     builder.engines(launcher, builder.tokenizer(), RunFolder(scratch))
     return setups
 

@@ -7,13 +7,13 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 from safetensors.numpy import load_file
 
 from slime_core.catalog import Catalog
-from slime_core.config import Plan, parse_config, read_run_file, resolve
+from slime_core.config import ChosenRoles, Plan, parse_config, read_run_file, resolve
 from slime_core.errors import WorkerError
 from slime_core.processes import tree
 from slime_core.processes.launcher import LocalLauncher
@@ -185,10 +185,10 @@ def test_ranks_on_gpus_of_several_nodes_lie_on_them_evenly(
             raise Asked(spec.size, spec.pack)
 
     plan = plan_of(4, actor_num_nodes=2, actor_num_gpus_per_node=2)
-    chosen = plan.one("trainer")
-    spec = replace(cast(TrainerSpec, chosen.registered.spec), needs=lambda settings: Needs(gpus=gpus))
+    chosen = plan.roles.one(TrainerSpec)
+    spec = replace(chosen.spec, needs=lambda settings: Needs(gpus=gpus))
     placed = replace(chosen, registered=replace(chosen.registered, spec=spec))
-    plan = replace(plan, roles={**plan.roles, "trainer": [placed]})
+    plan = replace(plan, roles=ChosenRoles({**plan.roles, "trainer": (placed,)}))
     launcher = Listening(LauncherSetup(_nothing, 0, scratch=tmp_path))
     with pytest.raises(Asked) as asked:
         asyncio.run(Trainer.start(plan, launcher, tmp_path, train_steps=1))
