@@ -42,6 +42,8 @@ COMMANDS: Commands = {
     "ledger": ("slime_core.cli.ledger:ledger", "Show what became of a run's groups."),
     "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
     "samples": ("slime_core.cli.samples:samples", "Show what a run generated."),
+    "why": ("slime_core.cli.why:why", "Tell a sample's life: drawn, generated, scored, trained."),
+    "diff": ("slime_core.cli.diff:diff", "Compare two runs: settings, metrics, prompts."),
     "simulate": ("slime_core.cli.simulate:simulate_policies", "Compare rollout policies on a virtual clock."),
     "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),

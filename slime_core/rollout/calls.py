@@ -65,7 +65,7 @@ class Calls:
         """Values by name."""
         self._engine, self._limits, self._sampling, self._group = engine, limits, sampling, group
         self._want = want
-        self._identity = (limits.seed, *group, index)
+        self._identity = (limits.seed, group, index)
         self._names: set[int | str] = set()
         self._unnamed = 0
 
@@ -84,7 +84,7 @@ class Calls:
         names, answers, known = self._names, self.answers, self.known  # of a call that `anew` forgets, forgotten ones
         token = self._followed.call_begins()
         try:
-            seed = derive_seed(*self._identity, name, ATTEMPT)
+            seed = seed_of_call(*self._identity, name)
             asked = self._within_context(prompt, asked)
             request = GenerateRequest(prompt, asked, seed, self._group, session=session, media=media, want=self._want)
             made = await (self._engine.generate(request) if tell is None else self._told(request, tell))
@@ -146,3 +146,15 @@ class Calls:
                 "(rollout_max_context_len, else the model's positions; ctx.max_context)"
             )
         return sampling if sampling.max_new_tokens <= room else replace(sampling, max_new_tokens=room)
+
+
+def seed_of_call(seed: int, group: GroupId, index: int, name: int | str) -> int:
+    """The seed of a call: the same in whatever order calls are made, and when it is made again.
+
+    Args:
+        seed: the run's.
+        group: of the sample.
+        index: the sample's number in its group.
+        name: the call's, or its number among those without one, from 0.
+    """
+    return derive_seed(seed, *group, index, name, ATTEMPT)
