@@ -31,7 +31,6 @@ from typing import cast
 from slimes_loop import Answer, slimes_loop
 
 from slime_core.catalog.used import Used
-from slime_core.errors import UnknownName
 from slime_core.events import Event
 from slime_core.isolation import OnLoop
 from slime_core.roles import (
@@ -47,15 +46,15 @@ from slime_core.roles import (
 from slime_core.rollout import (
     CheckedEngine,
     Choices,
-    GeneratorUse,
     Parts,
-    RewardUse,
     RolloutPolicy,
     Room,
     Scheduler,
     Scoring,
     SingleTurn,
     Stream,
+    UsedGenerator,
+    UsedReward,
     Waves,
 )
 from slime_core.run.heap import settled_heap
@@ -185,9 +184,8 @@ def controller(kind: str, engine: "AtOnce") -> Scheduler:
         engine=CheckedEngine(Used("at-once", "benchmark", engine)),
         tokenizer=Text(),
         choices=Choices(
-            GeneratorUse("single_turn", "benchmark", cast(Generator, on_loop("generator", SingleTurn()))),
-            Scoring([RewardUse("always", "benchmark", 1.0, cast(Reward, on_loop("reward", _always)))]),
-            Nothing(),
+            UsedGenerator("single_turn", "benchmark", cast(Generator, on_loop("generator", SingleTurn()))),
+            Scoring([UsedReward("always", "benchmark", cast(Reward, on_loop("reward", _always)))]),
         ),
         group_filter=None,
         sample_filters=(),
@@ -285,18 +283,6 @@ class Text:
     ) -> str:
         """Prompts are texts here."""
         raise NotImplementedError
-
-
-class Nothing:
-    """What rows may name."""
-
-    def generator(self, name: str) -> GeneratorUse:
-        """There is none."""
-        raise UnknownName(name)
-
-    def reward(self, name: str) -> RewardUse:
-        """There is none."""
-        raise UnknownName(name)
 
 
 # --- peers

@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from slime_core.catalog import Catalog
-from slime_core.errors import UnknownName
 from slime_core.events import Event, SamplesDone
 from slime_core.roles import (
     FinishReason,
@@ -34,7 +33,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout import Choices, GeneratorUse, Parts, RewardUse, RolloutPolicy, Scoring, SingleTurn, Waves
+from slime_core.rollout import Choices, Parts, RolloutPolicy, Scoring, SingleTurn, UsedGenerator, UsedReward, Waves
 from slime_core.run.run_hooks import RunHooks
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.score import Score, Verdict
@@ -216,9 +215,8 @@ async def run_rollout(hooks: RunHooks) -> tuple[float, float]:
         engine=AtOnce(),
         tokenizer=CharTokenizer(),
         choices=Choices(
-            GeneratorUse("single_turn", "benchmark", SingleTurn()),
-            Scoring([RewardUse("always", "benchmark", 1.0, always)]),
-            Nothing(),
+            UsedGenerator("single_turn", "benchmark", SingleTurn()),
+            Scoring([UsedReward("always", "benchmark", always)]),
         ),
         group_filter=None,
         sample_filters=(),
@@ -280,18 +278,6 @@ class Prompts:
 
     def __len__(self) -> int:
         return SAMPLES
-
-
-class Nothing:
-    """What rows may name."""
-
-    def generator(self, name: str) -> GeneratorUse:
-        """There is none."""
-        raise UnknownName(name)
-
-    def reward(self, name: str) -> RewardUse:
-        """There is none."""
-        raise UnknownName(name)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, cache_folder
+    from slime_core.catalog._cache import Facts, ListedChoice, ListedHook, cache_folder
     from slime_core.catalog._candidates import Candidate, installed_candidates, is_plugin_module
     from slime_core.catalog._in_project import is_in_project
     from slime_core.catalog._install import (
@@ -36,9 +36,9 @@ __all__ = [
     "Candidate",
     "Catalog",
     "Facts",
-    "KnownChoice",
-    "KnownHook",
     "Listed",
+    "ListedChoice",
+    "ListedHook",
     "PluginPhase",
     "PluginState",
     "PluginStatus",

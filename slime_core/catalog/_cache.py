@@ -36,7 +36,7 @@ NamedT = TypeVar("NamedT", bound="Named")
 
 
 @dataclass(frozen=True, slots=True)
-class KnownChoice:
+class ListedChoice:
     """One choice, as far as a list shows it."""
 
     role: str
@@ -50,7 +50,7 @@ class KnownChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownHook:
+class ListedHook:
     """One run hook or rank hook that a plugin implements."""
 
     hook: str
@@ -71,9 +71,9 @@ class Facts:
     """What is wrong; empty when loaded."""
     api: str
     """The SLIME_API that it declares; empty when it declares none."""
-    choices: tuple[KnownChoice, ...]
+    choices: tuple[ListedChoice, ...]
     """What it offers."""
-    hooks: tuple[KnownHook, ...]
+    hooks: tuple[ListedHook, ...]
     """What it watches."""
 
 
@@ -176,8 +176,8 @@ def _facts(value: Mapping[str, Json]) -> Facts:
         phase=PluginPhase(value["phase"]),
         detail=str(value["detail"]),
         api=str(value["api"]),
-        choices=tuple(KnownChoice(**each) for each in items("choices")),
-        hooks=tuple(KnownHook(**each) for each in items("hooks")),
+        choices=tuple(ListedChoice(**each) for each in items("choices")),
+        hooks=tuple(ListedHook(**each) for each in items("hooks")),
     )
 
 

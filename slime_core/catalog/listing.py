@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime_core.catalog._cache import Facts, KnownChoice, KnownHook, PluginCache
+from slime_core.catalog._cache import Facts, ListedChoice, ListedHook, PluginCache
 from slime_core.catalog._candidates import CORE, Candidate, installed_candidates, project_candidates
 from slime_core.catalog._selection import allowed_by_environment, select
 from slime_core.catalog.status import PluginState, PluginStatus
@@ -135,23 +135,23 @@ def _note(catalog: "Catalog", status: PluginStatus) -> Facts:
     )
 
 
-def _choices(catalog: "Catalog", plugin: str) -> Iterator[KnownChoice]:
+def _choices(catalog: "Catalog", plugin: str) -> Iterator[ListedChoice]:
     from slime_core.roles import SPECS
 
     for role in SPECS:
         for registered in catalog.choices(role).values():
             if registered.plugin == plugin:
-                yield KnownChoice(role, registered.spec.name, registered.spec.summary, registered.origin)
+                yield ListedChoice(role, registered.spec.name, registered.spec.summary, registered.origin)
 
 
-def _hooks(catalog: "Catalog", plugin: str) -> Iterator[KnownHook]:
+def _hooks(catalog: "Catalog", plugin: str) -> Iterator[ListedHook]:
     from slime_core.catalog.registered import place_of
     from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT
 
     for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values()):
         for listener in catalog.listeners(hook):
             if listener.plugin == plugin:
-                yield KnownHook(hook, place_of(listener.function))
+                yield ListedHook(hook, place_of(listener.function))
 
 
 def _declared_api(origin: str) -> str:

@@ -7,7 +7,7 @@ from slime_core._lazy import exports
 if TYPE_CHECKING:
     from slime_core.config.chosen import Chosen, ChosenRoles
     from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
-    from slime_core.config.describe import ChoiceRow, PlanDescription, describe_plan
+    from slime_core.config.describe import ChosenRow, PlanDescription, describe_plan
     from slime_core.config.families import (
         FAMILIES,
         FAMILY_OF_KEY,
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from slime_core.config.plan import Plan, resolve
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
+    from slime_core.config.role_table import DEFAULT_USE, WEIGHTED, RoleTable, parse_use
     from slime_core.config.run_config import RunConfig, default_settings, parse_config
     from slime_core.config.run_file import RUN_FILES, merge, read_run_file, say_lines, write_toml
-    from slime_core.config.selection import DEFAULT_USE, WEIGHTED, Selection, parse_use
     from slime_core.config.settings import read_settings, settings_schema, show_settings
     from slime_core.config.teacher import TEACHES, teaching
     from slime_core.config.unknown_key import elsewhere, hint_for
@@ -45,9 +45,9 @@ __all__ = [
     "TEACHER_COLUMN",
     "TEACHES",
     "WEIGHTED",
-    "ChoiceRow",
     "Chosen",
     "ChosenRoles",
+    "ChosenRow",
     "DataArgs",
     "EvalArgs",
     "EvalSetArgs",
@@ -58,10 +58,10 @@ __all__ = [
     "Owner",
     "Plan",
     "PlanDescription",
+    "RoleTable",
     "RolloutArgs",
     "RunArgs",
     "RunConfig",
-    "Selection",
     "add_plugins",
     "changed_plugins",
     "check_model_dir",

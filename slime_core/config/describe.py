@@ -11,7 +11,7 @@ from slime_core.roles import CallSpec, TransportSpec, describe_isolation
 from slime_core.sample import Json
 
 
-class ChoiceRow(TypedDict):
+class ChosenRow(TypedDict):
     """One choice."""
 
     role: str
@@ -40,7 +40,7 @@ class GroupRow(TypedDict):
 class PlanDescription(TypedDict):
     """A whole plan."""
 
-    choices: list[ChoiceRow]
+    choices: list[ChosenRow]
     keys: dict[str, Json]
     groups: list[GroupRow]
     transport: str
@@ -57,7 +57,7 @@ class PlanDescription(TypedDict):
 def describe_plan(plan: Plan) -> PlanDescription:
     """Everything that a plan resolved."""
     choices = [
-        ChoiceRow(
+        ChosenRow(
             role=role,
             choice=chosen.reference,
             plugin=chosen.registered.plugin,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from slime_core.catalog import Catalog, PluginWarning, Registered, is_in_project
 from slime_core.config.families import FAMILY_OF_KEY
 from slime_core.config.plugin_table import TABLE
-from slime_core.config.selection import DEFAULT_USE, parse_use
+from slime_core.config.role_table import DEFAULT_USE, parse_use
 from slime_core.errors import ConfigError, PluginError, SlimeError
 from slime_core.roles import SELECTABLE, SPECS, LossSpec
 from slime_core.sample import Json

@@ -19,8 +19,8 @@ from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.groups import group_uses
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
 from slime_core.config.rendering import check_rendered_once
+from slime_core.config.role_table import DEFAULT_USE, OPTIONAL, RoleTable
 from slime_core.config.run_config import RunConfig
-from slime_core.config.selection import DEFAULT_USE, OPTIONAL, Selection
 from slime_core.config.served import Served, ServedPlan
 from slime_core.config.settings import read_settings
 from slime_core.config.teacher import TEACHES, check_teacher, teaching
@@ -118,9 +118,9 @@ def resolve_choices(config: RunConfig, catalog: Catalog) -> tuple[ChosenRoles, t
     problems: list[str] = []
     chosen: dict[str, tuple[Chosen, ...]] = {}
     unused: list[str] = []
-    for role, selection in config.roles.items():
-        chosen[role] = _choose(SPECS[role], selection, catalog, problems)
-        left = [name for name in selection.sections if name not in selection.use]
+    for role, table in config.roles.items():
+        chosen[role] = _choose(SPECS[role], table, catalog, problems)
+        left = [name for name in table.sections if name not in table.use]
         unused += [f"{role}.{name}" for name in left]
         problems += _misspelt(role, left, catalog)
     if problems:
@@ -167,21 +167,19 @@ def _check_eval_choices(plan: Plan) -> None:
                     raise UnknownName(f"eval_prompt_data.{key}.{role.role}: {error}") from None
 
 
-def _choose(
-    role: type[SpecT], selection: Selection, catalog: Catalog, problems: list[str]
-) -> tuple[Chosen[SpecT], ...]:
+def _choose(role: type[SpecT], table: RoleTable, catalog: Catalog, problems: list[str]) -> tuple[Chosen[SpecT], ...]:
     chosen = []
-    for name, weight in selection.use.items():
+    for name, weight in table.use.items():
         try:
-            chosen.append(_chosen(role, name, weight, selection, catalog))
+            chosen.append(_chosen(role, name, weight, table, catalog))
         except ConfigError as error:
             problems.append(str(error))
     return tuple(chosen)
 
 
-def _chosen(role: type[SpecT], name: str, weight: float, selection: Selection, catalog: Catalog) -> Chosen[SpecT]:
+def _chosen(role: type[SpecT], name: str, weight: float, table: RoleTable, catalog: Catalog) -> Chosen[SpecT]:
     registered = catalog.find(role, name)
-    settings = read_settings(role.role, name, registered.spec, selection.sections.get(name, {}))
+    settings = read_settings(role.role, name, registered.spec, table.sections.get(name, {}))
     return Chosen(name, registered, settings, weight)
 
 

@@ -28,7 +28,7 @@ from slime_core.config.families import (
 from slime_core.config.flat_keys import CHOOSES, FlatKeys
 from slime_core.config.inert import refuse_inert
 from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
-from slime_core.config.selection import DEFAULT_USE, Selection, parse_selection
+from slime_core.config.role_table import DEFAULT_USE, RoleTable, parse_role_table
 from slime_core.config.served import ServedArgs
 from slime_core.config.settings import explain
 from slime_core.config.unknown_key import unknown_key
@@ -64,7 +64,7 @@ class RunConfig:
     """Which half of a run is left out."""
     run: RunArgs
     """Run folder, model and seed."""
-    roles: Mapping[str, Selection]
+    roles: Mapping[str, RoleTable]
     """Selections by role."""
     plugins: PluginSet
     """Which plugins are loaded."""
@@ -129,10 +129,10 @@ def parse_config(values: Mapping[str, Json], catalog: Catalog | None = None) -> 
             parsed[name] = family.model_validate(_keys_of(name, flat))
         except ValidationError as error:
             problems += explain(error, family)
-    roles: dict[str, Selection] = {}
+    roles: dict[str, RoleTable] = {}
     for role in SELECTABLE:
         try:
-            roles[role] = parse_selection(role, flat.get(role, {}))
+            roles[role] = parse_role_table(role, flat.get(role, {}))
         except ConfigError as error:
             problems.append(str(error))
     problems += placed.problems

@@ -17,13 +17,11 @@ from slime_core.rollout.lifecycle import Lifecycle
 from slime_core.rollout.long_waits import LongWaits
 from slime_core.rollout.one_ahead import OneAhead
 from slime_core.rollout.policy import (
-    GeneratorUse,
-    GroupRewardUse,
-    NamedChoices,
     RewardOnError,
-    RewardUse,
     RolloutPolicy,
     Scoring,
+    UsedGenerator,
+    UsedReward,
 )
 from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
 from slime_core.rollout.stream import Room, Stream
@@ -41,18 +39,14 @@ __all__ = [
     "Environment",
     "EvalResult",
     "EvalSet",
-    "GeneratorUse",
-    "GroupRewardUse",
     "Lifecycle",
     "Limits",
     "LongWaits",
-    "NamedChoices",
     "NonzeroStd",
     "NonzeroStdWithFallback",
     "OneAhead",
     "Parts",
     "RewardOnError",
-    "RewardUse",
     "RolloutPolicy",
     "RolloutResult",
     "Room",
@@ -62,6 +56,8 @@ __all__ = [
     "SingleTurn",
     "Stream",
     "StreamedText",
+    "UsedGenerator",
+    "UsedReward",
     "Waves",
     "evaluate",
     "response_text",

@@ -9,10 +9,11 @@ Example:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from slime_core.errors import ContractError, UnknownName
-from slime_core.rollout.policy import GeneratorUse, NamedChoices, RewardUse, Scoring
+from slime_core.roles import Reward
+from slime_core.rollout.policy import Scoring, UsedGenerator, UsedReward
 from slime_core.rollout.teacher import ServedTeacher
 from slime_core.sample import Sample
 
@@ -21,34 +22,40 @@ RM_TYPE = "rm_type"
 UseT = TypeVar("UseT")
 
 
+def _nobody(name: str) -> NoReturn:
+    raise UnknownName(f"there is no choice {name!r}: rows choose nothing here")
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What the run chose, and a way to what rows choose."""
 
-    generator: GeneratorUse
+    generator: UsedGenerator
     """The run's generator."""
     scoring: Scoring
     """The run's rewards and group rewards."""
-    named: NamedChoices
-    """Finds what a row names."""
+    find_generator: Callable[[str], UsedGenerator] = _nobody
+    """The generator that a row names; raises UnknownName where there is none."""
+    find_reward: Callable[[str], UsedReward[Reward]] = _nobody
+    """The reward that a row names, with weight 1; raises UnknownName where there is none."""
     teacher: ServedTeacher | None = None
     """Tells its log-probs of the samples that are trained on."""
 
-    def generator_of(self, drawn: Sample) -> GeneratorUse | None:
+    def generator_of(self, drawn: Sample) -> UsedGenerator | None:
         """The generator that a drawn sample names.
 
         Raises:
             ContractError: there is none of that name.
         """
-        return _find(drawn, drawn.generate_function_path, self.named.generator)
+        return _find(drawn, drawn.generate_function_path, self.find_generator)
 
-    def reward_of(self, drawn: Sample) -> RewardUse | None:
+    def reward_of(self, drawn: Sample) -> UsedReward[Reward] | None:
         """The reward that a drawn sample names; it is scored by that alone.
 
         Raises:
             ContractError: there is none of that name.
         """
-        return _find(drawn, drawn.custom_rm_path or drawn.metadata.get(RM_TYPE), self.named.reward)
+        return _find(drawn, drawn.custom_rm_path or drawn.metadata.get(RM_TYPE), self.find_reward)
 
 
 def _find(drawn: Sample, name: object, find: Callable[[str], UseT]) -> UseT | None:

@@ -17,7 +17,7 @@ from slime_core.events import SamplesDone
 from slime_core.roles import SamplingParams
 from slime_core.rollout.allowance import Allowance
 from slime_core.rollout.executions import execution_rewards
-from slime_core.rollout.policy import GeneratorUse, Scoring
+from slime_core.rollout.policy import Scoring, UsedGenerator
 from slime_core.rollout.scheduler import Scheduler
 from slime_core.rollout.tally import Tally, mean, measured_metrics, sample_metrics
 from slime_core.rollout.work import Purpose, RunGroup, all_or_none
@@ -37,7 +37,7 @@ class EvalSet:
     """Its prompts, each with `n_samples_per_eval_prompt` pending samples; they stay pending."""
     sampling: SamplingParams
     """How to sample."""
-    generator: GeneratorUse | None = None
+    generator: UsedGenerator | None = None
     """Instead of the run's."""
     scoring: Scoring | None = None
     """Instead of the run's."""

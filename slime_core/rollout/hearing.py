@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slime_core.errors import shortened
+from slime_core.roles import GroupReward, Reward
 from slime_core.rollout.environment import ENVIRONMENT, NO_SCORE, NO_SCORE_AT_LIMIT
 from slime_core.rollout.executions import main_of
-from slime_core.rollout.policy import GroupRewardUse, RewardUse
+from slime_core.rollout.policy import UsedReward
 from slime_core.sample import SCORE, Json, Sample, Status
 from slime_core.score import Score, Unscored, Verdict
 
@@ -71,7 +72,7 @@ class Hearing:
         self._keeps_parts, self._parts, self._asked = keeps_parts, dict[str, float](), list[str]()
 
     def add(
-        self, metric: str, use: RewardUse | GroupRewardUse, answer: Verdict | Failure, *, counted: bool = True
+        self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure, *, counted: bool = True
     ) -> None:
         """Enter one answer: `NotApplicable` adds nothing, and what fails or is Unscored with a weight costs the sum.
 
@@ -126,7 +127,7 @@ class Execution:
             if each.is_open and not self.main.is_open:
                 each.is_open, each.failure = False, self.main.failure
 
-    def add(self, metric: str, use: RewardUse | GroupRewardUse, answer: Verdict | Failure) -> None:
+    def add(self, metric: str, use: UsedReward[Reward | GroupReward], answer: Verdict | Failure) -> None:
         """Enter what was said of the main sample for all that are open."""
         for each in self.hearings:
             if each.is_open:
@@ -148,5 +149,5 @@ def countable(reason: str) -> str:
     return "_".join(reason.split())[:LONGEST_REASON]
 
 
-def _declined(use: RewardUse | GroupRewardUse, verdict: Unscored) -> Failure:
+def _declined(use: UsedReward[Reward | GroupReward], verdict: Unscored) -> Failure:
     return Failure(f"{use.name}_{countable(verdict.reason)}", verdict.detail or verdict.reason)

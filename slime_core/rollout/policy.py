@@ -3,10 +3,13 @@
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeVar
 
+from slime_core.catalog.used import Used
 from slime_core.roles import Extra, Generator, GroupReward, Reward, RewardGrain, SamplingParams
 from slime_core.rollout.lifecycle import Lifecycle
+
+ScorerT = TypeVar("ScorerT", bound=Reward | GroupReward, covariant=True)
 
 
 class RewardOnError(enum.Enum):
@@ -21,31 +24,19 @@ class RewardOnError(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratorUse:
-    """A generator in use."""
+class UsedGenerator(Used[Generator]):
+    """A generator, within its own limits."""
 
-    name: str
-    """As the run, or a row, selected it."""
-    plugin: str
-    """Who registered it, for error texts."""
-    generator: Generator
-    """What runs a sample, within its own limits."""
     lifecycle: Lifecycle | None = None
     """Starts and closes it, if it has something to start."""
 
 
 @dataclass(frozen=True, slots=True)
-class RewardUse:
-    """A reward in use."""
+class UsedReward(Used[ScorerT]):
+    """A reward or a group reward, within its own limits; its name is that of its metrics."""
 
-    name: str
-    """As the run selected it; names its metrics."""
-    plugin: str
-    """Who registered it, for error texts."""
-    weight: float
+    weight: float = 1.0
     """Its factor in the weighted sum; 0 only measures."""
-    reward: Reward
-    """The scorer, within its own limits."""
     grain: RewardGrain = RewardGrain.EXECUTION
     """What it is asked about."""
     reads_own: bool = False
@@ -53,23 +44,12 @@ class RewardUse:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRewardUse:
-    """A group reward in use; fields as in `RewardUse`."""
-
-    name: str
-    plugin: str
-    weight: float
-    reward: GroupReward
-    grain: RewardGrain = RewardGrain.EXECUTION
-
-
-@dataclass(frozen=True, slots=True)
 class Scoring:
     """All that scores a sample: a weighted sum over both."""
 
-    rewards: Sequence[RewardUse] = ()
+    rewards: Sequence[UsedReward[Reward]] = ()
     """Each asked about the sample alone."""
-    group_rewards: Sequence[GroupRewardUse] = ()
+    group_rewards: Sequence[UsedReward[GroupReward]] = ()
     """Each asked about all finished samples of its group."""
     keeps_parts: bool = False
     """Whether a sample's reward keeps what each of them said beside the sum, for an estimator that reads it."""
@@ -78,26 +58,6 @@ class Scoring:
     def reads_own(self) -> bool:
         """Whether a generator's own score has a weight."""
         return any(each.reads_own for each in self.rewards)
-
-
-class NamedChoices(Protocol):
-    """Finds what a row names for itself; built once, before the first rollout."""
-
-    def generator(self, name: str) -> GeneratorUse:
-        """The generator of that name.
-
-        Raises:
-            UnknownName: there is none.
-        """
-        ...
-
-    def reward(self, name: str) -> RewardUse:
-        """The reward of that name, with weight 1.
-
-        Raises:
-            UnknownName: there is none.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

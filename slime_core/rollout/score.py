@@ -15,10 +15,10 @@ from weakref import WeakSet
 from slime_core.catalog.checks import check_verdict, check_verdicts
 from slime_core.errors import ContractError, said_by
 from slime_core.isolation import StartError
-from slime_core.roles import RewardContext, RewardGrain
+from slime_core.roles import GroupReward, Reward, RewardContext, RewardGrain
 from slime_core.rollout.environment import ENVIRONMENT, own_score
 from slime_core.rollout.hearing import Execution, Failure
-from slime_core.rollout.policy import GroupRewardUse, RewardUse, Scoring
+from slime_core.rollout.policy import Scoring, UsedReward
 from slime_core.rollout.waiting import within
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored, Verdict
@@ -47,7 +47,9 @@ async def hear(samples: Sequence[Sample], scoring: Scoring, ctx: RewardContext) 
     return execution
 
 
-async def hear_together(executions: Sequence[Execution], uses: Sequence[GroupRewardUse], ctx: RewardContext) -> None:
+async def hear_together(
+    executions: Sequence[Execution], uses: Sequence[UsedReward[GroupReward]], ctx: RewardContext
+) -> None:
     """Ask the group rewards about the main samples of a group's executions, or about all of its samples."""
     open_ones = [each for each in executions if each.main.is_open]
     hearings = [hearing for each in executions for hearing in each.hearings if hearing.is_open]
@@ -62,27 +64,29 @@ async def hear_together(executions: Sequence[Execution], uses: Sequence[GroupRew
                 hearing.add("group_reward", use, answer)
 
 
-async def _verdict(use: RewardUse, sample: Sample, ctx: RewardContext) -> Verdict | Failure:
+async def _verdict(use: UsedReward[Reward], sample: Sample, ctx: RewardContext) -> Verdict | Failure:
     """One reward's answer; a retryable failure gets a second chance."""
 
     def check(returned: object) -> Verdict:
         return check_verdict(returned, plugin=use.plugin, sample=sample)
 
     for _ in range(ATTEMPTS):
-        answer = await _ask(use, lambda: use.reward(sample, ctx), check)
+        answer = await _ask(use, lambda: use.part(sample, ctx), check)
         if not (isinstance(answer, Failure | Unscored) and answer.retryable):
             break
     return answer
 
 
-async def _verdicts(use: GroupRewardUse, samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict | Failure]:
+async def _verdicts(
+    use: UsedReward[GroupReward], samples: Sequence[Sample], ctx: RewardContext
+) -> Sequence[Verdict | Failure]:
     """One group reward's answers; a failure is every sample's, and one retryable answer asks again about all."""
 
     def check(returned: object) -> Sequence[Verdict]:
         return check_verdicts(returned, plugin=use.plugin, samples=samples)
 
     for _ in range(ATTEMPTS):
-        answer = await _ask(use, lambda: use.reward(samples, ctx), check)
+        answer = await _ask(use, lambda: use.part(samples, ctx), check)
         answers = [answer] * len(samples) if isinstance(answer, Failure) else answer
         if not any(isinstance(each, Failure | Unscored) and each.retryable for each in answers):
             break
@@ -90,7 +94,7 @@ async def _verdicts(use: GroupRewardUse, samples: Sequence[Sample], ctx: RewardC
 
 
 async def _ask(
-    use: RewardUse | GroupRewardUse,
+    use: UsedReward[Reward | GroupReward],
     call: Callable[[], Awaitable[object]],
     check: Callable[[object], AnswerT],
 ) -> AnswerT | Failure:

@@ -32,7 +32,7 @@ from slime_core.rollout.choices import Choices
 from slime_core.rollout.environment import ENVIRONMENT
 from slime_core.rollout.hearing import Execution, Failure, Hearing, Scored
 from slime_core.rollout.pausable import PausableEngine
-from slime_core.rollout.policy import GeneratorUse, RewardOnError, RolloutPolicy, Scoring
+from slime_core.rollout.policy import RewardOnError, RolloutPolicy, Scoring, UsedGenerator
 from slime_core.rollout.score import cancel, cancelled_from_outside, hear, hear_together
 from slime_core.rollout.teacher import ServedTeacher
 from slime_core.rollout.versions import mask_stale, note_versions
@@ -58,7 +58,7 @@ class Purpose:
     """Whether it is for evaluation."""
     sampling: SamplingParams
     """How to sample."""
-    generator: GeneratorUse | None = None
+    generator: UsedGenerator | None = None
     """Instead of the run's."""
     scoring: Scoring | None = None
     """Instead of the run's."""
@@ -206,7 +206,7 @@ class SampleRunner:
         return execution
 
     async def _generate(
-        self, sample: Sample, use: GeneratorUse, purpose: Purpose, calls: Calls
+        self, sample: Sample, use: UsedGenerator, purpose: Purpose, calls: Calls
     ) -> list[Sample] | Failure:
         context = GenerateContext(
             calls.generate,
@@ -224,7 +224,7 @@ class SampleRunner:
             try:
                 if use.lifecycle is not None:
                     await use.lifecycle.start()
-                made = await within(use.generator(sample, context), "generator")
+                made = await within(use.part(sample, context), "generator")
             finally:
                 self._slots.release()
             finished = check_generated(made, plugin=use.plugin, sample=sample, vocab_size=self._policy.vocab_size)

@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from slime_core.errors import ConfigError, DataError, UnknownName
-from slime_core.roles import DataSource, GeneratorSpec, NamesChoices, RewardSpec
-from slime_core.rollout import GeneratorUse, Lifecycle, RewardUse
+from slime_core.roles import DataSource, GeneratorSpec, NamesChoices, Reward, RewardSpec
+from slime_core.rollout import Lifecycle, UsedGenerator, UsedReward
 
 if TYPE_CHECKING:
     from slime_core.run.setup import Builder
 
 
 class RowChoices:
-    """Implements `slime_core.rollout.NamedChoices`; what the run itself chose is not built a second time."""
+    """Builds what rows name, each once; what the run itself chose is not built a second time."""
 
     def __init__(self, build: "Builder") -> None:
         """Nothing is built yet."""
         self._build = build
-        self._generators: dict[str, GeneratorUse] = {}
-        self._rewards: dict[str, RewardUse] = {}
+        self._generators: dict[str, UsedGenerator] = {}
+        self._rewards: dict[str, UsedReward[Reward]] = {}
 
-    def generator(self, name: str) -> GeneratorUse:
+    def generator(self, name: str) -> UsedGenerator:
         """The generator of that name.
 
         Raises:
@@ -40,7 +40,7 @@ class RowChoices:
             self._generators[qualified] = self._generators[name]
         return self._generators[name]
 
-    def reward(self, name: str) -> RewardUse:
+    def reward(self, name: str) -> UsedReward[Reward]:
         """The reward of that name, with weight 1.
 
         Raises:

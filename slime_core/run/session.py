@@ -266,7 +266,7 @@ class Session:
         scoring = Scoring(rewards, group_rewards, bool(self.build.reward_keys()))
         name = self.plan.config.distillation.opd_teacher_model
         teacher = None if name is None else ServedTeacher(name, self.served[name], teaching(self.plan.config))
-        return Choices(generator, scoring, self._rows, teacher)
+        return Choices(generator, scoring, self._rows.generator, self._rows.reward, teacher)
 
 
 def _ignore(text: str) -> None:

@@ -62,11 +62,10 @@ from slime_core.rollout import (
     CheckedEngine,
     CheckpointEngine,
     EnginePool,
-    GeneratorUse,
-    GroupRewardUse,
     Lifecycle,
     Limits,
-    RewardUse,
+    UsedGenerator,
+    UsedReward,
 )
 from slime_core.run.building import build, build_used
 from slime_core.run.eval_sets import read_eval_sets
@@ -168,7 +167,7 @@ class Builder:
             max_bad_row_rate=data.max_bad_row_rate,
         )
 
-    def generator(self, chosen: Chosen[GeneratorSpec]) -> GeneratorUse:
+    def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
         """A generator, with its own limits."""
         spec, plugin = chosen.spec, chosen.plugin
         with blaming(f"the limits of generator {chosen.reference!r}", plugin):
@@ -183,18 +182,18 @@ class Builder:
             until=_until,
         )
         lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
-        return GeneratorUse(chosen.reference, plugin, cast(Generator, generator), lifecycle)
+        return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
 
-    def reward(self, chosen: Chosen[RewardSpec]) -> RewardUse:
+    def reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
         """A reward, with its weight."""
         reward = cast(Reward, self._protected(chosen))
         reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
-        return RewardUse(chosen.reference, chosen.plugin, chosen.weight, reward, chosen.spec.grain, reads_own)
+        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain, reads_own)
 
-    def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> GroupRewardUse:
+    def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> UsedReward[GroupReward]:
         """A group reward, with its weight."""
         reward = cast(GroupReward, self._protected(chosen))
-        return GroupRewardUse(chosen.reference, chosen.plugin, chosen.weight, reward, chosen.spec.grain)
+        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain)
 
     def group_filter(self) -> Used[GroupFilter] | None:
         """The run's group filter, if any."""

@@ -14,20 +14,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from slime_core.errors import UnknownName
 from slime_core.events import Event
 from slime_core.roles import GenerateContext, RewardContext, SamplingParams
 from slime_core.rollout import (
     Choices,
-    GeneratorUse,
     OneAhead,
     Parts,
-    RewardUse,
     RolloutPolicy,
     Room,
     Scheduler,
     Scoring,
     Stream,
+    UsedGenerator,
+    UsedReward,
     Waves,
 )
 from slime_core.rollout.generate import STATUS_OF_FINISH
@@ -142,9 +141,8 @@ class _Run:
             partial_rollout=scenario.partial_rollout,
         )
         choices = Choices(
-            GeneratorUse("one_call", "simulation", _one_call),
-            Scoring([RewardUse("length", "simulation", 1.0, _length)]),
-            _Nothing(),
+            UsedGenerator("one_call", "simulation", _one_call),
+            Scoring([UsedReward("length", "simulation", _length)]),
         )
         self._scheduler = make(
             Parts(policy, self._source, self._fleet, _Tokens(), choices, None, (), _ignore), scenario
@@ -254,16 +252,6 @@ class _Tokens:
         add_generation_prompt: bool = True,
     ) -> str:
         return ""
-
-
-class _Nothing:
-    """No row names anything."""
-
-    def generator(self, name: str) -> GeneratorUse:
-        raise UnknownName(f"no generator {name!r} in a simulation")
-
-    def reward(self, name: str) -> RewardUse:
-        raise UnknownName(f"no reward {name!r} in a simulation")
 
 
 async def _one_call(sample: Sample, ctx: GenerateContext) -> list[Sample]:

@@ -17,6 +17,7 @@ from slime_core.roles import (
     GenerateRequest,
     Generator,
     GroupFilter,
+    GroupReward,
     Reward,
     RewardContext,
     SampleFilter,
@@ -25,15 +26,14 @@ from slime_core.roles import (
 )
 from slime_core.rollout import (
     Choices,
-    GeneratorUse,
-    GroupRewardUse,
     Parts,
-    RewardUse,
     RolloutPolicy,
     Scheduler,
     Scoring,
     ServedTeacher,
     SingleTurn,
+    UsedGenerator,
+    UsedReward,
     Waves,
 )
 from slime_core.sample import Group, GroupId, Json, Message, Sample
@@ -169,14 +169,14 @@ class Bench:
 class ByName:
     """What rows may name."""
 
-    def __init__(self, named: Mapping[str, RewardUse | GeneratorUse]) -> None:
+    def __init__(self, named: Mapping[str, UsedReward[Reward] | UsedGenerator]) -> None:
         self._named = named
 
-    def generator(self, name: str) -> GeneratorUse:
-        return self._find(name, GeneratorUse)
+    def generator(self, name: str) -> UsedGenerator:
+        return self._find(name, UsedGenerator)
 
-    def reward(self, name: str) -> RewardUse:
-        return self._find(name, RewardUse)
+    def reward(self, name: str) -> UsedReward[Reward]:
+        return self._find(name, UsedReward)
 
     def _find(self, name: str, kind: type[UseT]) -> UseT:
         if not isinstance(found := self._named.get(name), kind):
@@ -184,20 +184,20 @@ class ByName:
         return found
 
 
-def reward_use(reward: Reward, name: str = "r", weight: float = 1.0, timeout_s: float = 5.0) -> RewardUse:
+def reward_use(reward: Reward, name: str = "r", weight: float = 1.0, timeout_s: float = 5.0) -> UsedReward[Reward]:
     calls = CallStats("reward", name, "tests")
-    return RewardUse(name, "tests", weight, OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+    return UsedReward(name, "tests", OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls), weight)
 
 
-def generator_use(generator: Generator | GeneratorUse, timeout_s: float) -> GeneratorUse:
-    if isinstance(generator, GeneratorUse):
+def generator_use(generator: Generator | UsedGenerator, timeout_s: float) -> UsedGenerator:
+    if isinstance(generator, UsedGenerator):
         return generator
     calls = CallStats("generator", "tests", "tests")
-    return GeneratorUse("scripted", "tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+    return UsedGenerator("scripted", "tests", OnLoop(generator, timeout_s=timeout_s, max_concurrency=None, calls=calls))
 
 
 @pytest.fixture
-def use() -> Callable[..., RewardUse]:
+def use() -> Callable[..., UsedReward[Reward]]:
     """`use(reward, name="r", weight=1.0, timeout_s=5.0)`: a reward as a run would use it."""
     return reward_use
 
@@ -224,12 +224,12 @@ def make_bench() -> MakeBench:
     def build(
         *,
         engine: ScriptedEngine | None = None,
-        rewards: Sequence[RewardUse] | None = None,
-        group_rewards: Sequence[GroupRewardUse] = (),
-        generator: Generator | GeneratorUse | None = None,
+        rewards: Sequence[UsedReward[Reward]] | None = None,
+        group_rewards: Sequence[UsedReward[GroupReward]] = (),
+        generator: Generator | UsedGenerator | None = None,
         group_filter: GroupFilter | None = None,
         sample_filters: Sequence[SampleFilter] = (),
-        named: Mapping[str, RewardUse | GeneratorUse] = {},
+        named: Mapping[str, UsedReward[Reward] | UsedGenerator] = {},
         teacher: ServedTeacher | None = None,
         n: int = 2,
         sample_timeout_s: float = 600.0,
@@ -250,7 +250,8 @@ def make_bench() -> MakeBench:
             choices=Choices(
                 generator_use(generator or SingleTurn(), sample_timeout_s),
                 Scoring([reward_use(by_index)] if rewards is None else rewards, group_rewards),
-                ByName(named),
+                ByName(named).generator,
+                ByName(named).reward,
                 teacher,
             ),
             group_filter=None if group_filter is None else Used("filter", "tests", group_filter),

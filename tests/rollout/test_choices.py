@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from slime_core.errors import ContractError
-from slime_core.roles import GenerateContext, RewardContext, SamplingParams
-from slime_core.rollout import EvalSet, GeneratorUse, GroupRewardUse, RewardUse, Scoring, SingleTurn, evaluate
+from slime_core.roles import GenerateContext, Reward, RewardContext, SamplingParams
+from slime_core.rollout import EvalSet, Scoring, SingleTurn, UsedGenerator, UsedReward, evaluate
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Verdict
 
@@ -33,8 +33,8 @@ async def shouting(sample: Sample, ctx: GenerateContext) -> list[Sample]:
     return [made]
 
 
-GROUP_REWARD = GroupRewardUse("hundred", "tests", 1.0, hundred)
-LOUD = GeneratorUse("loud", "tests", shouting)
+GROUP_REWARD = UsedReward("hundred", "tests", hundred)
+LOUD = UsedGenerator("loud", "tests", shouting)
 
 
 def rows(*changes: dict[str, object]) -> list[Group]:
@@ -52,7 +52,7 @@ def rows(*changes: dict[str, object]) -> list[Group]:
 
 
 @pytest.fixture
-def named(use: Callable[..., RewardUse]) -> dict[str, object]:
+def named(use: Callable[..., UsedReward[Reward]]) -> dict[str, object]:
     return {"seven": use(seven, "seven"), "nine": use(nine, "nine"), "loud": LOUD}
 
 
@@ -76,7 +76,7 @@ def test_a_row_is_run_by_its_own_generator(make_bench: Make, named: dict[str, ob
 
 
 def test_a_set_has_its_own_choices_and_a_row_goes_before_them(
-    make_bench: Make, use: Callable[..., RewardUse], named: dict[str, object]
+    make_bench: Make, use: Callable[..., UsedReward[Reward]], named: dict[str, object]
 ) -> None:
     groups = rows({}, {"metadata": {"rm_type": "seven"}})
     own = EvalSet("own", groups, SamplingParams(4), LOUD, Scoring([use(nine)]))

@@ -9,7 +9,7 @@ import pytest
 from slime_core.errors import RolloutError
 from slime_core.isolation import OnLoop
 from slime_core.roles import GenerateContext, GroupReward, RewardContext, RewardGrain, SamplingParams
-from slime_core.rollout import EvalSet, GroupRewardUse, RewardOnError, RewardUse, SingleTurn, evaluate
+from slime_core.rollout import EvalSet, RewardOnError, SingleTurn, UsedReward, evaluate
 from slime_core.rollout.environment import Environment
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
@@ -19,9 +19,11 @@ from slime_core.stats import CallStats
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
 
-def group_use(reward: GroupReward, name: str = "g", weight: float = 1.0, timeout_s: float = 5.0) -> GroupRewardUse:
+def group_use(
+    reward: GroupReward, name: str = "g", weight: float = 1.0, timeout_s: float = 5.0
+) -> UsedReward[GroupReward]:
     calls = CallStats("group_reward", name, "tests")
-    return GroupRewardUse(name, "tests", weight, OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls))
+    return UsedReward(name, "tests", OnLoop(reward, timeout_s=timeout_s, max_concurrency=None, calls=calls), weight)
 
 
 async def by_place(samples: Sequence[Sample], ctx: RewardContext) -> Sequence[Verdict]:
@@ -150,7 +152,9 @@ def test_its_seed_is_the_groups_own(make_bench: Make) -> None:
     ],
     ids=["hangs", "raises", "answers too little"],
 )
-def test_its_failure_is_every_samples(make_bench: Make, use: Make, reward: GroupRewardUse, reason: str) -> None:
+def test_its_failure_is_every_samples(
+    make_bench: Make, use: Make, reward: UsedReward[GroupReward], reason: str
+) -> None:
     bench = make_bench(rewards=[use(constant)], group_rewards=[reward], reward_on_error=RewardOnError.MASK)
 
     async def run() -> None:
@@ -212,7 +216,7 @@ def test_a_generators_own_score_is_weighed_beside_it(make_bench: Make) -> None:
         made.reward = 7.0 if sample.index == 0 else None
         return [made]
 
-    own = RewardUse("environment", "tests", 0.5, Environment(), RewardGrain.SAMPLE, reads_own=True)
+    own = UsedReward("environment", "tests", Environment(), 0.5, RewardGrain.SAMPLE, reads_own=True)
     bench = make_bench(rewards=[own], group_rewards=[group_use(by_place)], generator=scores_the_first, n=3)
     rewards, metrics = collect(bench)
     assert rewards == [[3.5, 1.0, 2.0]]

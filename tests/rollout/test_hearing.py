@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_core.rollout import RewardUse
+from slime_core.roles import Reward
+from slime_core.rollout import UsedReward
 from slime_core.rollout.hearing import LONGEST_REASON, Execution, Failure, Hearing, countable
 from slime_core.sample import Status
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_core.testing.samples import make_sample
 
-Use = Callable[..., RewardUse]
+Use = Callable[..., UsedReward[Reward]]
 
 
 async def nobody(sample: object, ctx: object) -> Score:

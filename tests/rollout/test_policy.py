@@ -2,7 +2,7 @@
 
 from slime_core.config import RolloutArgs
 from slime_core.roles import RewardGrain, SamplingParams
-from slime_core.rollout import GroupRewardUse, RewardOnError, RewardUse, RolloutPolicy, Scoring
+from slime_core.rollout import RewardOnError, RolloutPolicy, Scoring, UsedReward
 from slime_core.score import Score
 
 
@@ -24,12 +24,11 @@ def test_every_way_of_the_run_file_is_known() -> None:
 
 
 def test_rewards_are_asked_about_executions_unless_they_say_otherwise() -> None:
-    assert RewardUse("a", "tests", 1.0, nobody).grain is RewardGrain.EXECUTION
-    assert GroupRewardUse("a", "tests", 1.0, nobody).grain is RewardGrain.EXECUTION  # type: ignore[arg-type]
+    assert UsedReward("a", "tests", nobody).grain is RewardGrain.EXECUTION
 
 
 def test_a_generators_own_score_is_read_where_a_reward_reads_it() -> None:
-    other, own = RewardUse("a", "tests", 1.0, nobody), RewardUse("b", "tests", 1.0, nobody, reads_own=True)
+    other, own = UsedReward("a", "tests", nobody), UsedReward("b", "tests", nobody, reads_own=True)
     assert not Scoring().reads_own
     assert not Scoring([other]).reads_own
     assert Scoring([other, own]).reads_own

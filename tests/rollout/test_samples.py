@@ -8,8 +8,16 @@ import pytest
 
 from slime_core.errors import ConfigError, RolloutError, WorkerError
 from slime_core.events import SamplesDone
-from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GenerateRequest, RewardContext, RewardGrain
-from slime_core.rollout import RewardOnError, RewardUse, SingleTurn
+from slime_core.roles import (
+    FinishReason,
+    GenerateContext,
+    GenerateOutput,
+    GenerateRequest,
+    Reward,
+    RewardContext,
+    RewardGrain,
+)
+from slime_core.rollout import RewardOnError, SingleTurn, UsedReward
 from slime_core.rollout.environment import Environment
 from slime_core.sample import Message, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
@@ -181,8 +189,8 @@ class ScoresItself(SingleTurn):
         return made
 
 
-def own_use(weight: float) -> RewardUse:
-    return RewardUse("environment", "tests", weight, Environment(), RewardGrain.SAMPLE, reads_own=True)
+def own_use(weight: float) -> UsedReward[Reward]:
+    return UsedReward("environment", "tests", Environment(), weight, RewardGrain.SAMPLE, reads_own=True)
 
 
 def test_a_reward_is_told_what_it_is_asked_for(make_bench: Make, use: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from slime_core.roles import Reward
-from slime_core.rollout import RewardUse
+from slime_core.rollout import UsedReward
 from slime_core.rollout.hearing import Failure
 from slime_core.rollout.score import ATTEMPTS, _verdict
 from slime_core.score import Score, Unscored, Verdict
 from slime_core.testing.samples import make_sample
 
-Use = Callable[..., RewardUse]
+Use = Callable[..., UsedReward[Reward]]
 
 
 async def hangs(sample: object, ctx: object) -> Score:
@@ -32,7 +32,7 @@ async def cancels_itself(sample: object, ctx: object) -> Score:
     raise asyncio.CancelledError
 
 
-def asked(use: RewardUse) -> Verdict | Failure:
+def asked(use: UsedReward[Reward]) -> Verdict | Failure:
     return asyncio.run(_verdict(use, make_sample(), None))  # type: ignore[arg-type]  # these rewards read no context
 
 

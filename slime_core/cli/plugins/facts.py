@@ -29,7 +29,7 @@ class SettingRow(TypedDict):
     description: str
 
 
-class ChoiceRow(TypedDict):
+class RegisteredRow(TypedDict):
     """One choice."""
 
     role: str
@@ -105,10 +105,10 @@ def choices_of(catalog: Catalog, plugin: str) -> list[Registered]:
     return [each for role in SPECS for each in catalog.choices(role).values() if each.plugin == plugin]
 
 
-def describe_choice(registered: Registered) -> ChoiceRow:
+def describe_choice(registered: Registered) -> RegisteredRow:
     """A choice with its settings."""
     spec = registered.spec
-    return ChoiceRow(
+    return RegisteredRow(
         role=spec.role,
         choice=registered.qualified,
         plugin=registered.plugin,

@@ -7,9 +7,9 @@ import click
 
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.plugins.facts import (
-    ChoiceRow,
     HookRow,
     PluginRow,
+    RegisteredRow,
     choices_of,
     describe_choice,
     describe_hooks,
@@ -63,7 +63,7 @@ def _show_plugin(row: PluginRow) -> None:
     _line("requires", ", ".join(row["requires"]))
 
 
-def _show_choice(row: ChoiceRow) -> None:
+def _show_choice(row: RegisteredRow) -> None:
     click.echo(_title(f"{row['role']} {row['choice'].rpartition('/')[2]}", row["summary"]))
     _line("choice", f"{row['choice']} {row['version']}".rstrip())
     _line("defined", row["origin"])

@@ -1,8 +1,8 @@
-"""Selection: what a run file's table of a role says, `[reward] use = {math = 0.8}` and settings in `[reward.math]`.
+"""RoleTable: what a run file's table of a role says, `[reward] use = {math = 0.8}` and settings in `[reward.math]`.
 
 Example:
 
-    parse_selection("reward", {"use": ["math"], "math": {"timeout_s": 2.0}}).use        # {"math": 1.0}
+    parse_role_table("reward", {"use": ["math"], "math": {"timeout_s": 2.0}}).use        # {"math": 1.0}
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ OPTIONAL = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RoleTable:
     """What a run file says about one role."""
 
     use: Mapping[str, float]
@@ -64,7 +64,7 @@ class Selection:
     """Settings by name, selected or not."""
 
 
-def parse_selection(role: str, table: Json) -> Selection:
+def parse_role_table(role: str, table: Json) -> RoleTable:
     """What a role's table says.
 
     Raises:
@@ -84,7 +84,7 @@ def parse_selection(role: str, table: Json) -> Selection:
             raise ConfigError(f"[{role}] has a key {name!r} that is not a table.{hint}")
         sections[name] = section
     use = parse_use(role, table["use"]) if "use" in table else DEFAULT_USE[role]
-    return Selection(use, sections)
+    return RoleTable(use, sections)
 
 
 def parse_use(role: str, value: Json) -> dict[str, float]:
