@@ -1,9 +1,9 @@
 """How long a version takes from the trainer's file to a server, beside a plain copy of as many bytes in the same run.
 
-    python -m benchmarks.sglang_bars.publication --python .venv-sglang/bin/python [--transport distributed]
+    python -m benchmarks.sglang_bars.publication --python .venv-sglang/bin/python [--transport distributed | tensor]
 
 The demo's model, and one of SmolLM2-135M's shape with random weights, to an idle server on the CPU: by `shared-buffer`,
-of a file that is written already, or by `distributed`, from the trainer's own tensors.
+of a file that is written already, or by `distributed` or `tensor`, from the trainer's own tensors.
 The trainer is a process of its own, as it is in a run: this one is the driver, whose memory is measured.
 """
 
@@ -23,9 +23,10 @@ from typing import IO
 from slime_core.roles import EngineSetup, WeightChannel, WeightSlot
 from slime_core.testing import make_launcher
 from slime_core.train.shared_buffer import SharedBufferChannel
-from slime_engine_sglang.broadcast.channel import DistributedChannel, DistributedSettings
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.meeting.distributed import DistributedChannel, DistributedSettings
+from slime_engine_sglang.meeting.tensor import TensorChannel, TensorSettings
 from slime_engine_sglang.settings import SglangSettings
 
 MODELS = ("demo", "smollm2")
@@ -116,6 +117,8 @@ def channel_of(model: Path, folder: Path, transport: str) -> WeightChannel:
     slots = tuple(WeightSlot(name, shape) for name, shape in weights_of(model).items())
     if transport == "distributed":
         return DistributedChannel(transport, slots, folder, "", DistributedSettings())
+    if transport == "tensor":
+        return TensorChannel(transport, slots, folder, "", TensorSettings())
     return SharedBufferChannel(transport, slots, folder)
 
 
@@ -201,7 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(".venv-sglang/bin/python"), help="Python that has SGLang")
     parser.add_argument("--only", choices=MODELS, help="one of the models alone")
-    parser.add_argument("--transport", choices=("shared-buffer", "distributed"), default="shared-buffer")
+    parser.add_argument("--transport", choices=("shared-buffer", "distributed", "tensor"), default="shared-buffer")
     parser.add_argument("--trainer", nargs=2, metavar=("KIND", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.trainer:

@@ -47,6 +47,13 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "device": "follows from [engine.sglang] gpus",
     "enable_deterministic_inference": "follows from [engine.sglang] deterministic",
     "config": "would say the same in another file",
+    "disaggregation_mode": "would have a request go through two servers, where each engine of a run is one",
+    "nnodes": "follows from where the launcher starts the server, on one machine",
+    "node_rank": "follows from where the launcher starts the server, on one machine",
+    "api_key": "would have the server refuse the run's own requests, which carry none",
+    "admin_api_key": "would have the server refuse the run's own requests, which carry none",
+    "ssl_certfile": "would have the server speak another protocol than the run, which asks by HTTP",
+    "ssl_keyfile": "would have the server speak another protocol than the run, which asks by HTTP",
 }
 """Arguments of SGLang that follow from the run, or from another setting."""
 

@@ -46,6 +46,8 @@ class Facts:
     """Of SGLang."""
     tp_size: int = 1
     """Ranks that it is split over."""
+    replicas: int = 1
+    """How often the model is there (`dp_size`)."""
 
 
 def check(request: GenerateRequest, facts: Facts) -> None:

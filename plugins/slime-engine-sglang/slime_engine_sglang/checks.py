@@ -17,6 +17,7 @@ from slime_core.roles import EngineUse, Extra, arguments_model
 from slime_engine_sglang.arguments import router_arguments
 from slime_engine_sglang.asking import SCORED_AT
 from slime_engine_sglang.installed import NEWEST, check_version, installed_version
+from slime_engine_sglang.layout import Layout, layout_of
 from slime_engine_sglang.settings import ROUTER_MODULES, ROUTER_OWN_ARGUMENTS, RouterSettings, SglangSettings
 
 HOW_TO_GET = (
@@ -44,12 +45,30 @@ def check_use(settings: SglangSettings, use: EngineUse) -> None:
         check_count(settings, use.engines)
         return
     check_python(settings.python)
-    _check_split(settings.gpus, use)
+    _check_split(layout_of(settings), use)
+    _check_drafts(settings)
     if settings.deterministic and use.sampling.min_p:
         raise ConfigError(
             f"rollout_min_p = {use.sampling.min_p:g} with [engine.sglang] deterministic = true: SGLang draws with "
             "seeds without min-p alone, and its server would end; leave one of them out, or use rollout_top_p"
         )
+
+
+def explain(settings: SglangSettings) -> str:
+    """What a server is, in a sentence."""
+    if settings.urls:
+        return "servers that run already: " + ", ".join(settings.urls)
+    layout = layout_of(settings)
+    release = installed_version(settings.python)
+    where = f"on {layout.gpus} GPU{'s' * (layout.gpus > 1)}" if layout.gpus else "on the CPU"
+    if layout.replicas > 1:
+        where += f", dp_size {layout.replicas}"
+    if not settings.deterministic:
+        return f"SGLang {release} {where}; what it draws differs from run to run: deterministic = true heeds the seeds"
+    cache = (
+        "" if layout.gpus else ", and keeps no cache of prefixes (radix cache), which SGLang has for GPUs alone then"
+    )
+    return f"SGLang {release} {where}; it draws with the run's seeds, slower{cache}"
 
 
 def check_count(settings: SglangSettings, engines: int) -> None:
@@ -113,13 +132,24 @@ def check_router(settings: RouterSettings) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def _check_split(gpus: int, use: EngineUse) -> None:
+def _check_split(layout: Layout, use: EngineUse) -> None:
     """SGLang gives each GPU as many heads: it ends with an assertion where they do not divide, after a minute."""
     config = {**use.model, **cast(dict[str, object], use.model.get("text_config") or {})}
-    heads = config.get("num_attention_heads")
-    if isinstance(heads, int) and gpus > 1 and heads % gpus:
-        fits = [str(each) for each in range(1, heads + 1) if heads % each == 0]
+    heads, size = config.get("num_attention_heads"), layout.of_heads
+    if isinstance(heads, int) and heads % size:
+        rest = layout.gpus // size
+        fits = [str(rest * each) for each in range(1, heads + 1) if heads % each == 0]
         raise ConfigError(
-            f"[engine.sglang] gpus = {gpus}: the model in {use.hf_checkpoint} has {heads} attention heads, which "
-            f"cannot be split over {gpus} GPUs; give one of {', '.join(fits)}"
+            f"[engine.sglang] gpus = {layout.gpus}: the model in {use.hf_checkpoint} has {heads} attention heads, "
+            f"which cannot be split over {size} GPUs; give one of {', '.join(fits)}"
+        )
+
+
+def _check_drafts(settings: SglangSettings) -> None:
+    algorithm = settings.server.get("speculative_algorithm") or settings.server.get("speculative_algo")
+    if algorithm and not settings.gpus:
+        raise ConfigError(
+            f"[engine.sglang.server] speculative_algorithm = {algorithm!r} with gpus = 0: on a CPU SGLang {NEWEST} "
+            "takes the likeliest token wherever it verifies drafts, at any temperature, which is no draw of the "
+            "policy's; leave it out, or give gpus"
         )

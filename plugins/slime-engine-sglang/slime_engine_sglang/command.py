@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from slime_core.roles import EngineSetup, Extra, command_line
 from slime_engine_sglang.arguments import server_arguments
 from slime_engine_sglang.checkpoint import is_mixture
+from slime_engine_sglang.layout import layout_of
 from slime_engine_sglang.settings import SglangSettings
 
 ON_CPU = Path(__file__).with_name("on_cpu.py")
@@ -47,7 +48,7 @@ def server_command(settings: SglangSettings, setup: EngineSetup) -> list[str]:
     wants_experts = Extra.ROUTED_EXPERTS in setup.want
     arguments["enable_return_routed_experts"] = wants_experts and is_mixture(setup.hf_checkpoint)
     if settings.gpus:
-        arguments["tp_size"] = settings.gpus
+        arguments["tp_size"] = layout_of(settings).tp_size
         arguments["enable_memory_saver"] = setup.offloads  # else nothing of it can be given up
     if settings.gpus and settings.deterministic:
         arguments["sampling_backend"] = "pytorch"  # the only one that heeds seeds

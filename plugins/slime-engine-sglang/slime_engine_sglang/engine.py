@@ -25,8 +25,6 @@ from slime_core.roles import (
 )
 from slime_engine_sglang.answers import context_of
 from slime_engine_sglang.asking import Facts
-from slime_engine_sglang.broadcast.channel import DistributedChannel
-from slime_engine_sglang.broadcast.receiving import met
 from slime_engine_sglang.calls import Calls
 from slime_engine_sglang.checkpoint import is_mixture, vocabulary_of
 from slime_engine_sglang.checks import check_count
@@ -34,6 +32,8 @@ from slime_engine_sglang.command import server_command
 from slime_engine_sglang.fleet import Fleet
 from slime_engine_sglang.health import look_after
 from slime_engine_sglang.installed import Release
+from slime_engine_sglang.meeting.channel import MeetingChannel
+from slime_engine_sglang.meeting.receiving import Visit, met
 from slime_engine_sglang.memory import Occupation
 from slime_engine_sglang.publication import Publications
 from slime_engine_sglang.recognition import foreign, recognised
@@ -64,7 +64,6 @@ class SglangEngine:
         self._calls = Calls(self._abort, self._fleet.gate)
         self._requests: Requests | None = None
         self._has_entered = False
-        self._tp_size = 1
         verified = settings.verify_weights == "checksum"
         self._publications = Publications(setup.hf_checkpoint, setup.scratch / "published", verified=verified)
         self._weights = ServedWeights(self._calls, Folder(setup.hf_checkpoint), NewWeights(settings.new_weights))
@@ -104,7 +103,6 @@ class SglangEngine:
         facts = await self._learnt(self._server, info)
         if not facts.release.has_spans:
             self._weights.mode = NewWeights.WAIT  # nobody would know which tokens the new weights made
-        self._tp_size = facts.tp_size
         self._requests = Requests(
             self._server,
             facts,
@@ -158,11 +156,15 @@ class SglangEngine:
             WorkerError: the server could not load them.
         """
         server = self._running
-        if isinstance(channel, DistributedChannel):
+        if isinstance(channel, MeetingChannel):
             await asyncio.to_thread(self._publications.check, channel)
-            number, ranks = self._setup.number, self._tp_size
-            async with met(channel, engine=number, version=version, server=server.url, ranks=ranks) as broadcast:
-                await self._switch(broadcast, version)
+            facts, weights = self._asking.facts, self._weights
+            channel.check(server.url, facts.replicas)
+            holds = None if weights.are_lost or weights.version < 0 else weights.version
+            sessions = facts.release.has_sessions
+            visit = Visit(self._setup.number, version, server.url, facts.tp_size, holds, sessions)
+            async with met(channel, visit) as arrival:
+                await self._switch(arrival, version)
         else:
             source = await asyncio.to_thread(self._publications.prepare, channel, version)
             await self._switch(source, version)
@@ -313,4 +315,5 @@ class SglangEngine:
             is_mixture=is_mixture(model),
             release=Release.of(cast(str, info["version"])),
             tp_size=cast(int, info.get("tp_size") or 1),
+            replicas=cast(int, info.get("dp_size") or 1),
         )

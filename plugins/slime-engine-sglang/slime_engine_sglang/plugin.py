@@ -20,7 +20,8 @@ from slime_core.roles import (
     TransportSpec,
 )
 from slime_core.sample import Json
-from slime_engine_sglang.broadcast.channel import DistributedSettings
+from slime_engine_sglang.meeting.distributed import DistributedSettings
+from slime_engine_sglang.meeting.tensor import TensorSettings
 from slime_engine_sglang.settings import LEAVES_OUT, SglangSettings
 
 SLIME_API = "1"
@@ -34,7 +35,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         _engine,
         SglangSettings,
         "SGLang servers, started by the run or running already",
-        transports=("shared-buffer", "disk", "distributed"),
+        transports=("shared-buffer", "disk", "distributed", "tensor"),
         bf16=True,
         gives=frozenset(Extra),
         withholds=_withholds,
@@ -44,6 +45,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         needs=_needs,
         flat_prefix="sglang_",
         check=_check,
+        explain=_explain,
         installed=InstalledSettings("server", _server_model),
         prefixed=(PrefixedTable("router_", "router", _router_model),),
     )
@@ -51,7 +53,7 @@ def slime_engines() -> Iterable[EngineSpec]:
 
 @hookimpl
 def slime_transports() -> Iterable[TransportSpec]:
-    """A process group of the trainer's first rank and the servers."""
+    """Those by which the trainer's first rank and the servers meet."""
     yield TransportSpec(
         "distributed",
         _distributed,
@@ -60,12 +62,27 @@ def slime_transports() -> Iterable[TransportSpec]:
         rendezvous=True,
         brings_receiver=False,
     )
+    yield TransportSpec(
+        "tensor",
+        _tensor,
+        TensorSettings,
+        "SGLang's servers get handles of memory in which weights lie, CPUs' or GPUs'",
+        one_machine=True,
+        rendezvous=True,
+        brings_receiver=False,
+    )
 
 
 def _distributed(settings: DistributedSettings, setup: TransportSetup) -> Transport:
-    from slime_engine_sglang.broadcast.channel import Distributed
+    from slime_engine_sglang.meeting.distributed import Distributed
 
     return Distributed(settings, setup)
+
+
+def _tensor(settings: TensorSettings, setup: TransportSetup) -> Transport:
+    from slime_engine_sglang.meeting.tensor import Tensor
+
+    return Tensor(settings, setup)
 
 
 def _engine(settings: SglangSettings, setup: EngineSetup) -> Engine:
@@ -90,6 +107,12 @@ def _check(settings: Settings, use: EngineUse) -> None:
     from slime_engine_sglang.checks import check_use
 
     check_use(cast(SglangSettings, settings), use)
+
+
+def _explain(settings: Settings, model_config: Mapping[str, object]) -> str:
+    from slime_engine_sglang.checks import explain
+
+    return explain(cast(SglangSettings, settings))
 
 
 def _needs(settings: Settings) -> Needs:

@@ -77,7 +77,7 @@ class Publications:
         if not isinstance(channel, GivesFiles):
             raise ModelError(
                 f"SGLang reads weights from files, and transport {channel.transport!r} gives none: "
-                "[transport] use = 'shared-buffer', 'disk' or 'distributed' does"
+                "[transport] use = 'shared-buffer', 'disk', 'distributed' or 'tensor' does"
             )
         self._check(channel)
         if self._verified and self._checksums is None:

@@ -79,7 +79,8 @@ class SglangSettings(Settings):
     gpus: int = Field(
         0,
         ge=0,
-        description="GPUs of one server, over which it splits the model (tensor parallel); 0: it runs on the CPU.",
+        description="GPUs of one server, over which it splits the model (tensor parallel, or as dp_size, pp_size and "
+        "attn_dp_size of `server` say); 0: it runs on the CPU.",
     )
     deterministic: bool = Field(
         False,

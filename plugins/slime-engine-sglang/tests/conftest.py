@@ -3,8 +3,8 @@
 from importlib.util import find_spec
 
 TORCH = [
-    "test_broadcast.py",
     "test_example_on_servers.py",
+    "test_meeting.py",
     "test_models_beside_on_servers.py",
     "test_on_a_server.py",
     "test_on_cpu.py",

@@ -1,17 +1,23 @@
 """A server that takes weights as SGLang does, in a process of its own with torch: sessions, groups and broadcasts.
 
 python receiver.py      # prints its port; POST /fail {"path": "/update_weights_from_distributed"} makes a call fail
+python receiver.py 0.5.19       # as that release: sessions are since 0.5.21
 """
 
+import base64
 import hashlib
 import http.server
 import json
+import pickle  # noqa: TID251  # as SGLang does
+import sys
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _new_process_group_helper, _world
 
+RELEASE = sys.argv[1] if sys.argv[1:] else "0.5.23"
+SESSIONS = int(RELEASE.split(".")[2]) >= 21
 groups: dict[str, dist.ProcessGroup] = {}
 state: dict[str, object] = {
     "session": False,
@@ -22,6 +28,7 @@ state: dict[str, object] = {
     "released": [],
 }
 weights: dict[str, torch.Tensor] = {}
+loaded: list[str] = []
 
 
 class Refused(Exception):
@@ -41,9 +48,27 @@ def destroy(body: dict) -> None:
     dist.destroy_process_group(groups.pop(body["group_name"]))
 
 
+def require_session() -> None:
+    if SESSIONS and not state["session"]:
+        raise Refused("update_weights must run between begin_weight_update() and end_weight_update()")
+
+
+def tensor(body: dict) -> None:
+    require_session()
+    (payload,) = body["serialized_named_tensors"]
+    for name, each in pickle.loads(base64.b64decode(payload)):
+        weights[name] = each.clone()
+        loaded.append(name)
+    state["version"] = body["weight_version"]
+
+
+def rename(body: dict) -> None:
+    assert body["abort_all_requests"] is False
+    state["version"] = body["new_version"]
+
+
 def update(body: dict) -> None:
-    if not state["session"]:
-        raise Refused("update_weights_from_distributed must run between begin_weight_update() and end_weight_update()")
+    require_session()
     assert body["load_format"] == "flattened_bucket"
     dtypes = [getattr(torch, each) for each in body["dtypes"]]
     sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in zip(body["shapes"], dtypes, strict=True)]
@@ -51,7 +76,14 @@ def update(body: dict) -> None:
     dist.broadcast(flat, src=0, group=groups[body["group_name"]])
     for name, shape, dtype, part in zip(body["names"], body["shapes"], dtypes, flat.split(sizes), strict=True):
         weights[name] = part.view(dtype).view(shape)
+        loaded.append(name)
     state["version"] = body["weight_version"]
+
+
+def fail(path: str) -> None:
+    """From now on this call fails, and what was asked and loaded before is forgotten."""
+    state.update(fail=path, asked=[])
+    loaded.clear()
 
 
 def session(opened: bool) -> None:
@@ -64,19 +96,24 @@ CALLS = {
     "/init_weights_update_group": init,
     "/destroy_weights_update_group": destroy,
     "/update_weights_from_distributed": update,
-    "/begin_weight_update": lambda body: session(True),
-    "/end_weight_update": lambda body: session(False),
+    "/update_weights_from_tensor": tensor,
+    "/update_weight_version": rename,
     "/pause_generation": lambda body: state.update(paused=True),
     "/continue_generation": lambda body: state.update(paused=False),
     "/release_memory_occupation": lambda body: state.update(released=body["tags"]),
     "/resume_memory_occupation": lambda body: state.update(released=[]),
-    "/fail": lambda body: state.update(fail=body["path"], asked=[]),
+    "/fail": lambda body: fail(body["path"]),
 }
+if SESSIONS:
+    CALLS |= {
+        "/begin_weight_update": lambda body: session(True),
+        "/end_weight_update": lambda body: session(False),
+    }
 
 
 def told() -> dict[str, object]:
     sums = {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in sorted(weights.items())}
-    return {**state, "groups": len(groups), "sums": sums}
+    return {**state, "loaded": loaded, "groups": len(groups), "sums": sums}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -84,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answers = {
             "/told": told,
             "/ready": dict,
-            "/server_info": lambda: {"version": "0.5.23", "model_path": "tiny", "max_req_input_len": 250, "tp_size": 1},
+            "/server_info": lambda: {"version": RELEASE, "model_path": "tiny", "max_req_input_len": 250, "tp_size": 1},
             "/model_info": dict,
             "/v1/models": lambda: {"data": [{"max_model_len": 256}]},
         }

@@ -1,20 +1,23 @@
 """Arguments of the installed SGLang: which release, listed here or asked, and what the command line becomes."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from fake_python import python_with
+from pydantic import JsonValue
 
 from slime_core.errors import ConfigError
 from slime_core.roles import ArgumentKind, EngineSetup, EngineUse, SamplingParams
 from slime_core.testing import make_launcher, write_tiny_model
 from slime_engine_sglang.arguments import server_arguments, server_model
-from slime_engine_sglang.checks import check_use
+from slime_engine_sglang.checks import check_use, explain
 from slime_engine_sglang.command import server_command
 from slime_engine_sglang.installed import SglangWarning, installed_version
+from slime_engine_sglang.layout import layout_of
 from slime_engine_sglang.settings import SglangSettings
 
 TELLS = """#!/bin/sh
@@ -80,6 +83,52 @@ def test_what_is_given_is_on_the_command_line(tmp_path: Path) -> None:
     assert made[made.index("--lora-paths") + 1 :][:2] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "server", "split"),
+    [
+        (8, {}, "8"),
+        (8, {"dp_size": 2}, "4"),
+        (8, {"data_parallel_size": 2, "pipeline_parallel_size": 2}, "2"),
+        (8, {"attn_dp_size": 4}, "8"),
+        (8, {"dp_size": 4, "enable_dp_attention": True}, "8"),
+    ],
+)
+def test_the_gpus_of_a_server_are_shared_out_as_sglang_counts(
+    tmp_path: Path, gpus: int, server: dict[str, JsonValue], split: str
+) -> None:
+    made = line(python_with(tmp_path, "0.5.23"), write_tiny_model(tmp_path / "model"), gpus=gpus, server=server)
+    assert made[made.index("--tp-size") + 1] == split
+    shared = layout_of(SglangSettings(gpus=8, server={"attn_dp_size": 4}))
+    assert (shared.tp_size, shared.of_heads) == (8, 2)
+
+
+def test_drafts_are_asked_for_on_gpus_as_sglang_names_them(tmp_path: Path) -> None:
+    drafts: dict[str, JsonValue] = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
+    made = line(python_with(tmp_path, "0.5.23"), write_tiny_model(tmp_path / "model"), gpus=1, server=drafts)
+    assert made[made.index("--speculative-algorithm") + 1] == "NGRAM"
+    assert made[made.index("--speculative-num-draft-tokens") + 1] == "4"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "SGLang 0.5.23 on the CPU; what it draws differs from run to run"),
+        ({"deterministic": True}, "on the CPU; it draws with the run's seeds, slower, and keeps no cache of prefixes"),
+        ({"deterministic": True, "gpus": 1}, "on 1 GPU; it draws with the run's seeds, slower$"),
+        ({"gpus": 4, "server": {"dp_size": 2}}, "on 4 GPUs, dp_size 2; what it draws"),
+    ],
+)
+def test_the_plan_says_what_a_server_is_and_what_its_seeds_cost(
+    tmp_path: Path, settings: dict[str, object], said: str
+) -> None:
+    python = str(python_with(tmp_path, "0.5.23"))
+    assert re.search(said, explain(SglangSettings.model_validate({**settings, "python": python})))
+
+
+def test_the_plan_names_servers_that_run_already() -> None:
+    assert explain(SglangSettings(urls=["http://a:1"])) == "servers that run already: http://a:1"
+
+
 @pytest.mark.parametrize(("gpus", "offloads"), [(1, True), (1, False), (0, True)])
 def test_a_server_on_gpus_that_will_give_memory_up_is_started_so_that_it_can(
     tmp_path: Path, gpus: int, offloads: bool
@@ -139,6 +188,21 @@ def test_what_cannot_start_is_refused_before_it_does(tmp_path: Path) -> None:
             SglangSettings(python=python, gpus=4),
             use(tmp_path, num_attention_heads=None, text_config={"num_attention_heads": 6}),
             "has 6 attention heads",
+        ),
+        (
+            SglangSettings(python=python, gpus=6, server={"dp_size": 2}),
+            use(tmp_path),
+            "4 attention heads, .* over 3 GPUs; .* 2, 4, 8",
+        ),
+        (
+            SglangSettings(python=python, gpus=6, server={"dp_size": 2, "pp_size": 2}),
+            use(tmp_path),
+            "gpus = 6 .* which make 4 parts: give a multiple of 4",
+        ),
+        (
+            SglangSettings(python=python, server={"speculative_algorithm": "NGRAM"}),
+            use(tmp_path),
+            "speculative_algorithm = 'NGRAM' with gpus = 0: on a CPU SGLang .* the likeliest token",
         ),
         (
             SglangSettings(python=python, deterministic=True),

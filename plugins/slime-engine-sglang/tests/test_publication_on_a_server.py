@@ -22,9 +22,11 @@ from slime_core.roles import (
     WeightSlot,
 )
 from slime_core.testing import write_tiny_model
-from slime_engine_sglang.broadcast.channel import Distributed, DistributedSettings
 from slime_engine_sglang.checksums import Checksums
 from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.meeting.channel import MeetingChannel
+from slime_engine_sglang.meeting.distributed import Distributed, DistributedSettings
+from slime_engine_sglang.meeting.tensor import Tensor, TensorSettings
 from slime_engine_sglang.server import Server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
@@ -93,16 +95,22 @@ async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:
     assert after.weight_version == before.weight_version
 
 
-def test_weights_are_broadcast_amid_an_answer(tmp_path: Path) -> None:
+async def opened(kind: str, folder: Path, slots: list[WeightSlot]) -> MeetingChannel:
+    setup = TransportSetup(no_choice, 0, scratch=folder)
+    if kind == "tensor":
+        return await Tensor(TensorSettings(bucket_mb=0.03, changed_only=True), setup).open(slots)
+    return await Distributed(DistributedSettings.model_validate({"bucket_mb": 0.03}), setup).open(slots)
+
+
+@pytest.mark.parametrize("kind", ["distributed", "tensor"])
+def test_weights_are_sent_amid_an_answer(tmp_path: Path, kind: str) -> None:
     model = write_tiny_model(tmp_path / "model")
     weights = load_file(model / FILE)
     hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     slots = [WeightSlot(name, tuple(each.shape)) for name, each in weights.items()]
 
     async def use(engine: SglangEngine) -> None:
-        settings = DistributedSettings.model_validate({"bucket_mb": 0.03})
-        transport = Distributed(settings, TransportSetup(no_choice, 0, scratch=tmp_path))
-        channel = await transport.open(slots)
+        channel = await opened(kind, tmp_path, slots)
         sender = channel.sender(0, 1)
 
         async def publish(version: int, factor: float) -> None:
@@ -121,6 +129,10 @@ def test_weights_are_broadcast_amid_an_answer(tmp_path: Path) -> None:
         assert float(distances(hf, PROMPT, output, 1.0)[:before].max()) < 1e-5
         hf.load_state_dict({name: 1.5 * each for name, each in weights.items()})
         assert float(distances(hf, PROMPT, output, 1.0)[before:].max()) < 1e-5
+        if kind == "tensor":  # where the same once more is a name alone
+            await publish(2, 1.5)
+            assert apart(hf, PROMPT, later := await engine.generate(GREEDY), 1.0) < 1e-5
+            assert later.weight_version == 2
         sender.close()
 
     on_a_server(model, tmp_path, use)
@@ -141,3 +153,20 @@ def test_experts_are_compared_and_weights_may_be_released_before_any_came(tmp_pa
         assert apart(hf, PROMPT, await engine.generate(REQUEST), 1.0) < 1e-5
 
     on_a_server(model, tmp_path, use, verify_weights="checksum")
+
+
+def test_a_server_that_has_the_model_twice_is_published_to_as_one(tmp_path: Path) -> None:
+    models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
+    weights = load_file(models[0] / FILE)
+    save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / FILE)
+    hfs = [AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval() for model in models]
+    channel = channel_of(models, tmp_path)
+
+    async def use(engine: SglangEngine) -> None:
+        for version in range(2):
+            await engine.load_weights(channel, version)
+            for output in await asyncio.gather(*(engine.generate(GREEDY) for _ in range(8))):
+                assert output.weight_version == version
+                assert apart(hfs[version], PROMPT, output, 1.0) < 1e-5
+
+    on_a_server(models[0], tmp_path, use, server={"dp_size": 2})

@@ -1,25 +1,28 @@
-"""Broadcast: an engine's end of `distributed`: it has its server join the group and take what rank 0 broadcasts.
+"""Arrival: an engine's end of both transports: it has its server take what rank 0 broadcasts, or gives handles of.
 
 Example:
 
-    async with met(channel, engine=0, version=3, server=server.url, ranks=1) as source:
+    visit = Visit(engine=0, version=3, server=server.url, ranks=1, sessions=True)
+    async with met(channel, visit) as source:
         await weights.switch(server, source, 3)
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from slime_core.errors import SlimeError, WorkerError
-from slime_engine_sglang.broadcast.channel import DistributedChannel
-from slime_engine_sglang.broadcast.wire import (
+from slime_engine_sglang.meeting.channel import MeetingChannel
+from slime_engine_sglang.meeting.wire import (
     DONE,
     END,
     LONGEST,
     READY,
     Bucket,
+    Handles,
     Hello,
     Join,
     Message,
@@ -33,19 +36,38 @@ from slime_engine_sglang.weights import Stuck, Untouched
 LOOK_S = 0.02
 
 
-class Broadcast:
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What an engine comes for."""
+
+    engine: int
+    """Its number."""
+    version: int
+    """The one that is published now."""
+    server: str
+    """Address of its server."""
+    ranks: int
+    """How many the server is split over."""
+    holds: int | None
+    """The version that it has, whole, as it was sent."""
+    sessions: bool
+    """Whether it takes weights between `/begin_weight_update` and `/end_weight_update` alone: since 0.5.21."""
+
+
+class Arrival:
     """A version on its way; see `slime_engine_sglang.weights.Source`. It comes once."""
 
     lasts: ClassVar[bool] = False
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, sessions: bool) -> None:
         """Over a connection to rank 0, which has been told who comes."""
         self._reader, self._writer = reader, writer
+        self._sessions = sessions
         self._taken = False
         self._heard: asyncio.Task[Message] | None = None
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:
-        """Take what rank 0 broadcasts, in a session of the server's.
+        """Take what rank 0 sends, in a session of the server's.
 
         Raises:
             Untouched: nothing of it came.
@@ -53,20 +75,22 @@ class Broadcast:
             WorkerError: it broke off half-way, or came before: nobody has it any more.
         """
         if self._taken:
-            raise WorkerError(f"version {version} of the weights was broadcast, and nobody keeps it")
+            raise WorkerError(f"version {version} of the weights was sent, and nobody keeps it")
         self._taken = True
         try:
-            await server.ask("/begin_weight_update", {})
+            await self._session(server, "/begin_weight_update")
             await self._say(READY)
             order = await self._join(server, await self._hear())
         except Stuck:
             raise
         except SlimeError as error:
-            await _end(server)
+            await self._end(server)
             raise Untouched(str(error)) from error
         try:
-            while (bucket := as_a(Bucket, order)) is not None:
-                await self._ask(server, "/update_weights_from_distributed", _body(bucket, version, flush=flush))
+            if order == END:  # it is the same as the one before, but for its name
+                await server.ask("/update_weight_version", {"new_version": version, "abort_all_requests": False})
+            while (call := _call(order, version, flush=flush)) is not None:
+                await self._ask(server, *call)
                 await self._say(DONE)
                 order = await self._hear()
             if order != END:
@@ -74,9 +98,9 @@ class Broadcast:
         except Stuck:
             raise
         except SlimeError:
-            await _end(server)
+            await self._end(server)
             raise
-        await server.ask("/end_weight_update", {})
+        await self._session(server, "/end_weight_update")
 
     async def close(self) -> None:
         """Wait for nothing more of rank 0."""
@@ -104,9 +128,18 @@ class Broadcast:
             )
             await self._say(DONE)
             order = await self._hear()
-        if as_a(Bucket, order) is None:
+        if order != END and _call(order, "", flush=False) is None:
             raise WorkerError(f"no weights came: {_why(order)}")
         return order
+
+    async def _session(self, server: Server, path: str) -> None:
+        if self._sessions:
+            await server.ask(path, {})
+
+    async def _end(self, server: Server) -> None:
+        """Close a session that is of no use any more, if it was opened."""
+        with suppress(SlimeError):
+            await self._session(server, "/end_weight_update")
 
     async def _ask(self, server: Server, path: str, body: Table) -> None:
         """Ask for what the server does together with others; it is not waited for when one of them has gone away."""
@@ -142,34 +175,26 @@ class Broadcast:
 
 
 @asynccontextmanager
-async def met(
-    channel: DistributedChannel, *, engine: int, version: int, server: str, ranks: int
-) -> AsyncIterator[Broadcast]:
+async def met(channel: MeetingChannel, visit: Visit) -> AsyncIterator[Arrival]:
     """Come to rank 0 for a version; who leaves early is passed over there.
-
-    Args:
-        channel: of the run.
-        engine: the engine's number.
-        version: the one that is published now.
-        server: address of its server.
-        ranks: how many of the server's join a group.
 
     Raises:
         WorkerError: rank 0 is not there in time.
     """
     try:
-        async with asyncio.timeout(channel.settings.timeout_s):
+        async with asyncio.timeout(channel.pace.timeout_s):
             port = await _port(channel.place)
-            reader, writer = await asyncio.open_connection(channel.settings.address, port, limit=LONGEST)
+            reader, writer = await asyncio.open_connection(channel.address, port, limit=LONGEST)
     except (OSError, ValueError, TimeoutError) as error:
         raise _gone(error) from error
     try:
-        writer.write(written(Hello(channel.secret, engine, version, server, ranks)))
-        broadcast = Broadcast(reader, writer)
+        hello = Hello(channel.secret, visit.engine, visit.version, visit.server, visit.ranks, visit.holds)
+        writer.write(written(hello))
+        arrival = Arrival(reader, writer, sessions=visit.sessions)
         try:
-            yield broadcast
+            yield arrival
         finally:
-            await broadcast.close()
+            await arrival.close()
     finally:
         writer.close()
         with suppress(OSError):
@@ -182,22 +207,22 @@ async def _port(place: Path) -> int:
     return int(await asyncio.to_thread(place.read_text, "utf-8"))
 
 
-async def _end(server: Server) -> None:
-    """Close a session that is of no use any more, if it was opened."""
-    with suppress(SlimeError):
-        await server.ask("/end_weight_update", {})
-
-
-def _body(bucket: Bucket, version: str, *, flush: bool) -> Table:
-    return {
+def _call(order: Message, version: str, *, flush: bool) -> tuple[str, Table] | None:
+    """What a server is asked for by an order to take weights; None: it is another order."""
+    named: Table = {"weight_version": version, "flush_cache": flush}
+    if (handles := as_a(Handles, order)) is not None:
+        return "/update_weights_from_tensor", {**named, "serialized_named_tensors": list(handles.payloads)}
+    if (bucket := as_a(Bucket, order)) is None:
+        return None
+    body: Table = {
+        **named,
         "names": list(bucket.names),
         "shapes": [list(shape) for shape in bucket.shapes],
         "dtypes": [bucket.dtype] * len(bucket.names),
         "group_name": bucket.group,
         "load_format": "flattened_bucket",
-        "weight_version": version,
-        "flush_cache": flush,
     }
+    return "/update_weights_from_distributed", body
 
 
 def _why(order: Message) -> object:

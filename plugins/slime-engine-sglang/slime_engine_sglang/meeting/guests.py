@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from slime_engine_sglang.broadcast.wire import READY, Bucket, Hello, Join, Message, as_a, read, written
+from slime_engine_sglang.meeting.wire import READY, Hello, Message, Order, as_a, read, written
 
 LOOK_S = 0.2
 
@@ -29,7 +29,7 @@ class Guest:
     connection: socket.socket
     stream: BinaryIO
 
-    def say(self, said: Message | Hello | Join | Bucket) -> bool:
+    def say(self, said: Message | Order) -> bool:
         """Whether it could be told."""
         try:
             self.connection.sendall(written(said))

@@ -1,8 +1,8 @@
-"""What an engine and rank 0 say to each other while weights are broadcast: a JSON object a line, over a connection.
+"""What an engine and rank 0 say to each other while weights are sent: a JSON object a line, over a connection.
 
 An engine comes with `Hello`, says `READY` when its server can take weights, and answers each order with `DONE`. Rank 0
-orders to join a group (`Join`), to take a bucket (`Bucket`), and ends with `END`, or with `{"failed": why}`. Who goes
-away breaks the connection.
+orders to join a group (`Join`), to take a bucket that is broadcast (`Bucket`) or whose handles it gives (`Handles`),
+and ends with `END`, or with `{"failed": why}`. Who goes away breaks the connection.
 """
 
 import json
@@ -17,7 +17,7 @@ END: Message = {"end": True}
 LONGEST = 2**24
 """Bytes of a line: the names of a bucket's weights are the longest."""
 
-SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket")
+SaidT = TypeVar("SaidT", "Hello", "Join", "Bucket", "Handles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Hello:
     server: str
     """The address of its server: a group is of servers."""
     ranks: int
-    """How many of the server's join a group."""
+    """How many the server is split over."""
+    holds: int | None
+    """The version that it has; None: none that was sent, or part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,18 @@ class Bucket:
     """As torch calls it."""
 
 
-def written(said: Message | Hello | Join | Bucket) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """Take these weights from where they lie."""
+
+    payloads: Sequence[str]
+    """Names and handles, for each of the server's ranks."""
+
+
+Order: TypeAlias = Hello | Join | Bucket | Handles
+
+
+def written(said: Message | Order) -> bytes:
     """As it goes over the connection."""
     return json.dumps(said if isinstance(said, dict) else {type(said).__name__: asdict(said)}).encode() + b"\n"
 

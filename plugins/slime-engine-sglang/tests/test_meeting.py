@@ -1,4 +1,4 @@
-"""The transport `distributed`: a real group of rank 0 and two servers, one of which fails at any step."""
+"""The transports `distributed` and `tensor`: rank 0 and two servers in processes, one of which fails at any step."""
 
 import asyncio
 import hashlib
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,30 +17,42 @@ import torch
 from slime_core.errors import ModelError, SlimeError, WorkerError
 from slime_core.roles import EngineSetup, MemoryTag, TransportSetup, WeightDtype, WeightSlot
 from slime_core.testing import TransportContract, make_launcher, write_tiny_model
-from slime_engine_sglang.broadcast.channel import Distributed, DistributedChannel, DistributedSettings
-from slime_engine_sglang.broadcast.sender import BroadcastSender, filled
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.meeting import handing
+from slime_engine_sglang.meeting.changes import Changes
+from slime_engine_sglang.meeting.channel import MeetingChannel, Silent
+from slime_engine_sglang.meeting.distributed import Distributed, DistributedChannel, DistributedSettings
+from slime_engine_sglang.meeting.sender import filled
+from slime_engine_sglang.meeting.tensor import Tensor, TensorChannel, TensorSettings
+from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Stuck
 
 RECEIVER = Path(__file__).with_name("receiver.py")
-BEGIN, JOIN, UPDATE, END = (
-    "/begin_weight_update",
-    "/init_weights_update_group",
-    "/update_weights_from_distributed",
-    "/end_weight_update",
-)
+BEGIN, JOIN, END = "/begin_weight_update", "/init_weights_update_group", "/end_weight_update"
+UPDATE = {"distributed": "/update_weights_from_distributed", "tensor": "/update_weights_from_tensor"}
+KINDS = sorted(UPDATE)
 
 
-class TestTransport(TransportContract):
+class TestDistributed(TransportContract):
     choice = "slime-engine-sglang/distributed"
+
+
+class TestTensor(TransportContract):
+    choice = "slime-engine-sglang/tensor"
 
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[list[str]]:
     """Two servers."""
-    servers = [subprocess.Popen([sys.executable, str(RECEIVER)], stdout=subprocess.PIPE) for _ in range(2)]
+    with receivers("0.5.23", "0.5.23") as found:
+        yield found
+
+
+@contextmanager
+def receivers(*releases: str) -> Iterator[list[str]]:
+    servers = [subprocess.Popen([sys.executable, str(RECEIVER), each], stdout=subprocess.PIPE) for each in releases]
     try:
         ports = [int(server.stdout.readline()) for server in servers if server.stdout is not None]
         yield [f"http://127.0.0.1:{port}" for port in ports]
@@ -47,6 +60,14 @@ def urls() -> Iterator[list[str]]:
         for server in servers:
             server.kill()
             server.communicate()
+
+
+def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> MeetingChannel:
+    setup = TransportSetup(_make, 0, scratch=folder)
+    given = {"bucket_mb": 0.02, "timeout_s": 20.0, **given}
+    if kind == "tensor":
+        return asyncio.run(Tensor(TensorSettings.model_validate(given), setup).open(slots))
+    return asyncio.run(Distributed(DistributedSettings.model_validate(given), setup).open(slots))
 
 
 def told(url: str) -> dict:
@@ -66,15 +87,13 @@ def _make(role: str, name: str, **settings: object) -> object:
 class Run:
     """Rank 0 in a thread, and an engine a server, as a run has them."""
 
-    def __init__(self, folder: Path, urls: list[str], **given: object) -> None:
+    def __init__(self, folder: Path, urls: list[str], kind: str = "distributed", **given: object) -> None:
         self.model = write_tiny_model(folder / "model")
         slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
         (folder / "sent").mkdir()
-        settings = DistributedSettings.model_validate({"bucket_mb": 0.02, "timeout_s": 20.0})
-        transport = Distributed(settings, TransportSetup(_make, 0, scratch=folder / "sent"))
-        self.channel: DistributedChannel = asyncio.run(transport.open(slots))
+        self.channel = opened(kind, folder / "sent", slots, **given)
         self.sender = self.channel.sender(0, 2)
-        self.settings = SglangSettings.model_validate({"urls": urls, **given})
+        self.settings = SglangSettings.model_validate({"urls": urls})
         self.setup = EngineSetup(
             _make,
             0,
@@ -94,10 +113,12 @@ class Run:
             await engine.start()
         return self.engines
 
-    async def publish(self, version: int, engines: list[SglangEngine] | None = None) -> list[object]:
+    async def publish(
+        self, version: int, engines: list[SglangEngine] | None = None, weights: dict[str, torch.Tensor] | None = None
+    ) -> list[object]:
         """What the sender and each engine came to: None where they did."""
         loading = engines or self.engines
-        buckets = iter(self.weights(version).items())
+        buckets = iter((weights or self.weights(version)).items())
         sending = asyncio.to_thread(self.sender.send, version, buckets, [each._setup.number for each in loading])
         loads = [engine.load_weights(self.channel, version) for engine in loading]
         return await asyncio.gather(sending, *loads, return_exceptions=True)
@@ -112,10 +133,11 @@ def sums(weights: dict[str, torch.Tensor]) -> dict[str, str]:
     return {name: hashlib.sha256(each.numpy().tobytes()).hexdigest() for name, each in sorted(weights.items())}
 
 
-def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str], kind: str) -> None:
     for url in urls:
         fail(url, "")
-    run = Run(tmp_path, urls)
+    run = Run(tmp_path, urls, kind)
 
     async def main() -> None:
         engines = await run.begin()
@@ -127,8 +149,8 @@ def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, url
                 assert (server["version"], server["session"], server["paused"]) == (str(version), False, False)
             assert [engine._weights.version for engine in engines] == [version] * 2
         asked = told(urls[0])["asked"]
-        assert asked.count(JOIN) == 1
-        assert asked.count(UPDATE) > 3 * 3
+        assert asked.count(JOIN) == (kind == "distributed")
+        assert asked.count(UPDATE[kind]) > 3 * 3
         # One that comes late is sent the version alone, and all are together again for the next one.
         assert await run.publish(2, engines[1:]) == [None] * 2
         assert await run.publish(3) == [None] * 3
@@ -180,13 +202,15 @@ def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("step", [JOIN, UPDATE, END])
+@pytest.mark.parametrize(
+    ("kind", "step"), [("distributed", JOIN), *((kind, step) for kind in KINDS for step in (UPDATE[kind], END))]
+)
 def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
-    tmp_path: Path, urls: list[str], step: str
+    tmp_path: Path, urls: list[str], kind: str, step: str
 ) -> None:
     for url in urls:
         fail(url, "")
-    run = Run(tmp_path, urls)
+    run = Run(tmp_path, urls, kind)
 
     async def main() -> None:
         engines = await run.begin()
@@ -212,10 +236,13 @@ def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
     asyncio.run(main())
 
 
-def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tmp_path: Path, urls: list[str]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
+    tmp_path: Path, urls: list[str], kind: str
+) -> None:
     for url in urls:
         fail(url, "")
-    run = Run(tmp_path, urls[:1])
+    run = Run(tmp_path, urls[:1], kind)
 
     def broken(after: int) -> Iterator[tuple[str, torch.Tensor]]:
         for number, each in enumerate(run.weights(1).items()):
@@ -239,7 +266,7 @@ def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tmp_path
         await fails(0)
         assert not engine._weights._lost  # nothing had come
         await fails(12)
-        with pytest.raises(WorkerError, match="version 0 of the weights was broadcast, and nobody keeps it"):
+        with pytest.raises(WorkerError, match="version 0 of the weights was sent, and nobody keeps it"):
             await engine._weights.restore(engine._running)
         assert await run.publish(2) == [None] * 2
         await run.close()
@@ -247,16 +274,106 @@ def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(tmp_path
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Path, urls: list[str], kind: str) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls, kind, changed_only=True)
+    frozen = run.channel.slots[0].name
+    names = {slot.name for slot in run.channel.slots}
+    changed = names - {frozen}
+
+    def weights(version: int) -> dict[str, torch.Tensor]:
+        return {**run.weights(version), frozen: torch.zeros(run.channel.slots[0].shape)}
+
+    async def publish(version: int, of: int, *engines: SglangEngine) -> list[set[str]]:
+        """What each server was sent for a version."""
+        for url in urls:
+            fail(url, "")
+        came = await run.publish(version, list(engines), weights(of))
+        assert came == [None] * (1 + (len(engines) or 2))
+        found = [told(url) for url in urls]
+        assert [(each["version"], each["sums"]) for each in found] == [(str(version), sums(weights(of)))] * 2
+        return [set(each["loaded"]) for each in found]
+
+    async def main() -> None:
+        engines = await run.begin()
+        assert await publish(0, of=0) == [names] * 2
+        assert await publish(1, of=1) == [changed] * 2
+        assert await publish(2, of=1) == [set()] * 2
+        # A server that was started since has all of it to get.
+        again = SglangEngine(run.settings, replace(run.setup, number=1))
+        await engines[1].close()
+        run.engines[1] = again
+        await again.start()
+        assert await publish(2, 1, again) == [set(), names]
+        assert await publish(3, of=3) == [changed] * 2
+        # After one that failed, nobody knows what each of them has.
+        fail(urls[1], UPDATE[kind])
+        sent, *came = await run.publish(4, None, weights(4))
+        assert sent is None
+        assert any(isinstance(each, WorkerError) for each in came)
+        assert await publish(5, of=4) == [names] * 2
+        await run.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, kind: str) -> None:
+    with receivers("0.5.19") as urls:
+        run = Run(tmp_path, urls, kind)
+
+        async def main() -> None:
+            await run.begin((0,))
+            for version in range(2):
+                assert await run.publish(version) == [None] * 2
+                assert told(urls[0])["sums"] == sums(run.weights(version))
+            assert BEGIN not in told(urls[0])["asked"]
+            await run.close()
+
+        asyncio.run(main())
+
+
+def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> None:
+    channel = TensorChannel("tensor", (), tmp_path, "", TensorSettings())
+    for url in ("http://127.0.0.1:30000", "http://localhost:30000", "http://[::1]:30000"):
+        channel.check(url, 1)
+    for url in ("http://10.0.0.7:30000", "http://gpu-7:30000"):
+        with pytest.raises(ModelError, match=rf"loopback alone, not to {url}"):
+            channel.check(url, 1)
+    with pytest.raises(ModelError, match="runs with dp_size 2, and SGLang takes weights from files alone then"):
+        channel.check("http://localhost:30000", 2)
+
+
+def test_a_bucket_that_has_no_room_in_shared_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = (WeightSlot("a", (2**40,)),)
+    sender = TensorChannel("tensor", slots, tmp_path, "", TensorSettings()).sender(0, 1)
+    assert isinstance(sender, handing.HandingSender)
+    with pytest.raises(RuntimeError, match="a bucket of 4398047 MB has no room in /dev/shm"):
+        sender.bucket(sender._size())
+    sender.close()
+
+
+def test_a_version_that_was_not_sent_whole_is_not_what_others_are_compared_with() -> None:
+    changes = Changes()
+    one, other = {"a": torch.zeros(2), "b": torch.ones(2)}, {"a": torch.zeros(2), "b": torch.zeros(2)}
+    assert dict(changes.among(iter(one.items()), None)).keys() == {"a", "b"}
+    changes.sent(1)
+    assert dict(changes.among(iter(other.items()), 1)).keys() == {"b"}  # and breaks off
+    assert dict(changes.among(iter(one.items()), 1)) == {}
+    assert dict(changes.among(iter(one.items()), 0)).keys() == {"a", "b"}
+    assert dict(changes.among(iter([("a", torch.zeros(2, dtype=torch.bfloat16))]), 1)).keys() == {"a"}
+
+
 def test_weights_of_another_model_and_checksums_are_refused_before_anybody_comes(tmp_path: Path) -> None:
     run = Run(tmp_path, ["http://127.0.0.1:9"])
     run.sender.close()
     slots = (replace(run.channel.slots[0], name="no.such.weight"), *run.channel.slots[1:])
 
-    async def load(channel: DistributedChannel, **given: object) -> None:
+    async def load(channel: MeetingChannel, **given: object) -> None:
         settings = SglangSettings.model_validate({"urls": run.settings.urls, **given})
         engine = SglangEngine(settings, run.setup)
-        from slime_engine_sglang.server import Server
-
         engine._server = Server("http://127.0.0.1:9")
         try:
             await engine.load_weights(channel, 0)
@@ -269,17 +386,23 @@ def test_weights_of_another_model_and_checksums_are_refused_before_anybody_comes
         asyncio.run(load(run.channel, verify_weights="checksum"))
 
 
-def test_a_flat_tensor_is_of_one_dtype_and_about_so_many_bytes() -> None:
+def test_what_lies_in_a_bucket_is_of_one_dtype_and_fits() -> None:
     one, half = torch.arange(6.0).view(2, 3), torch.arange(4, dtype=torch.bfloat16)
-    found = list(filled(iter([("a", one), ("b", one), ("c", one), ("d", half), ("e", torch.tensor(7.0))]), 48))
-    assert [[name for name, _ in names] for names, _ in found] == [["a", "b"], ["c"], ["d"], ["e"]]
-    assert torch.equal(found[0][1], torch.cat([one.view(-1)] * 2))
-    assert found[2][1].dtype == torch.bfloat16
-    assert [list(shape) for _, shape in found[3][0]] == [[]]
+    weights = [("a", one), ("b", one + 1), ("c", one), ("d", half), ("e", torch.tensor(7.0))]
+    bucket = torch.empty(50, dtype=torch.uint8)
+    found = []
+    for views in filled(iter(weights), bucket):
+        found.append([name for name, _ in views])
+        for name, view in views:
+            assert torch.equal(view, dict(weights)[name])
+            assert view.untyped_storage().data_ptr() == bucket.data_ptr()
+    assert found == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
 def test_ranks_but_the_first_send_nothing(tmp_path: Path) -> None:
-    channel = DistributedChannel(
-        "distributed", (WeightSlot("a", (1,), WeightDtype.FLOAT32),), tmp_path, "", DistributedSettings()
-    )
-    assert not isinstance(channel.sender(1, 2), BroadcastSender)
+    slots = (WeightSlot("a", (1,), WeightDtype.FLOAT32),)
+    for channel in (
+        DistributedChannel("distributed", slots, tmp_path, "", DistributedSettings()),
+        TensorChannel("tensor", slots, tmp_path, "", TensorSettings()),
+    ):
+        assert isinstance(channel.sender(1, 2), Silent)

@@ -1,0 +1,92 @@
+"""HandingSender: rank 0's end of `tensor`: servers get handles of a bucket's memory, and copy out of it what is theirs.
+
+On CPUs it is memory that processes map by name, which torch's own manager frees once nobody has it any more, however
+they ended. A handle counts as one user until it is opened, so each rank of each server gets handles of its own.
+"""
+
+import base64
+import io
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.reduction import ForkingPickler
+
+import torch
+import torch.multiprocessing  # which teaches the pickler about tensors
+from torch.multiprocessing.reductions import reduce_tensor
+
+from slime_engine_sglang.meeting.guests import Guest
+from slime_engine_sglang.meeting.sender import Broken, MeetingSender, Views
+from slime_engine_sglang.meeting.tensor import TensorChannel
+from slime_engine_sglang.meeting.wire import DONE, Handles
+
+SHARED = "/dev/shm"
+DEVICE_INDEX = 6
+"""Where a handle of a GPU's memory says on which one it is."""
+
+
+class HandingSender(MeetingSender):
+    """Implements `slime_core.roles.WeightSender`."""
+
+    def __init__(self, channel: TensorChannel) -> None:
+        """Listen, and say where."""
+        super().__init__(channel)
+        self.device = channel.settings.device
+
+    def bucket(self, size: int) -> torch.Tensor:
+        """Memory of so many bytes for a version.
+
+        Raises:
+            RuntimeError: there is no room where processes share memory, which would end this one as it writes there.
+        """
+        if self.device == "cpu" and (free := shutil.disk_usage(SHARED).free) < size:
+            raise RuntimeError(
+                f"a bucket of {size / 1e6:.0f} MB has no room in {SHARED}, where {free / 1e6:.0f} MB are free: give "
+                "[transport.tensor] a smaller bucket_mb, the container more of it (docker run --shm-size), or leave "
+                "the transport out"
+            )
+        bucket = super().bucket(size)
+        with by_name():
+            return bucket if bucket.is_cuda else bucket.share_memory_()
+
+    def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
+        """Handles of what lies in the bucket now; returns when all servers have copied it."""
+        if bucket.is_cuda:
+            torch.cuda.synchronize()  # what is being copied there, other processes do not wait for
+        end = time.monotonic() + self._pace.timeout_s
+        for guest in come:
+            if not guest.say(Handles([pickled(views) for _ in range(guest.hello.ranks)])):
+                raise Broken(f"engine {guest.hello.engine} went away")
+        if wrong := [guest.hello.engine for guest in come if not guest.heard(end, DONE)]:
+            raise Broken(f"the server of engine {wrong[0]} did not take its weights")
+
+
+@contextmanager
+def by_name() -> Iterator[None]:
+    """Memory is shared by names, not by file descriptors, which only a process that is told a key could ask for."""
+    before = torch.multiprocessing.get_sharing_strategy()
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    try:
+        yield
+    finally:
+        torch.multiprocessing.set_sharing_strategy(before)
+
+
+def pickled(views: Views) -> str:
+    """Names and handles, as SGLang reads them."""
+    written = io.BytesIO()
+    pickler = ForkingPickler(written)
+    pickler.dispatch_table[torch.Tensor] = _reduced  # type: ignore[attr-defined]  # typeshed does not know it
+    with by_name():
+        pickler.dump(list(views))
+    return base64.b64encode(written.getvalue()).decode()
+
+
+def _reduced(tensor: torch.Tensor) -> tuple[object, ...]:
+    """As torch does, but a GPU by its own name: processes that see others of them count them otherwise."""
+    rebuild, given = reduce_tensor(tensor)
+    if tensor.is_cuda:
+        name = str(torch.cuda.get_device_properties(given[DEVICE_INDEX]).uuid)
+        given = (*given[:DEVICE_INDEX], name, *given[DEVICE_INDEX + 1 :])
+    return rebuild, given
