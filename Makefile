@@ -47,7 +47,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties clients sglang smoke layouts cluster quick coverage faults peers verifiers mutants lint types api reference docs bench dist clean
+.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster quick coverage faults peers verifiers mutants lint types api reference docs bench dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -72,7 +72,9 @@ clients: $(STAMPS)/dev ## clients of agents, old and new, each installed into an
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m clients plugins/slime-agent-openai/tests $(ARGS)
 
-sglang: $(STAMPS)/dev $(SGLANG)/stamp $(ROUTERS)/stamp ## SGLang for the CPU and its routers, in environments of their own, and the tests that need them
+servers: $(STAMPS)/engine $(SGLANG)/stamp $(ROUTERS)/stamp ## the engine for SGLang, and SGLang for the CPU and its routers in environments of their own
+
+sglang: $(STAMPS)/dev $(SGLANG)/stamp $(ROUTERS)/stamp ## the tests that need real SGLang servers and routers
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m server plugins/slime-engine-sglang/tests $(ARGS)
 
@@ -184,7 +186,11 @@ $(STAMPS)/tools: $(PROJECTS) $(STAMPS)/venv
 
 $(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
 	$(PIP) install -e '.[local,dev,data,tensorboard]' $(EVERY_PLUGIN)
-	@touch $@ $(STAMPS)/tools $(STAMPS)/demo
+	@touch $@ $(STAMPS)/tools $(STAMPS)/demo $(STAMPS)/engine
+
+$(STAMPS)/engine: $(PROJECTS) $(STAMPS)/demo
+	$(PIP) install -e . -e './plugins/slime-engine-sglang[fast]'
+	@touch $@
 
 $(STAMPS)/mutants: $(STAMPS)/dev
 	$(PIP) install -e '.[mutants]'

@@ -253,17 +253,18 @@ def test_the_router_of_sglang_servers_is_killed_and_stopped(scene: Scene, whole:
     check(run, whole, figures, 2)
 
 
-def test_a_bucket_for_sglang_servers_is_lost(scene: Scene, whole: Folder, figures: Figures, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["distributed", "tensor"])
+def test_a_bucket_for_sglang_servers_is_lost(
+    scene: Scene, whole: Folder, figures: Figures, tmp_path: Path, kind: str
+) -> None:
     lost, lossy = tmp_path / "lost", tmp_path / "venv/bin/python"
     lossy.parent.mkdir(parents=True)
-    lossy.write_text(
-        f'#!/bin/sh\nexec {sys.executable} {LOSSY} {PYTHON} {lost} /update_weights_from_distributed "$@"\n'
-    )
+    lossy.write_text(f'#!/bin/sh\nexec {sys.executable} {LOSSY} {PYTHON} {lost} /update_weights_from_{kind} "$@"\n')
     lossy.chmod(0o755)
     (tmp_path / "venv/pyvenv.cfg").touch()
     (tmp_path / "venv/lib/python3.11/site-packages/sglang-0.5.23.dist-info").mkdir(parents=True)
-    by = {"transport": "distributed", "transport.distributed.timeout_s": 10, "transport.distributed.bucket_mb": 0.5}
-    run = Run.start(scene, "sglang-bucket", **by, **{"engine.sglang.python": lossy})
+    by = {"transport": kind, f"transport.{kind}.timeout_s": 10, f"transport.{kind}.bucket_mb": 0.5}
+    run = Run.start(scene, f"sglang-bucket-{kind}", **by, **{"engine.sglang.python": lossy})
     run.wait_until(lost.exists)
     run.wait_until(run.says("engine 0 is back"))
     check(run, whole, figures, 1)

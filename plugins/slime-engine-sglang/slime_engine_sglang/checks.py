@@ -21,7 +21,7 @@ from slime_engine_sglang.layout import Layout, layout_of
 from slime_engine_sglang.settings import ROUTER_MODULES, ROUTER_OWN_ARGUMENTS, RouterSettings, SglangSettings
 
 HOW_TO_GET = (
-    "`make sglang` in a checkout of slime-core builds .venv-sglang for CPUs; with GPUs, "
+    "`make servers` in a checkout of slime-core builds .venv-sglang for CPUs; with GPUs, "
     f"`pip install -e . -e './plugins/slime-engine-sglang[server]'`, or sglang=={NEWEST} alone, in an environment "
     "of its own; [engine.sglang] python, or --sglang-python, names the Python that has it"
 )

@@ -122,7 +122,7 @@ def install() -> None:
             f"SGLang {_version('sglang')} cannot be started on the CPU with torch {torch.__version__} of "
             f"{sys.executable}: {type(error).__name__}: {error}. The "
             f"stand-ins for what it has for GPUs alone were made for {MADE_FOR}; "
-            "`make sglang` in a checkout of slime-core builds that in .venv-sglang, and --sglang-python names it"
+            "`make servers` in a checkout of slime-core builds that in .venv-sglang, and --sglang-python names it"
         ) from error
 
 

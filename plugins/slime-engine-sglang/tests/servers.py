@@ -21,7 +21,9 @@ PYTHON = Path(os.environ.get(VARIABLE, ROOT / ".venv-sglang/bin/python"))
 def needs_servers() -> None:
     """Skip where there is no SGLang."""
     if not PYTHON.exists():
-        pytest.skip(f"no Python with SGLang: {PYTHON} is not there; `make sglang` builds one, {VARIABLE} names another")
+        pytest.skip(
+            f"no Python with SGLang: {PYTHON} is not there; `make servers` builds one, {VARIABLE} names another"
+        )
 
 
 def stand_in(folder: Path) -> Path:

@@ -116,7 +116,7 @@ def test_another_torch_or_release_is_named_with_what_to_type(
     last = ran.stderr.strip().splitlines()[-1]
     assert "SGLang 0.5.23 cannot be started on the CPU with torch " in last
     assert said in last
-    assert "were made for SGLang 0.5.23 with torch 2.13; `make sglang`" in last
+    assert "were made for SGLang 0.5.23 with torch 2.13; `make servers`" in last
     assert "Traceback" not in ran.stderr
 
 
