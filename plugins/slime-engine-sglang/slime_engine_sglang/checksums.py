@@ -1,4 +1,4 @@
-"""Checksums: whether the weights that a server says it has are, byte for byte, those of a file.
+"""Checksums: whether the weights that a server says it has are, byte for byte, those that were sent.
 
 SGLang sums its own tensors, SHA-256 cut to 64 bits on a CPU, and keeps some of a checkpoint's as one: queries, keys and
 values; gates and ups; all experts. What it sums is summed here from the file, a piece at a time.
@@ -21,6 +21,8 @@ from slime_core.errors import ModelError, WorkerError
 from slime_engine_sglang.checkpoint import HEAD, Header, body_at, read_header
 from slime_engine_sglang.server import Server, Table
 
+DIGITS = 16
+"""How much of a SHA-256, in hexadecimal."""
 PIECE = 2**20
 """Bytes that are in memory at once."""
 JOINED = {
@@ -51,10 +53,23 @@ class Checksums:
             ModelError: its sums cannot be compared; says why.
             WorkerError: it has others; names the first.
         """
+        served, own = await asyncio.gather(self._asked(server), asyncio.to_thread(sums_of, path))
+        self._require(server, served, own)
+
+    async def compare_with(self, server: Server, own: Mapping[str, str]) -> None:
+        """See that a server has weights of these sums.
+
+        Raises:
+            ModelError, WorkerError: as `compare` does.
+        """
+        self._require(server, await self._asked(server), own)
+
+    async def _asked(self, server: Server) -> Mapping[str, str]:
         await self._know(server)
-        asked = server.ask("/weights_checker", {"action": "checksum"})
-        reply, own = await asyncio.gather(asked, asyncio.to_thread(sums_of, path))
-        served = server.understood("/weights_checker", lambda: _checksums_in(reply))
+        reply = await server.ask("/weights_checker", {"action": "checksum"})
+        return server.understood("/weights_checker", lambda: _checksums_in(reply))
+
+    def _require(self, server: Server, served: Mapping[str, str], own: Mapping[str, str]) -> None:
         if strange := sorted(served.keys() - own.keys()):
             raise ModelError(
                 f"verify_weights = 'checksum' cannot compare the weights of this model: {server.title} has "
@@ -103,7 +118,7 @@ def sums_of(path: Path) -> dict[str, str]:
                         raise ModelError(f"{path} ends amid {part}")
                     digest.update(piece)
                     left -= len(piece)
-            sums[name] = digest.hexdigest()[:16]
+            sums[name] = digest.hexdigest()[:DIGITS]
     return sums
 
 

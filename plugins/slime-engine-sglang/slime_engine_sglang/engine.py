@@ -157,13 +157,13 @@ class SglangEngine:
         """
         server = self._running
         if isinstance(channel, MeetingChannel):
-            await asyncio.to_thread(self._publications.check, channel)
+            checksums = await asyncio.to_thread(self._publications.check, channel)
             facts, weights = self._asking.facts, self._weights
             channel.check(server.url, facts.replicas)
             holds = None if weights.are_lost or weights.version < 0 else weights.version
             sessions = facts.release.has_sessions
             visit = Visit(self._setup.number, version, server.url, facts.tp_size, holds, sessions)
-            async with met(channel, visit) as arrival:
+            async with met(channel, visit, checksums) as arrival:
                 await self._switch(arrival, version)
         else:
             source = await asyncio.to_thread(self._publications.prepare, channel, version)

@@ -80,24 +80,23 @@ class Publications:
                 "[transport] use = 'shared-buffer', 'disk', 'distributed' or 'tensor' does"
             )
         self._check(channel)
-        if self._verified and self._checksums is None:
-            self._checksums = Checksums(tied=self._is_tied())
         file = channel.path_of(version)
         check_file(file, channel.slots, version)
-        return Published(Folder(self._linked(file, version)), file, channel.slots, version, self._checksums)
+        return Published(Folder(self._linked(file, version)), file, channel.slots, version, self._comparing())
 
-    def check(self, channel: WeightChannel) -> None:
-        """See that a channel without files is of the model's weights.
+    def check(self, channel: WeightChannel) -> Checksums | None:
+        """See that a channel without files is of the model's weights; what compares them, where that is wanted.
 
         Raises:
-            ModelError: it is not, or checksums are wanted, for which there is nothing to sum.
+            ModelError: it is not.
         """
-        if self._verified:
-            raise ModelError(
-                f"verify_weights = 'checksum' sums the file of a version, and transport {channel.transport!r} has "
-                "none: leave it out, or [transport] use = 'shared-buffer'"
-            )
         self._check(channel)
+        return self._comparing()
+
+    def _comparing(self) -> Checksums | None:
+        if self._verified and self._checksums is None:
+            self._checksums = Checksums(tied=self._is_tied())
+        return self._checksums
 
     def _check(self, channel: WeightChannel) -> None:
         if channel != self._checked:

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _new_process_group_helper, _world
 
+from slime_engine_sglang.checksums import joined
+
 RELEASE = sys.argv[1] if sys.argv[1:] else "0.5.23"
 SESSIONS = int(RELEASE.split(".")[2]) >= 21
 groups: dict[str, dist.ProcessGroup] = {}
@@ -80,6 +82,19 @@ def update(body: dict) -> None:
     state["version"] = body["weight_version"]
 
 
+def checked(body: dict) -> None:
+    """SGLang's own sums are of what it keeps as one."""
+    assert body == {"action": "checksum"}
+
+
+def ranks() -> list[dict]:
+    sums = {}
+    for name, parts in joined(weights).items():
+        body = b"".join(weights[part].numpy().tobytes() for part in parts)
+        sums[name] = hashlib.sha256(body if state["fail"] != "sums" else b"").hexdigest()[:16]
+    return [{"checksums": sums}]
+
+
 def fail(path: str) -> None:
     """From now on this call fails, and what was asked and loaded before is forgotten."""
     state.update(fail=path, asked=[])
@@ -98,6 +113,7 @@ CALLS = {
     "/update_weights_from_distributed": update,
     "/update_weights_from_tensor": tensor,
     "/update_weight_version": rename,
+    "/weights_checker": checked,
     "/pause_generation": lambda body: state.update(paused=True),
     "/continue_generation": lambda body: state.update(paused=False),
     "/release_memory_occupation": lambda body: state.update(released=body["tags"]),
@@ -121,7 +137,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answers = {
             "/told": told,
             "/ready": dict,
-            "/server_info": lambda: {"version": RELEASE, "model_path": "tiny", "max_req_input_len": 250, "tp_size": 1},
+            "/server_info": lambda: {
+                "version": RELEASE,
+                "model_path": "tiny",
+                "max_req_input_len": 250,
+                "tp_size": 1,
+                "device": "cpu",
+            },
             "/model_info": dict,
             "/v1/models": lambda: {"data": [{"max_model_len": 256}]},
         }
@@ -137,7 +159,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except (Refused, RuntimeError, KeyError) as error:
             self._answer(400, {"success": False, "message": f"{error}"})
         else:
-            self._answer(200, {"success": True, "message": "Success"})
+            found = {"ranks": ranks()} if self.path == "/weights_checker" else {}
+            self._answer(200, {"success": True, "message": "Success", **found})
 
     def _answer(self, status: int, content: object) -> None:
         body = json.dumps(content).encode()

@@ -24,6 +24,7 @@ from slime_engine_sglang.meeting.changes import Changes
 from slime_engine_sglang.meeting.channel import MeetingChannel, Silent
 from slime_engine_sglang.meeting.distributed import Distributed, DistributedChannel, DistributedSettings
 from slime_engine_sglang.meeting.sender import filled
+from slime_engine_sglang.meeting.sums import Sums
 from slime_engine_sglang.meeting.tensor import Tensor, TensorChannel, TensorSettings
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
@@ -87,13 +88,15 @@ def _make(role: str, name: str, **settings: object) -> object:
 class Run:
     """Rank 0 in a thread, and an engine a server, as a run has them."""
 
-    def __init__(self, folder: Path, urls: list[str], kind: str = "distributed", **given: object) -> None:
+    def __init__(
+        self, folder: Path, urls: list[str], kind: str = "distributed", verify: str = "off", **given: object
+    ) -> None:
         self.model = write_tiny_model(folder / "model")
         slots = [WeightSlot(name, shape) for name, shape in weights_of(self.model).items()]
         (folder / "sent").mkdir()
         self.channel = opened(kind, folder / "sent", slots, **given)
         self.sender = self.channel.sender(0, 2)
-        self.settings = SglangSettings.model_validate({"urls": urls})
+        self.settings = SglangSettings.model_validate({"urls": urls, "verify_weights": verify})
         self.setup = EngineSetup(
             _make,
             0,
@@ -320,6 +323,41 @@ def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, urls: list[str], kind: str) -> None:
+    for url in urls:
+        fail(url, "")
+    run = Run(tmp_path, urls, kind, verify="checksum", changed_only=True)
+
+    async def main() -> None:
+        engines = await run.begin()
+        for version in (0, 1, 1):  # whole, whole again, and nothing of it
+            assert await run.publish(version) == [None] * 3
+        fail(urls[1], "sums")
+        sent, good, bad = await run.publish(2)
+        assert (sent, good) == (None, None)
+        assert isinstance(bad, WorkerError)
+        assert "weights are not those that were sent" in str(bad)
+        assert engines[1]._weights.are_lost
+        await run.close()
+
+    asyncio.run(main())
+
+
+def test_sums_are_of_what_sglang_keeps_as_one_in_whatever_order_it_comes() -> None:
+    parts = {f"model.layers.0.self_attn.{each}_proj.weight": torch.randn(2, 3) for each in "kvq"}
+    weights = {**parts, "model.norm.weight": torch.randn(3)}
+    orders = [list(weights), sorted(weights, reverse=True)]
+    found = []
+    for order in orders:
+        sums = Sums(weights)
+        assert [name for name, _ in sums.among((name, weights[name]) for name in order)] == order
+        found.append(sums.told())
+    qkv = torch.cat([weights[f"model.layers.0.self_attn.{each}_proj.weight"] for each in "qkv"])
+    expected = {"model.layers.0.self_attn.qkv_proj.weight": qkv, "model.norm.weight": weights["model.norm.weight"]}
+    assert found == [{name: hashlib.sha256(each.numpy()).hexdigest()[:16] for name, each in expected.items()}] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, kind: str) -> None:
     with receivers("0.5.19") as urls:
         run = Run(tmp_path, urls, kind)
@@ -366,14 +404,13 @@ def test_a_version_that_was_not_sent_whole_is_not_what_others_are_compared_with(
     assert dict(changes.among(iter([("a", torch.zeros(2, dtype=torch.bfloat16))]), 1)).keys() == {"a"}
 
 
-def test_weights_of_another_model_and_checksums_are_refused_before_anybody_comes(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused_before_anybody_comes(tmp_path: Path) -> None:
     run = Run(tmp_path, ["http://127.0.0.1:9"])
     run.sender.close()
     slots = (replace(run.channel.slots[0], name="no.such.weight"), *run.channel.slots[1:])
 
-    async def load(channel: MeetingChannel, **given: object) -> None:
-        settings = SglangSettings.model_validate({"urls": run.settings.urls, **given})
-        engine = SglangEngine(settings, run.setup)
+    async def load(channel: MeetingChannel) -> None:
+        engine = SglangEngine(run.settings, run.setup)
         engine._server = Server("http://127.0.0.1:9")
         try:
             await engine.load_weights(channel, 0)
@@ -382,8 +419,6 @@ def test_weights_of_another_model_and_checksums_are_refused_before_anybody_comes
 
     with pytest.raises(ModelError, match=r"no\.such\.weight"):
         asyncio.run(load(replace(run.channel, slots=slots)))
-    with pytest.raises(ModelError, match="verify_weights = 'checksum' sums the file of a version"):
-        asyncio.run(load(run.channel, verify_weights="checksum"))
 
 
 def test_what_lies_in_a_bucket_is_of_one_dtype_and_fits() -> None:

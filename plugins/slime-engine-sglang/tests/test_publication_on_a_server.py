@@ -135,7 +135,7 @@ def test_weights_are_sent_amid_an_answer(tmp_path: Path, kind: str) -> None:
             assert later.weight_version == 2
         sender.close()
 
-    on_a_server(model, tmp_path, use)
+    on_a_server(model, tmp_path, use, verify_weights="checksum")
 
 
 def test_experts_are_compared_and_weights_may_be_released_before_any_came(tmp_path: Path) -> None:

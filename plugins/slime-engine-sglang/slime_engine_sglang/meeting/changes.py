@@ -40,5 +40,10 @@ class Changes:
 
 
 def _sum_of(tensor: torch.Tensor) -> bytes:
+    return xxhash.xxh3_128_digest(bytes_of(tensor))
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """A weight's bytes on the CPU: its own where it is there and in one piece."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return xxhash.xxh3_128_digest(flat.cpu().numpy())
+    return memoryview(flat.cpu().numpy())

@@ -8,17 +8,17 @@ Example:
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from slime_core.errors import SlimeError, WorkerError
+from slime_engine_sglang.checksums import Checksums
 from slime_engine_sglang.meeting.channel import MeetingChannel
 from slime_engine_sglang.meeting.wire import (
     DONE,
-    END,
     LONGEST,
     READY,
     Bucket,
@@ -59,10 +59,17 @@ class Arrival:
 
     lasts: ClassVar[bool] = False
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, sessions: bool) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        sessions: bool,
+        checksums: Checksums | None,
+    ) -> None:
         """Over a connection to rank 0, which has been told who comes."""
         self._reader, self._writer = reader, writer
-        self._sessions = sessions
+        self._sessions, self._checksums = sessions, checksums
         self._taken = False
         self._heard: asyncio.Task[Message] | None = None
 
@@ -72,7 +79,7 @@ class Arrival:
         Raises:
             Untouched: nothing of it came.
             Stuck: others of the group went away, and the server waits for them.
-            WorkerError: it broke off half-way, or came before: nobody has it any more.
+            WorkerError: it broke off half-way, or came before: nobody has it any more; or the server has others.
         """
         if self._taken:
             raise WorkerError(f"version {version} of the weights was sent, and nobody keeps it")
@@ -87,13 +94,13 @@ class Arrival:
             await self._end(server)
             raise Untouched(str(error)) from error
         try:
-            if order == END:  # it is the same as the one before, but for its name
+            if _is_end(order):  # it is the same as the one before, but for its name
                 await server.ask("/update_weight_version", {"new_version": version, "abort_all_requests": False})
             while (call := _call(order, version, flush=flush)) is not None:
                 await self._ask(server, *call)
                 await self._say(DONE)
                 order = await self._hear()
-            if order != END:
+            if not _is_end(order):
                 raise WorkerError(f"version {version} of the weights broke off: {_why(order)}")
         except Stuck:
             raise
@@ -101,6 +108,8 @@ class Arrival:
             await self._end(server)
             raise
         await self._session(server, "/end_weight_update")
+        if self._checksums is not None:
+            await self._checksums.compare_with(server, cast(Mapping[str, str], order["sums"]))
 
     async def close(self) -> None:
         """Wait for nothing more of rank 0."""
@@ -128,7 +137,7 @@ class Arrival:
             )
             await self._say(DONE)
             order = await self._hear()
-        if order != END and _call(order, "", flush=False) is None:
+        if not _is_end(order) and _call(order, "", flush=False) is None:
             raise WorkerError(f"no weights came: {_why(order)}")
         return order
 
@@ -175,8 +184,13 @@ class Arrival:
 
 
 @asynccontextmanager
-async def met(channel: MeetingChannel, visit: Visit) -> AsyncIterator[Arrival]:
+async def met(channel: MeetingChannel, visit: Visit, checksums: Checksums | None = None) -> AsyncIterator[Arrival]:
     """Come to rank 0 for a version; who leaves early is passed over there.
+
+    Args:
+        channel: of the run.
+        visit: what for.
+        checksums: compares what the server has then with what was sent.
 
     Raises:
         WorkerError: rank 0 is not there in time.
@@ -188,9 +202,10 @@ async def met(channel: MeetingChannel, visit: Visit) -> AsyncIterator[Arrival]:
     except (OSError, ValueError, TimeoutError) as error:
         raise _gone(error) from error
     try:
-        hello = Hello(channel.secret, visit.engine, visit.version, visit.server, visit.ranks, visit.holds)
+        sums = checksums is not None
+        hello = Hello(channel.secret, visit.engine, visit.version, visit.server, visit.ranks, visit.holds, sums)
         writer.write(written(hello))
-        arrival = Arrival(reader, writer, sessions=visit.sessions)
+        arrival = Arrival(reader, writer, sessions=visit.sessions, checksums=checksums)
         try:
             yield arrival
         finally:
@@ -223,6 +238,10 @@ def _call(order: Message, version: str, *, flush: bool) -> tuple[str, Table] | N
         "load_format": "flattened_bucket",
     }
     return "/update_weights_from_distributed", body
+
+
+def _is_end(order: Message) -> bool:
+    return order.get("end") is True
 
 
 def _why(order: Message) -> object:

@@ -13,6 +13,7 @@ import torch
 from slime_engine_sglang.meeting.changes import Changes
 from slime_engine_sglang.meeting.channel import MeetingChannel
 from slime_engine_sglang.meeting.guests import Guest, Guests
+from slime_engine_sglang.meeting.sums import Sums
 from slime_engine_sglang.meeting.wire import END
 
 MEGABYTE = 1e6
@@ -45,6 +46,9 @@ class MeetingSender:
         with self._guests.met(version, engines) as come:
             if not come:
                 return
+            sums = Sums(slot.name for slot in self._slots) if any(guest.hello.sums for guest in come) else None
+            if sums is not None:
+                buckets = sums.among(buckets)
             try:
                 self.begin(come)
                 bucket = self.bucket(self._size())
@@ -59,7 +63,7 @@ class MeetingSender:
             if self._changes is not None:
                 self._changes.sent(version)
             for guest in come:
-                guest.say(END)
+                guest.say(END if sums is None else {**END, "sums": sums.told()})
 
     def close(self) -> None:
         """Listen no more."""

@@ -2,7 +2,7 @@
 
 An engine comes with `Hello`, says `READY` when its server can take weights, and answers each order with `DONE`. Rank 0
 orders to join a group (`Join`), to take a bucket that is broadcast (`Bucket`) or whose handles it gives (`Handles`),
-and ends with `END`, or with `{"failed": why}`. Who goes away breaks the connection.
+and ends with `END`, to which sums may be added, or with `{"failed": why}`. Who goes away breaks the connection.
 """
 
 import json
@@ -36,6 +36,8 @@ class Hello:
     """How many the server is split over."""
     holds: int | None
     """The version that it has; None: none that was sent, or part of one."""
+    sums: bool
+    """Whether it is to be told the sums of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
