@@ -197,6 +197,7 @@ $(STAMPS)/mutants: $(STAMPS)/dev
 	@touch $@
 
 $(SGLANG)/stamp: $(SGLANG_NEEDS) $(SGLANG_ALONE) tools/install_torch.py
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 13) or sys.exit("the wheel of SGLang is made for Python 3.11 and 3.12; $(PYTHON) is %d.%d. Name another: make PYTHON=python3.12 ..." % v[:2])'
 	@$(PYTHON) -m venv --clear $(SGLANG) || \
 	  { $(PYTHON) -m venv --clear --without-pip $(SGLANG) && $(PYTHON) -m pip --python $(SGLANG)/bin/python install pip; }
 	$(SGLANG)/bin/python tools/install_torch.py

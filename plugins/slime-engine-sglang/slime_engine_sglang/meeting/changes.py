@@ -46,4 +46,4 @@ def _sum_of(tensor: torch.Tensor) -> bytes:
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """A weight's bytes on the CPU: its own where it is there and in one piece."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(flat.cpu().numpy())
+    return memoryview(flat.cpu().numpy())  # type: ignore[arg-type]  # an array is one since Python 3.12, for mypy

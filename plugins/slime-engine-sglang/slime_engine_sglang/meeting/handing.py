@@ -8,7 +8,7 @@ import base64
 import io
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 
@@ -47,8 +47,10 @@ class HandingSender(MeetingSender):
                 "the transport out"
             )
         bucket = super().bucket(size)
-        with by_name():
-            return bucket if bucket.is_cuda else bucket.share_memory_()
+        if not bucket.is_cuda:
+            with by_name():
+                bucket.share_memory_()  # type: ignore[no-untyped-call]
+        return bucket
 
     def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
         """Handles of what lies in the bucket now; returns when all servers have copied it."""
@@ -65,27 +67,27 @@ class HandingSender(MeetingSender):
 @contextmanager
 def by_name() -> Iterator[None]:
     """Memory is shared by names, not by file descriptors, which only a process that is told a key could ask for."""
-    before = torch.multiprocessing.get_sharing_strategy()
-    torch.multiprocessing.set_sharing_strategy("file_system")
+    before = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        torch.multiprocessing.set_sharing_strategy(before)
+        torch.multiprocessing.set_sharing_strategy(before)  # type: ignore[no-untyped-call]
 
 
 def pickled(views: Views) -> str:
     """Names and handles, as SGLang reads them."""
     written = io.BytesIO()
     pickler = ForkingPickler(written)
-    pickler.dispatch_table[torch.Tensor] = _reduced  # type: ignore[attr-defined]  # typeshed does not know it
+    pickler.dispatch_table[torch.Tensor] = _reduced
     with by_name():
         pickler.dump(list(views))
     return base64.b64encode(written.getvalue()).decode()
 
 
-def _reduced(tensor: torch.Tensor) -> tuple[object, ...]:
+def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., object], tuple[object, ...]]:
     """As torch does, but a GPU by its own name: processes that see others of them count them otherwise."""
-    rebuild, given = reduce_tensor(tensor)
+    rebuild, given = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
     if tensor.is_cuda:
         name = str(torch.cuda.get_device_properties(given[DEVICE_INDEX]).uuid)
         given = (*given[:DEVICE_INDEX], name, *given[DEVICE_INDEX + 1 :])
