@@ -67,13 +67,13 @@ class Calls:
 
     async def finished(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
         """The result of a call; if who waits for it is cancelled, it is aborted on the server."""
-        task, ended = self._begun(rid, call), asyncio.get_running_loop().create_future()
+        ended = asyncio.get_running_loop().create_future()
 
-        def tell(_: "asyncio.Task[ResultT]") -> None:
+        def tell() -> None:
             if not ended.done():
                 ended.set_result(None)
 
-        task.add_done_callback(tell)  # as asyncio.shield does, for less: this is on the way of every request
+        task = self._begun(rid, call, tell)  # as asyncio.shield does, for less: this is on the way of every request
         try:
             await ended
         except asyncio.CancelledError:
@@ -140,13 +140,16 @@ class Calls:
         """Wait for what is left, once the server is gone."""
         await asyncio.gather(*self._under_way.values(), *self._background, return_exceptions=True)
 
-    def _begun(self, rid: str, call: Coroutine[None, None, ResultT]) -> "asyncio.Task[ResultT]":
+    def _begun(
+        self, rid: str, call: Coroutine[None, None, ResultT], tell: Callable[[], None] = lambda: None
+    ) -> "asyncio.Task[ResultT]":
         task = asyncio.create_task(call)
         self._under_way[rid] = task
 
         def note(ended: "asyncio.Task[ResultT]") -> None:
             self._under_way.pop(rid, None)
             _know(ended)
+            tell()
 
         task.add_done_callback(note)
         return task

@@ -78,9 +78,12 @@ class Requests:
         sending = Sending(self._calls)
         while (early := await self._early(request, sending)) is None:
             server, rid = self._to(request, sending), uuid.uuid4().hex
-            call = server.ask(GENERATE, self._body(request, rid), within_s=self._within_s, headers=_headers(request))
+            call = server.fetch(GENERATE, self._body(request, rid), within_s=self._within_s, headers=_headers(request))
             try:
-                reply = await self._calls.finished(rid, call)
+                text = await self._calls.finished(rid, call)
+                # Read here, one after the other: hundreds of answers that come at once, each of hundreds of objects,
+                # would all be there before the first is understood, and the garbage collector would look at them.
+                reply = server.read(GENERATE, text)
                 output = server.understood(GENERATE, partial(output_of, reply, request, server.url))
             except SlimeError as error:
                 await self._bear(error, rid, server, sending)

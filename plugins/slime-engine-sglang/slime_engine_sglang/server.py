@@ -109,7 +109,23 @@ class Server:
         headers: Mapping[str, str] | None = None,
         method: str = "",
     ) -> Table:
-        """POST a body, or GET without one; an empty answer is an empty table.
+        """`fetch`, and read what comes.
+
+        Raises:
+            ModelError, NotTaken, TooLate, WorkerError: as `fetch` and `read` do.
+        """
+        return self.read(path, await self.fetch(path, body, within_s=within_s, headers=headers, method=method))
+
+    async def fetch(
+        self,
+        path: str,
+        body: Table | None = None,
+        *,
+        within_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        method: str = "",
+    ) -> bytes:
+        """POST a body, or GET without one; the bytes of the answer.
 
         Args:
             path: of the endpoint.
@@ -136,6 +152,14 @@ class Server:
             raise self._broken(path, error, within_s) from error
         if not 200 <= status < 300:
             raise self._refused(path, status, text)
+        return text
+
+    def read(self, path: str, text: bytes) -> Table:
+        """The table in an answer; an empty one is an empty table.
+
+        Raises:
+            WorkerError: it is something else.
+        """
         return {} if text in (b"", b"null") else self._read(path, text)
 
     async def events(

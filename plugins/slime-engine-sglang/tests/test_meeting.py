@@ -7,7 +7,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,14 +44,9 @@ class TestTensor(TransportContract):
 
 
 @pytest.fixture(scope="module")
-def urls() -> Iterator[list[str]]:
-    """Two servers."""
-    with receivers("0.5.23", "0.5.23") as found:
-        yield found
-
-
-@contextmanager
-def receivers(*releases: str) -> Iterator[list[str]]:
+def all_urls() -> Iterator[list[str]]:
+    """Two servers, and one of a release without sessions."""
+    releases = ("0.5.23", "0.5.23", "0.5.19")
     servers = [subprocess.Popen([sys.executable, str(RECEIVER), each], stdout=subprocess.PIPE) for each in releases]
     try:
         ports = [int(server.stdout.readline()) for server in servers if server.stdout is not None]
@@ -61,6 +55,14 @@ def receivers(*releases: str) -> Iterator[list[str]]:
         for server in servers:
             server.kill()
             server.communicate()
+
+
+@pytest.fixture
+def urls(all_urls: list[str]) -> list[str]:
+    """Two servers, of which nothing was asked."""
+    for url in all_urls:
+        fail(url, "")
+    return all_urls[:2]
 
 
 def opened(kind: str, folder: Path, slots: list[WeightSlot], **given: object) -> MeetingChannel:
@@ -138,8 +140,6 @@ def sums(weights: dict[str, torch.Tensor]) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, urls: list[str], kind: str) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls, kind)
 
     async def main() -> None:
@@ -165,8 +165,6 @@ def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, url
 
 
 def test_weights_that_nobody_could_send_again_are_not_given_up(tmp_path: Path, urls: list[str]) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls[:1])
     both = frozenset({MemoryTag.WEIGHTS, MemoryTag.KV_CACHE})
 
@@ -184,8 +182,6 @@ def test_weights_that_nobody_could_send_again_are_not_given_up(tmp_path: Path, u
 
 @pytest.mark.parametrize("step", ["/pause_generation", BEGIN])
 def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls: list[str], step: str) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls)
 
     async def main() -> None:
@@ -211,8 +207,6 @@ def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls:
 def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
     tmp_path: Path, urls: list[str], kind: str, step: str
 ) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls, kind)
 
     async def main() -> None:
@@ -243,8 +237,6 @@ def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
 def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
     tmp_path: Path, urls: list[str], kind: str
 ) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls[:1], kind)
 
     def broken(after: int) -> Iterator[tuple[str, torch.Tensor]]:
@@ -279,8 +271,6 @@ def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Path, urls: list[str], kind: str) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls, kind, changed_only=True)
     frozen = run.channel.slots[0].name
     names = {slot.name for slot in run.channel.slots}
@@ -324,8 +314,6 @@ def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, urls: list[str], kind: str) -> None:
-    for url in urls:
-        fail(url, "")
     run = Run(tmp_path, urls, kind, verify="checksum", changed_only=True)
 
     async def main() -> None:
@@ -358,19 +346,20 @@ def test_sums_are_of_what_sglang_keeps_as_one_in_whatever_order_it_comes() -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, kind: str) -> None:
-    with receivers("0.5.19") as urls:
-        run = Run(tmp_path, urls, kind)
+def test_releases_without_sessions_are_sent_weights_without_one(tmp_path: Path, all_urls: list[str], kind: str) -> None:
+    old = all_urls[2]
+    fail(old, "")
+    run = Run(tmp_path, [old], kind)
 
-        async def main() -> None:
-            await run.begin((0,))
-            for version in range(2):
-                assert await run.publish(version) == [None] * 2
-                assert told(urls[0])["sums"] == sums(run.weights(version))
-            assert BEGIN not in told(urls[0])["asked"]
-            await run.close()
+    async def main() -> None:
+        await run.begin((0,))
+        for version in range(2):
+            assert await run.publish(version) == [None] * 2
+            assert told(old)["sums"] == sums(run.weights(version))
+        assert BEGIN not in told(old)["asked"]
+        await run.close()
 
-        asyncio.run(main())
+    asyncio.run(main())
 
 
 def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> None:

@@ -30,17 +30,38 @@ def told(sums: dict[str, str]) -> Table:
     return {"success": True, "ranks": [{"checksums": sums}]}
 
 
+class Told(SglangEngine):
+    """The kit's server has no weights, so what it says of them is said for it."""
+
+    sums: dict[str, str]
+    says: Between
+
+    async def start(self) -> None:
+        await super().start()
+        self.says = Between(self, {"/server_info": {"device": "cpu", "tp_size": 1}, CHECK: told(self.sums)})
+
+
 @pytest.mark.parametrize("error", [WorkerError("it broke off"), ModelError("it refuses")], ids=["broken", "refused"])
-@pytest.mark.parametrize("step", [PAUSE, LOAD, CHECK, CONTINUE])
-def test_one_that_fails_is_taken_out_and_comes_back_with_the_version_of_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+def test_one_that_fails_at_any_step_is_taken_out_and_comes_back_with_the_version_of_the_other(
+    tmp_path: Path, error: Exception
 ) -> None:
     model = write_tiny_model(tmp_path / "model")
-    sums = sums_of(model / "model.safetensors")
-    engines: dict[int, list[SglangEngine]] = {0: [], 1: []}
 
-    async def main(urls: list[str]) -> None:
-        settings = SglangSettings.model_validate({"urls": urls, "verify_weights": "checksum"})
+    async def main() -> None:
+        # Each waits a second for its engine to be restarted: all at once.
+        steps = (PAUSE, LOAD, CHECK, CONTINUE)
+        await asyncio.gather(*(fail_at(step, error, model, tmp_path / step[1:]) for step in steps))
+
+    asyncio.run(main())
+
+
+async def fail_at(step: str, error: Exception, model: Path, folder: Path) -> None:
+    """Two servers of a model, of which the second does not take version 1."""
+    with FakeEngine() as good, FakeEngine() as bad:
+        settings = SglangSettings.model_validate({"urls": [good.url, bad.url], "verify_weights": "checksum"})
+        sums = sums_of(model / "model.safetensors")
+        await asyncio.to_thread(folder.mkdir)
+        engines: dict[int, list[Told]] = {0: [], 1: []}
 
         def make(number: int) -> CheckedEngine:
             setup = EngineSetup(
@@ -48,48 +69,34 @@ def test_one_that_fails_is_taken_out_and_comes_back_with_the_version_of_the_othe
                 0,
                 hf_checkpoint=model,
                 eos_token_ids=frozenset({0}),
-                launcher=make_launcher(tmp_path),
-                scratch=tmp_path / f"engine-{number}-{len(engines[number])}",
+                launcher=make_launcher(folder),
+                scratch=folder / f"engine-{number}-{len(engines[number])}",
                 number=number,
                 count=2,
             )
-            engine = SglangEngine(settings, setup)
+            engine = Told(settings, setup)
+            engine.sums = sums
             engines[number].append(engine)
             return CheckedEngine(Used("sglang", "tests", engine))
 
-        def says(engine: SglangEngine, sums: dict[str, str]) -> Between:
-            """The kit's server has no weights, so what it says of them is said for it."""
-            return Between(engine, {"/server_info": {"device": "cpu", "tp_size": 1}, CHECK: told(sums)})
-
         pool = EnginePool(make, 2, LIMITS, probe=REQUEST)
-        await pool.start()
-        first = {number: says(engines[number][0], sums) for number in (0, 1)}
-        await pool.load_weights(await asyncio.to_thread(publish_model, model, tmp_path, 0), 0)
-        channel = await asyncio.to_thread(publish_model, model, tmp_path, 1)
-        zeros = sums_of(channel.path_of(1))
-        first[0].answers[CHECK] = told(zeros)
-        first[1].answers[CHECK] = told(zeros)
-        first[1].answers[step] = error
-        original = SglangEngine.start
-
-        async def start(self: SglangEngine) -> None:
-            await original(self)
-            says(self, zeros)
-
-        monkeypatch.setattr(SglangEngine, "start", start)
         try:
+            await pool.start()
+            await pool.load_weights(await asyncio.to_thread(publish_model, model, folder, 0), 0)
+            channel = await asyncio.to_thread(publish_model, model, folder, 1)
+            sums = sums_of(channel.path_of(1))
+            for number in (0, 1):
+                engines[number][0].says.answers[CHECK] = told(sums)
+            engines[1][0].says.answers[step] = error
             await pool.load_weights(channel, 1)
-            assert pool.serving == (0,)
-            assert {(await pool.generate(REQUEST)).weight_version for _ in range(4)} == {1}
+            assert pool.serving == (0,), step
+            assert {(await pool.generate(REQUEST)).weight_version for _ in range(4)} == {1}, step
             while pool.serving != (0, 1):  # noqa: ASYNC110  # nothing tells when
                 await asyncio.sleep(0.05)
             answers = await asyncio.gather(*(pool.generate(REQUEST) for _ in range(8)))
-            assert {answer.weight_version for answer in answers} == {1}
-            assert pool.take()["perf/engine/1/requests"] > 0
+            assert {answer.weight_version for answer in answers} == {1}, step
+            assert pool.take()["perf/engine/1/requests"] > 0, step
         finally:
             await pool.close()
-
-    with FakeEngine() as good, FakeEngine() as bad:
-        asyncio.run(main([good.url, bad.url]))
-        assert [server.weight_version for server in (good, bad)] == ["1", "1"]
-        assert [server.paused for server in (good, bad)] == [False, False]
+        assert [server.weight_version for server in (good, bad)] == ["1", "1"], step
+        assert [server.paused for server in (good, bad)] == [False, False], step
