@@ -128,6 +128,12 @@ def memory(what: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
+def settled() -> int:
+    """Bytes of this process now, from which on `VmHWM` is told anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
+
+
 async def publish(engine: SglangEngine, channel: WeightChannel, trainer: Trainer) -> dict[str, float]:
     """Milliseconds of each part, medians."""
     sent, loaded, copied = [], [], []
@@ -144,8 +150,7 @@ async def publish(engine: SglangEngine, channel: WeightChannel, trainer: Trainer
         loaded.append(1e3 * (time.perf_counter() - began))
         copied.append(trainer.ask("copy"))
         if version == 1:
-            before = memory("VmRSS")  # of what is imported and connected once
-            Path("/proc/self/clear_refs").write_text("5")  # and VmHWM is of what comes from now on
+            before = settled()  # of what is imported and connected once
     nbytes = sum(slot.nbytes for slot in channel.slots)
     median, copy = statistics.median(loaded[2:]), statistics.median(copied)
     return {
