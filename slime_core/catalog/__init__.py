@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from slime_core.catalog._candidates import Candidate, installed_candidates, is_plugin_module
     from slime_core.catalog._in_project import is_in_project
     from slime_core.catalog._install import (
+        beside_this_core,
         command_brought_by,
+        first_party,
         how_to_get,
         how_to_install,
         is_ours,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
     from slime_core.catalog.listing import Listed, list_plugins, remember
     from slime_core.catalog.registered import Registered, place_of
-    from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus, PluginWarning
+    from slime_core.catalog.status import PluginDeprecation, PluginPhase, PluginState, PluginStatus, PluginWarning
     from slime_core.catalog.worker import discover_in_worker
 
 __getattr__ = exports(__name__, __file__)
@@ -39,12 +41,14 @@ __all__ = [
     "Listed",
     "ListedChoice",
     "ListedHook",
+    "PluginDeprecation",
     "PluginPhase",
     "PluginState",
     "PluginStatus",
     "PluginWarning",
     "Registered",
     "allowed_by_environment",
+    "beside_this_core",
     "cache_folder",
     "check_decision",
     "check_generated",
@@ -52,6 +56,7 @@ __all__ = [
     "check_verdict",
     "command_brought_by",
     "discover_in_worker",
+    "first_party",
     "how_to_get",
     "how_to_install",
     "import_project_module",

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import slime_core
 from slime_core.catalog._candidates import CORE
 
 _DATA = Path(__file__).with_name("first_party.json")
@@ -83,14 +84,21 @@ def how_to_install(dist: str) -> str:
     """The line to type."""
     if is_ours(dist):
         return f"Install {dist} from a checkout of slime-core: {_from_checkout(dist)}"
-    return f"If that is its name, install it: pip install {dist}"
+    return f"If that is its name, install it: {beside_this_core(dist)}"
 
 
 def how_to_get(dist: str, version: str) -> str:
     """The line to type for one version of a distribution."""
     if is_ours(dist):
         return f"in a checkout of slime-core that has {dist} {version}, {_from_checkout(dist)}"
-    return f"pip install '{dist}=={version}'"
+    return beside_this_core(f"'{dist}=={version}'")
+
+
+def beside_this_core(requirement: str, options: str = "") -> str:
+    """The line to type for what an index has. A version of it that wants another slime-core is refused by pip, which
+    would else look for one on the index, where that name is another project's.
+    """
+    return f"pip install {options}{requirement} {CORE}=={slime_core.__version__}"
 
 
 def _from_checkout(dist: str) -> str:

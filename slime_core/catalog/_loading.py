@@ -6,6 +6,7 @@ and orders calls by the directory listing. This loop does none of that.
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import pluggy
 
 from slime_core.catalog._candidates import Candidate
 from slime_core.catalog._hooks import ARGUMENTS, hook_faults, new_manager
-from slime_core.catalog._install import how_to_install, is_ours
+from slime_core.catalog._install import beside_this_core, how_to_install, is_ours
 from slime_core.catalog._late import blamed
 from slime_core.catalog._modules import describe, outlived
 from slime_core.catalog.registered import Registered
@@ -53,6 +54,8 @@ class Loader:
     names: list[ForeignName] = field(default_factory=list)
     order: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Rank and `Candidate.plugin` of what is registered, by its name in the manager."""
+    deprecated: list[str] = field(default_factory=list)
+    """What plugins use that will go, a sentence each."""
     owners: dict[str, Candidate] = field(default_factory=dict)
     """Who came first with each entry point's name."""
 
@@ -102,7 +105,10 @@ class Loader:
         if (first := self.manager.get_name(plugin)) is not None:
             detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
             raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
-        self.manager.register(plugin, registered_as)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", DeprecationWarning)  # by pluggy, of a hook that will go
+            self.manager.register(plugin, registered_as)
+        self.deprecated += [f"plugin {candidate}: {each.message} ({each.filename}:{each.lineno})" for each in told]
         self.order[registered_as] = (len(self.order), candidate.plugin)
         choices = [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
         return choices, list(self._names(plugin))
@@ -176,9 +182,10 @@ def _check_api(candidate: Candidate, plugin: object) -> None:
     if is_ours(candidate.dist):
         detail += f". {how_to_install(candidate.dist)}"
     elif candidate.dist and int(declared) < int(API_VERSION):
-        detail += f". Take a newer one: pip install --upgrade {candidate.dist}"
+        detail += f". Take a newer one: {beside_this_core(candidate.dist, '--upgrade ')}"
     elif candidate.dist:
-        detail += f". Take a newer slime-core, or an older plugin: pip install '{candidate.dist}<{candidate.version}'"
+        older = beside_this_core(f"'{candidate.dist}<{candidate.version}'")
+        detail += f". Take a newer slime-core, or an older plugin: {older}"
     raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
 
 

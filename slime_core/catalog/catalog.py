@@ -22,7 +22,7 @@ from slime_core.catalog._loading import Listener, Loader
 from slime_core.catalog._selection import allowed_by_environment, select
 from slime_core.catalog._unknown import unknown_choice
 from slime_core.catalog.registered import Registered
-from slime_core.catalog.status import PluginState, PluginStatus, PluginWarning
+from slime_core.catalog.status import PluginDeprecation, PluginState, PluginStatus, PluginWarning
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
 
@@ -73,6 +73,8 @@ class Catalog:
             if strict or not candidate.dist or candidate in selected.required:
                 raise PluginError(f"{status}. To see more: slime plugins check {candidate.plugin}")
             warnings.warn(str(status), PluginWarning, stacklevel=2)
+        for text in loader.deprecated:
+            warnings.warn(text, PluginDeprecation, stacklevel=2)
         catalog = cls(loader, [*statuses, *selected.excluded], root)
         catalog._refuse_other_versions(plugins.expected)
         return catalog

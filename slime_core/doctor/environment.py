@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime_core.catalog import how_to_install, is_ours
+from slime_core.catalog import beside_this_core, how_to_install, is_ours
 from slime_core.roles import Finding, Health
 
 GROUP = "slime.plugins"
@@ -57,11 +57,18 @@ def requirements() -> Finding:
             if wrong := _lacks(name, least):
                 bound = f">={least}" if least else ""
                 lacking.append(f"{plugin} needs {name}{bound}, {wrong}")
-                line = f"pip install '{name}{bound}'{_FROM.get(name, '')}"
-                advice.append(how_to_install(name) if is_ours(name) else line)
+                advice.append(_advice(name, bound))
     if lacking:
         return Finding(Health.WARNING, "; ".join(lacking), "; ".join(dict.fromkeys(advice)))
     return Finding(Health.OK, f"what {', '.join(plugins)} need is there")
+
+
+def _advice(name: str, bound: str) -> str:
+    """What to type for a requirement that is not met."""
+    if is_ours(name):
+        return how_to_install(name)
+    wanted = f"'{name}{bound}'"
+    return beside_this_core(wanted) if name.startswith("slime-") else f"pip install {wanted}{_FROM.get(name, '')}"
 
 
 def _requirements(plugin: str) -> Iterator[tuple[str, str]]:

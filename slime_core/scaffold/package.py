@@ -15,6 +15,7 @@ from string import Template
 from slime_core import __version__
 from slime_core.errors import ConfigError
 from slime_core.scaffold.names import Names
+from slime_core.scaffold.origin import constraints
 
 _TEMPLATES = files("slime_core.scaffold") / "templates"
 
@@ -42,12 +43,14 @@ def render(names: Names, license_: License) -> dict[str, str]:
         "LICENSE": f"licenses/{license_.value}.txt",
         ".gitignore": "common/gitignore.tmpl",
         ".github/workflows/ci.yml": "common/ci.yml.tmpl",
+        ".github/workflows/plugin-contracts.yml": "common/plugin-contracts.yml.tmpl",
         f"{names.module}/__init__.py": "common/init.py.tmpl",
     }
     for module in modules:
         folder = "tests" if module.startswith("test_") else names.module
         sources[f"{folder}/{module.removesuffix('.tmpl')}"] = f"{own}/{module}"
-    return {path: _fill(source, words) for path, source in sources.items()} | {f"{names.module}/py.typed": ""}
+    made = {f"{names.module}/py.typed": "", "slime.txt": constraints()}
+    return {path: _fill(source, words) for path, source in sources.items()} | made
 
 
 def write_package(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> None:

@@ -110,7 +110,8 @@ def test_missing_and_old_requirements_are_named_with_the_lines_to_type(install_p
     )
     assert (
         finding.advice
-        == "pip install 'slime-nowhere>=2.0'; pip install 'slime-aged>=1.10'; pip install 'slime-trainer-none'"
+        == "pip install 'slime-nowhere>=2.0' slime-core==0.1.0; pip install 'slime-aged>=1.10' slime-core==0.1.0; "
+        "pip install 'slime-trainer-none' slime-core==0.1.0"
     )
 
 

@@ -99,4 +99,4 @@ class TestMisOfGeometricMeans(CorrectionContract):
 
 
 if __name__ == "__main__":
-    sys.exit(subprocess.call([sys.executable, "-m", "pytest", __file__]))
+    sys.exit(subprocess.call([sys.executable, "-m", "pytest", "-m", "", __file__]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 Slime = Callable[..., Any]
 
 
@@ -24,7 +25,7 @@ def test_it_writes_a_package_and_says_what_to_type_next(slime: Slime, tmp_path: 
         "next:",
         "",
         "  cd slime-reward-keywords",
-        "  pip install -e '.[test]'",
+        f"  pip install -e {ROOT} -e '.[test]'",
         "  pytest",
     ]
 

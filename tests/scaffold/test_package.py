@@ -25,11 +25,13 @@ def test_a_package_is_complete(kind: str) -> None:
     names = Names.parse(kind, SHORT)
     assert set(render(names, License.MIT)) >= {
         ".github/workflows/ci.yml",
+        ".github/workflows/plugin-contracts.yml",
         ".gitignore",
         "CHANGELOG.md",
         "LICENSE",
         "README.md",
         "pyproject.toml",
+        "slime.txt",
         f"{names.module}/__init__.py",
         f"{names.module}/plugin.py",
         f"{names.module}/py.typed",
@@ -104,9 +106,12 @@ def test_the_author_chooses_the_license(license_: License, words: str) -> None:
 
 
 def test_the_workflow_keeps_its_own_dollar_signs() -> None:
-    workflow = render(Names.parse("reward", "mine"), License.MIT)[".github/workflows/ci.yml"]
-    assert "python-version: ${{ matrix.python }}" in workflow
-    assert "slime plugins check slime-reward-mine" in workflow
+    texts = render(Names.parse("reward", "mine"), License.MIT)
+    called = texts[".github/workflows/plugin-contracts.yml"]
+    assert "python-version: ${{ matrix.python }}" in called
+    assert called == (Path(__file__).parents[2] / ".github/workflows/plugin-contracts.yml").read_text("utf-8")
+    assert "uses: ./.github/workflows/plugin-contracts.yml" in texts[".github/workflows/ci.yml"]
+    assert "plugin: slime-reward-mine" in texts[".github/workflows/ci.yml"]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The workflow is what its template and table make, every job of it can be run here, and no marker is without a job."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/workflows.py"
+SCAFFOLD = "slime_core/scaffold/templates/common/plugin-contracts.yml.tmpl"
 WORKFLOWS = ROOT / ".github/workflows"
 JOBS = YAML(typ="safe").load((WORKFLOWS / "pr-test.yml").read_text("utf-8"))["jobs"]
 COMMANDS = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]
@@ -19,13 +21,12 @@ COMMANDS = [step["run"] for job in JOBS.values() for step in job["steps"] if "ru
 @pytest.fixture
 def tool(tmp_path: Path) -> Path:
     """The tool in a repository of its own, which has this one's workflows."""
-    (tmp_path / "tools").mkdir()
-    (tmp_path / ".github/workflows").mkdir(parents=True)
-    for name in ("pr-test.yml", "pr-test.yml.j2", "jobs.toml"):
-        (tmp_path / ".github/workflows" / name).write_text((WORKFLOWS / name).read_text("utf-8"), "utf-8")
-    copy = tmp_path / "tools/workflows.py"
-    copy.write_text(TOOL.read_text("utf-8"), "utf-8")
-    return copy
+    shutil.copytree(ROOT / ".github", tmp_path / ".github")
+    shutil.copytree(ROOT / "tests/e2e", tmp_path / "tests/e2e")
+    for name in ("tools/workflows.py", "tools/runner.py", "tools/changed_tests.py", SCAFFOLD):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path / "tools/workflows.py"
 
 
 def run(tool: Path, *argv: str) -> "subprocess.CompletedProcess[str]":
@@ -57,9 +58,9 @@ def test_a_stale_workflow_is_shown_with_what_to_type(tool: Path) -> None:
 
 
 def test_every_target_that_a_job_makes_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     made = {
-        word for command in COMMANDS if command.startswith("make ") for word in re.findall(r" ([a-z-]+)\b", command)
+        word for command in COMMANDS if command.startswith("make ") for word in re.findall(r" ([a-z0-9-]+)\b", command)
     }
     assert made
     assert made <= targets
@@ -71,7 +72,7 @@ def test_every_marker_that_is_left_out_has_a_target_and_its_target_a_job() -> No
     assert left_out
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for marker in left_out:
-        rule = rf"^([a-z]+):[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]*-m [\"']?[^\n]*\b{marker}\b"
+        rule = rf"^([a-z0-9]+):[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]*-m [\"']?[^\n]*\b{marker}\b"
         recipes = re.findall(rule, makefile, re.MULTILINE)
         jobs = [name for name in recipes if any(name in command.split() for command in COMMANDS)]
         assert jobs, f"no job runs the tests with the marker {marker}; make targets that do: {recipes}"

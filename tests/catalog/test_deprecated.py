@@ -1,0 +1,73 @@
+"""A hook that will go: who implements it is told so, by name and place, and works as before."""
+
+from collections.abc import Callable, Iterable
+
+import pluggy
+import pytest
+
+from slime_core.catalog import Catalog, PluginDeprecation, PluginState, _hooks, _loading
+from slime_core.hookspecs import PROJECT, ProviderHookSpecs, RunHookSpecs, hookspec
+from slime_core.roles import RewardSpec, Stability
+
+Install = Callable[..., None]
+WHAT_TO_WRITE = "slime_rewards is deprecated since 0.2 and gone in 0.4: write slime_scores"
+PLUGIN = """
+from slime_core import RewardSpec, Score, hookimpl
+
+SLIME_API = "1"
+
+@hookimpl
+def slime_rewards():
+    yield RewardSpec.from_function("one", lambda sample, ctx: Score(1.0))
+"""
+
+
+class Later(ProviderHookSpecs):
+    """The provider hooks of a later release, in which one is on its way out."""
+
+    @hookspec(added="0.1", stability=Stability.STABLE, deprecated=WHAT_TO_WRITE)
+    def slime_rewards(self) -> Iterable[RewardSpec]:
+        raise NotImplementedError
+
+
+def later_manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    for specs in (Later, RunHookSpecs, _hooks.RankHookSpecs):
+        manager.add_hookspecs(specs)
+    return manager
+
+
+@pytest.fixture(autouse=True)
+def _a_later_release(monkeypatch: pytest.MonkeyPatch, install_plugin: Install) -> None:
+    class LaterLoader(_loading.Loader):
+        def __init__(self) -> None:
+            super().__init__(manager=later_manager())
+
+    monkeypatch.setattr("slime_core.catalog.catalog.Loader", LaterLoader)
+    install_plugin("slime-reward-old", {"slime_reward_old.py": PLUGIN}, entry_points={"reward-old": "slime_reward_old"})
+
+
+def test_it_is_told_once_with_the_plugin_its_place_and_what_to_write() -> None:
+    with pytest.warns(PluginDeprecation) as told:
+        Catalog.discover()
+    texts = [str(each.message) for each in told if "slime-reward-old" in str(each.message)]
+    assert len(texts) == 1
+    assert texts[0].startswith(f"plugin slime-reward-old 1.0: {WHAT_TO_WRITE} (")
+    assert texts[0].endswith("slime_reward_old.py:6)")
+
+
+@pytest.mark.filterwarnings("ignore::slime_core.catalog.PluginDeprecation")
+@pytest.mark.parametrize("strict", [False, True])
+def test_it_works_as_before_where_broken_plugins_are_errors_too(strict: bool) -> None:
+    catalog = Catalog.discover(strict=strict)
+    assert "slime-reward-old/one" in catalog.choices("reward")
+    (status,) = (each for each in catalog.statuses if each.dist == "slime-reward-old")
+    assert status.state is PluginState.LOADED
+
+
+def test_no_hook_of_today_is_deprecated_without_a_date_and_what_to_write() -> None:
+    manager = _hooks.new_manager()
+    for name in dir(manager.hook):
+        spec = getattr(getattr(manager.hook, name, None), "spec", None)
+        told = spec.warn_on_impl if spec is not None else None
+        assert told is None or ("gone in" in str(told) and "write" in str(told)), name
