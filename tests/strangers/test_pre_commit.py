@@ -1,4 +1,4 @@
-"""The pre-commit hook in a stranger's repository: pre-commit builds slime-core from its repository, and runs the kit."""
+"""The pre-commit hook in a stranger's repository: pre-commit builds slime-core from its own, and runs the kit."""
 
 import os
 import shutil
