@@ -29,6 +29,11 @@ SERVERS := $(shell $(PYTHON) -c 'import sys; sys.version_info < (3, 13) and prin
 # And environments of verifiers, which wants another release of mcp.
 VERIFIERS := .venv-verifiers
 
+# The oldest of everything that our packages say they work with, and the tests that need no torch.
+LOWEST := .venv-lowest
+LOWEST_TESTS := tests/buffer tests/catalog tests/config tests/data tests/isolation tests/processes tests/telemetry \
+  plugins/slime-buffer-priority/tests plugins/slime-reward-math/tests
+
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
 # What agents are written with comes along with the tests that need it.
@@ -50,7 +55,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster e2e strangers gpus quick coverage faults peers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
+.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster e2e strangers lowest gpus quick coverage faults peers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -100,6 +105,10 @@ e2e: $(STAMPS)/dev $(SERVERS) ## the end-to-end files, small on CPUs; where ther
 strangers: $(STAMPS)/dev ## packages and CI of strangers, from wheels, and a release of this checkout
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m "long or not long" tests/strangers tests/tools/test_release.py $(ARGS)
+
+lowest: $(LOWEST)/stamp ## the tests that need no torch, with the oldest of every dependency that ours admit
+	@mkdir -p .cache/tmp
+	@$(INSIDE) $(LOWEST)/bin/python -m pytest -q $(LOWEST_TESTS) $(ARGS)
 
 gpus: $(STAMPS)/venv ## the environment of `make test` with a torch for NVIDIA GPUs
 	$(PIP) install torch==2.13.0
@@ -189,7 +198,7 @@ soak: $(STAMPS)/dev ## tests again and again, on twice as many workers as cores 
 	@$(INSIDE) $(BIN)/python tools/soak.py '$(N)' $(ARGS)
 
 clean: ## remove the environment, caches and builds (runs are kept)
-	rm -rf $(VENV) $(SGLANG) $(ROUTERS) .cache .pytest_cache dist mutants site
+	rm -rf $(VENV) $(SGLANG) $(ROUTERS) $(LOWEST) .cache .pytest_cache dist mutants site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What skips without a peer.
@@ -228,6 +237,13 @@ $(STAMPS)/engine: $(PROJECTS) $(STAMPS)/demo
 
 $(STAMPS)/release: $(STAMPS)/tools
 	$(PIP) install -e '.[release]'
+	@touch $@
+
+$(LOWEST)/stamp: $(PROJECTS) $(STAMPS)/release
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST)
+	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --resolution lowest-direct -e '.[data,yaml]' $(LIGHT_PLUGINS) \
+	  'hypothesis>=6.130' 'jinja2>=3.1' 'jsonschema>=4.23' 'pytest>=8.4' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' \
+	  'safetensors>=0.5' 'tokenizers>=0.22'
 	@touch $@
 
 .cache/actionlint/stamp:
