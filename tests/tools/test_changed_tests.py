@@ -86,9 +86,9 @@ def test_what_main_did_since_is_not_the_branchs(repository: Path) -> None:
     assert matrix(repository) == {"tests/test_mine.py": 0}
 
 
-def test_names_that_are_not_ascii_are_found(repository: Path) -> None:
-    write(repository, {"tests/test_größe.py": TEST})
-    assert matrix(repository) == {"tests/test_größe.py": 0}
+def test_names_with_spaces_and_what_is_not_ascii_are_found(repository: Path) -> None:
+    write(repository, {"tests/test_größe.py": TEST, "tests/test_two words.py": TEST})
+    assert matrix(repository) == {"tests/test_größe.py": 0, "tests/test_two words.py": 0}
 
 
 @pytest.mark.parametrize("depth", [1, 2])
