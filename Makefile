@@ -148,6 +148,7 @@ lint: $(STAMPS)/tools ## style, import layers, sizes, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/api_changes.py
 	$(BIN)/python tools/workflows.py --check
 	$(BIN)/python tools/runnable.py --check
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml

@@ -8,7 +8,7 @@ Example:
 
 from slime_core.scaffold.kinds import KINDS, Kind
 from slime_core.scaffold.names import Names
-from slime_core.scaffold.origin import editable_checkout
+from slime_core.scaffold.origin import beside_core
 from slime_core.scaffold.package import License, render, write_package
 
-__all__ = ["KINDS", "Kind", "License", "Names", "editable_checkout", "render", "write_package"]
+__all__ = ["KINDS", "Kind", "License", "Names", "beside_core", "render", "write_package"]

@@ -7,9 +7,9 @@ Example:
 """
 
 import json
+import shlex
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from slime_core.catalog import first_party
@@ -19,16 +19,17 @@ CORE = "slime-core"
 
 
 def constraints() -> str:
-    """A line for slime-core and for each first-party plugin that is installed."""
+    """A line for slime-core and each first-party plugin that is installed; one that fails where no address is known."""
     return "".join(f"{line}\n" for name in (CORE, *first_party()) for line in _line(name))
 
 
-def editable_checkout() -> Path | None:
-    """The folder of the checkout that slime-core is, where it is installed by `pip install -e`."""
-    told = _told(distribution(CORE))
-    if not _part(told, "dir_info").get("editable"):
-        return None
-    return Path(unquote(urlsplit(str(told["url"])).path))
+def beside_core() -> str:
+    """What to tell pip about slime-core in this environment, besides what is to be installed."""
+    found = distribution(CORE)
+    told = _told(found)
+    if _part(told, "dir_info").get("editable"):  # a constraint would put a copy in its place
+        return f"-e {shlex.quote(unquote(urlsplit(str(told['url'])).path))}"
+    return "-c slime.txt" if told else f"{CORE}=={found.version}"
 
 
 def _line(name: str) -> Iterator[str]:
@@ -43,8 +44,9 @@ def _line(name: str) -> Iterator[str]:
     elif url:
         sums = _part(_part(told, "archive_info"), "hashes")
         yield f"{name} @ {url}" + "".join(f"#{kind}={value}" for kind, value in sums.items() if kind == "sha256")
-    else:  # from an index, which only whoever installed it knows
-        yield f"{name}=={found.version}"
+    else:  # pip would ask an index for a version
+        yield f"# Write here where {name} {found.version} came from: pip did not record it."
+        yield f"{name} @ https://address.invalid/{name.replace('-', '_')}-{found.version}-py3-none-any.whl"
 
 
 def _told(found: Distribution) -> dict[str, Json]:

@@ -10,7 +10,7 @@ import click
 from slime_core.catalog import Catalog, owner_of
 from slime_core.errors import ConfigError
 from slime_core.roles import SPECS, PluginSet
-from slime_core.scaffold import KINDS, License, Names, editable_checkout, render, write_package
+from slime_core.scaffold import KINDS, License, Names, beside_core, render, write_package
 
 ROLES = textwrap.fill(", ".join(KINDS), 90, break_on_hyphens=False)
 
@@ -40,9 +40,7 @@ def new(role: str, name: str, into: Path, license_: str, force: bool) -> None:
     summary = names.kind.summary
     told = summary if summary[1].isupper() else summary[0].lower() + summary[1:]
     click.echo(f"wrote {folder}: {told}\n\nnext:\n")
-    checkout = editable_checkout()
-    core = f"-e {shlex.quote(str(checkout))}" if checkout else "-c slime.txt"
-    for line in (f"cd {shlex.quote(str(folder))}", f"pip install {core} -e '.[test]'", "pytest"):
+    for line in (f"cd {shlex.quote(str(folder))}", f"pip install {beside_core()} -e '.[test]'", "pytest"):
         click.echo(f"  {line}")
 
 
