@@ -7,6 +7,7 @@ Example:
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -35,11 +36,13 @@ def check_contents(root: Path, out: Path) -> None:
         told = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
         project, packages = told["project"], told["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
         stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-        listed = subprocess.run(["git", "ls-files", *packages], cwd=folder, capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", *packages], cwd=folder, capture_output=True, text=True, check=True
+        )
         with zipfile.ZipFile(out / f"{stem}-py3-none-any.whl") as wheel:
             names = set(wheel.namelist())
         metadata = {name for name in names if name.startswith(f"{stem}.dist-info/")}
-        code, expected = names - metadata, set(listed.stdout.split("\n")) - {""}
+        code, expected = names - metadata, set(listed.stdout.split("\0")) - {""}
         for what, found in (("lacks", expected - code), ("should not have", code - expected)):
             if found:
                 raise Refusal(f"the wheel of {project['name']} {what} {', '.join(sorted(found)[:5])}")
@@ -85,7 +88,10 @@ def check_install(root: Path, names: Sequence[str], slime_txt: Path, version: st
             _run([str(python), str(root / "tools/install_torch.py")], Path(folder))
         _run([str(python), "-m", "pip", "install", "-q", "-c", str(slime_txt), *names], Path(folder))
         _run([str(python), "-m", "pip", "check"], Path(folder))
-        said = _run([str(python.with_name("slime")), "plugins", "list", "--json"], Path(folder))
+        slime = [str(python.with_name("slime")), "plugins", "list"]
+        own = {"XDG_CACHE_HOME": folder}
+        _run([*slime, "--role", "reward"], Path(folder), **own)  # loads what is not known yet
+        said = _run([*slime, "--json"], Path(folder), **own)
         loaded = {each["plugin"]: each["version"] for each in json.loads(said)["plugins"] if each["state"] == "loaded"}
         for name in names:
             plain = name.partition("[")[0]
@@ -99,8 +105,9 @@ def _has_torch(names: Sequence[str]) -> bool:
     return any(re.search(r"\[.*\b(local|torch)\b.*\]|slime-(local|trainer-megatron)", name) for name in names)
 
 
-def _run(command: Sequence[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(command: Sequence[str], folder: Path, **variables: str) -> str:
+    env = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refusal(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
