@@ -104,10 +104,9 @@ def _columns(reply: Mapping[str, Json], meta: Meta) -> tuple[list[int], list[flo
     """Tokens and their log-probs."""
     tokens = cast(list[int], reply["output_ids"])
     entries = cast(Sequence[Sequence[float]], meta["output_token_logprobs"])
-    log_probs, ids, *_ = zip(*entries, strict=True) if entries else ((), ())
-    if list(ids) != tokens:
+    if [entry[1] for entry in entries] != tokens:
         raise ValueError(f"{len(tokens)} output_ids with output_token_logprobs of {len(entries)} other ids")
-    return tokens, list(log_probs)
+    return tokens, [entry[0] for entry in entries]
 
 
 def _end(meta: Meta) -> tuple[FinishReason | None, int | str | None]:

@@ -10,6 +10,7 @@ Example:
 """
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import AsyncGenerator, Set
 from functools import partial
@@ -64,6 +65,7 @@ class Requests:
         self._server, self._eos = server, eos_token_ids
         self._calls, self._fleet, self._weights = calls, fleet, weights
         self._within_s = within_s
+        self._own, self._numbers = uuid.uuid4().hex, itertools.count()
 
     async def answer(self, request: GenerateRequest) -> GenerateOutput:
         """The answer to a request.
@@ -77,7 +79,7 @@ class Requests:
             return await self._scored(request)
         sending = Sending(self._calls)
         while (early := await self._early(request, sending)) is None:
-            server, rid = self._to(request, sending), uuid.uuid4().hex
+            server, rid = self._to(request, sending), self._new_rid()
             call = server.fetch(GENERATE, self._body(request, rid), within_s=self._within_s, headers=_headers(request))
             try:
                 text = await self._calls.finished(rid, call)
@@ -105,7 +107,7 @@ class Requests:
             return
         sending, told = Sending(self._calls), 0
         while (early := await self._early(request, sending)) is None:
-            server, rid = self._to(request, sending), uuid.uuid4().hex
+            server, rid = self._to(request, sending), self._new_rid()
             body, headers = {**self._body(request, rid), "stream": True}, _headers(request)
             events = self._calls.followed(rid, server.events(GENERATE, body, within_s=self._within_s, headers=headers))
             try:
@@ -127,7 +129,7 @@ class Requests:
         """An answer drawn from a changed distribution, with the log-probs of the model's own: asked for afterwards."""
         sending = Sending(self._calls, direct=True)
         while (early := await self._early(request, sending)) is None:
-            rid = uuid.uuid4().hex
+            rid = self._new_rid()
             with self._calls.gate.whole():  # both of the same weights
                 try:
                     reply = await self._ask(self._body(request, rid), rid)
@@ -140,7 +142,7 @@ class Requests:
 
     async def _score(self, request: GenerateRequest, output: GenerateOutput) -> GenerateOutput:
         for _ in range(MOST_SCORES):
-            rid = uuid.uuid4().hex
+            rid = self._new_rid()
             reply = await self._ask(score_of(request, output.tokens, rid), rid)
             found = self._server.understood(GENERATE, partial(scored, output, reply, request))
             if found is not None:
@@ -154,6 +156,10 @@ class Requests:
         except TooLate:
             self._calls.forget(rid)
             raise
+
+    def _new_rid(self) -> str:
+        """That of no other request, whoever asks the server."""
+        return f"{self._own}-{next(self._numbers)}"
 
     def _body(self, request: GenerateRequest, rid: str) -> Table:
         return self._weights.marked(body_of(request, rid, self.facts, self._eos))
