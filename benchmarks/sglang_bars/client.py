@@ -53,7 +53,7 @@ def prompt_of(number: int) -> list[int]:
     return [5 + (number * 7 + place) % 50 for place in range(PROMPT)]
 
 
-def body_of(number: int) -> dict[str, object]:
+def body_of(number: int, *, seeded: bool = True) -> dict[str, object]:
     """What a bare client asks."""
     sampling = {
         "max_new_tokens": TOKENS,
@@ -61,7 +61,7 @@ def body_of(number: int) -> dict[str, object]:
         "top_p": 1.0,
         "top_k": -1,
         "ignore_eos": True,
-        "sampling_seed": number,
+        **({"sampling_seed": number} if seeded else {}),
         "skip_special_tokens": False,
         "spaces_between_special_tokens": False,
         "no_stop_trim": True,
@@ -70,12 +70,12 @@ def body_of(number: int) -> dict[str, object]:
     return {"input_ids": prompt_of(number), "sampling_params": sampling, "return_logprob": True}
 
 
-async def bare(url: str, load: Callable[[Ask], Awaitable[Cost]]) -> Cost:
-    """A session of aiohttp alone."""
+async def bare(url: str, load: Callable[[Ask], Awaitable[Cost]], *, seeded: bool = True) -> Cost:
+    """A session of aiohttp alone; with seeds or without, as the engine asks the server."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
 
         async def ask(number: int) -> int:
-            data = json.dumps({"rid": uuid.uuid4().hex, **body_of(number)})
+            data = json.dumps({"rid": uuid.uuid4().hex, **body_of(number, seeded=seeded)})
             async with http.post(f"{url}/generate", data=data, headers=JSON) as reply:
                 return TOKENS if await reply.read() else 0
 

@@ -42,7 +42,9 @@ def measure(python: Path, rounds: int) -> dict[str, float]:
             await engine.start()
             await engine.load_checkpoint()
             await load(ask)  # what is made once
-            walls = [((await bare(engine.url, load)).wall_s, (await load(ask)).wall_s) for _ in range(rounds)]
+            walls = [
+                ((await bare(engine.url, load, seeded=False)).wall_s, (await load(ask)).wall_s) for _ in range(rounds)
+            ]
         finally:
             await engine.close()
             await launcher.close()

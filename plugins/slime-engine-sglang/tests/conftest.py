@@ -1,6 +1,12 @@
-"""Where there is no torch, what starts a server on the CPU, and the comparison with Hugging Face, are left out."""
+"""Where there is no torch, what starts a server on the CPU, and the comparison with Hugging Face, are left out.
+
+So are the files whose tests all need a server, where none is asked for: to import transformers takes seconds.
+"""
 
 from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
 
 TORCH = [
     "test_example_on_servers.py",
@@ -17,3 +23,10 @@ TORCH = [
     "test_weights.py",
 ]
 collect_ignore = [] if find_spec("torch") else TORCH
+ON_SERVERS = ("*_on_a_server.py", "*_on_servers.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over a file of tests that would all be deselected."""
+    unwanted = "not server" in config.getoption("markexpr")
+    return True if unwanted and any(map(collection_path.match, ON_SERVERS)) else None
