@@ -1,8 +1,13 @@
-"""The functions written for slime are a module of the project, as a user's are."""
+"""The functions written for slime are a module of the project, as a user's are; and runs of a second or two."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from slime_compat.runner.runner import SlimeRunner
+from slime_core.testing import write_tiny_model
 
 
 @pytest.fixture
@@ -10,3 +15,33 @@ def path(monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the functions are, in slime's dotted form."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
     return "written_for_slime."
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a model and prompts."""
+    write_tiny_model(tmp_path / "model")
+    rows = [{"prompt": f"t{number} t{number + 1}", "label": "t5"} for number in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def small(home: Path) -> Callable[..., SlimeRunner]:
+    """Makes a runner of a second or two there, on a CPU; fields that are given win."""
+
+    def made(**fields: object) -> SlimeRunner:
+        given: dict[str, object] = {
+            "exp_id": "small",
+            "model_dir": home / "model",
+            "data_path": home / "rows.jsonl",
+            "run_dir": home / "runs",
+            "reward": "random",
+            "num_gpus": 0,
+            "rollout_batch_size": 2,
+            "n_samples_per_prompt": 2,
+            "rollout_max_response_len": 4,
+        }
+        return SlimeRunner(**{**given, **fields})  # type: ignore[arg-type]
+
+    return made

@@ -30,6 +30,22 @@ def test_a_cluster_is_the_launchers_to_reach() -> None:
     assert keys(ray_address="head:6379")["launcher"] == {"use": "ray", "ray": {"address": "head:6379"}}
 
 
+def test_a_job_is_submitted_and_finds_its_cluster() -> None:
+    runner = made(ray_address="http://head:8265", job_python="/opt/python", extra_flags=["--lr", "1e-5"])
+    assert run_file_keys(runner, 3)["launcher"] == {"use": "ray"}
+    submitted = ("submit", "runs/first.toml", "--address", "http://head:8265", "--follow", "--python", "/opt/python")
+    assert runner.dry_run().command == (sys.executable, "-m", "slime_core", *submitted, "--lr", "1e-5")
+
+
+def test_evaluation_and_saving_are_fields_too() -> None:
+    found = keys(eval_prompt_data={"heldout": "eval.jsonl"}, eval_interval=5, save_interval=10)
+    assert (found["eval_prompt_data"], found["eval_interval"], found["save_interval"]) == (
+        {"heldout": "eval.jsonl"},
+        5,
+        10,
+    )
+
+
 def test_it_is_found_in_the_core() -> None:
     assert slime_core.SlimeRunner is SlimeRunner
 
@@ -45,6 +61,15 @@ def test_it_is_found_in_the_core() -> None:
         ({"exp_id": "../up"}, "exp_id = '../up'"),
         ({"s3_bucket": "s3://results"}, "give the name of the bucket alone"),
         ({"exp_id": None}, "exp_id = None"),
+        ({"ray_address": "ray://head:10001"}, "expected HOST:PORT of a head, as head:6379, auto, or http://HOST:8265"),
+        ({"agent_runtime_arn": AGENT["agent_runtime_arn"]}, "give agent_runtime_arn and s3_bucket, or neither"),
+        ({"wandb_group": "g"}, "wandb_group is a group of a project"),
+        ({"job_python": "python3"}, "job_python and job_working_dir are of a job: give ray_address"),
+        ({"ray_address": "http://head:8265", "cuda_home": "/cuda"}, "a job runs on the cluster: set it there"),
+        (
+            {"extra_flags": ["--save=elsewhere"]},
+            "--save is not for extra_flags: run_dir and exp_id say where the run is",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_when_it_is_made(fields: dict[str, object], said: str) -> None:
@@ -75,12 +100,6 @@ def test_fields_of_the_toolkit_become_keys() -> None:
     assert found["save"] == "runs/first"
 
 
-@pytest.mark.parametrize(("given", "size"), [({}, None), ({"sglang_data_parallel_size": 4}, 4)])
-def test_replicas_of_attention_are_asked_for_where_there_are_several(given: dict[str, int], size: int | None) -> None:
-    engine = keys(**given)["engine"]
-    assert engine["sglang"]["server"].get("dp_size") == size  # type: ignore[index, call-overload, union-attr]
-
-
 def test_an_agents_fields_become_the_remote_generators() -> None:
     found = keys(**AGENT, acr_timeout=60, acr_tps_limit=5, max_concurrent=7, gateway_port=0, model_id="policy")
     assert found["reward"] == {"use": "environment"}
@@ -101,20 +120,8 @@ def test_an_agents_fields_become_the_remote_generators() -> None:
     assert keys(reward_postprocessing="identity")["rewards_normalization"] is False
 
 
-def test_no_reference_is_held_for_a_kl_that_nobody_weighs() -> None:
-    assert "use_kl_loss" not in keys()
-    found = keys(kl_loss_coef=0.01)
-    assert (found["use_kl_loss"], found["kl_loss_coef"]) == (True, 0.01)
-
-
 def test_without_gpus_the_local_parts_run() -> None:
     assert not {"trainer", "engine", "colocate"} & keys(num_gpus=0).keys()
-
-
-def test_extra_flags_come_last_and_as_they_are() -> None:
-    command = made(extra_flags=["--lr", "1e-5", "--save-interval", "5"]).dry_run().command
-    assert command[-4:] == ("--lr", "1e-5", "--save-interval", "5")
-    assert command[:4] == (sys.executable, "-m", "slime_core", "train")
 
 
 def test_a_dry_run_starts_nothing_and_tells_what_has_no_effect(tmp_path: Path) -> None:
@@ -122,40 +129,6 @@ def test_a_dry_run_starts_nothing_and_tells_what_has_no_effect(tmp_path: Path) -
     assert "num_rollout = 5" in told.run_file
     assert told.notes == ("renderer_family: the model's own chat template renders",)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_secret_is_on_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "verysecret")
-    runner = made(wandb_project="p", wandb_group="g")
-    told = runner.dry_run()
-    assert "verysecret" not in f"{told}{runner}"
-    assert 'use = "wandb"' in told.run_file
-    assert "wandb" not in made().dry_run().run_file
-
-
-def test_cuda_is_put_first_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/bin")
-    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    assert made(cuda_home="/cuda").dry_run().environment == {
-        "CUDA_HOME": "/cuda",
-        "PATH": "/cuda/bin:/bin",
-        "LD_LIBRARY_PATH": "/cuda/lib64",
-    }
-    assert made().dry_run().environment == {}
-
-
-def test_a_file_of_fields_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_BUCKET", "results-of-mine")
-    path = tmp_path / "runner.yaml"
-    path.write_text(
-        "exp_id: a\nmodel_dir: m\ndata_path: d\nlr: 1e-5\nextra_flags: [--bf16]\ns3_bucket: $env:MY_BUCKET\n"
-    )
-    runner = SlimeRunner.from_yaml(path)
-    assert (runner.lr, runner.s3_bucket, runner.extra_flags) == (1e-5, "results-of-mine", ["--bf16"])
-    again = tmp_path / "again.toml"
-    again.write_text(runner.to_toml(), "utf-8")
-    assert "results-of-mine" not in again.read_text("utf-8")
-    assert SlimeRunner.from_yaml(again) == runner
 
 
 @pytest.mark.parametrize(
@@ -179,9 +152,8 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"agent_runtime_arn": AGENT["agent_runtime_arn"]}, "give agent_runtime_arn and s3_bucket, or neither"),
-        ({"model_type": "$(touch was-run)"}, "has no '$(touch was-run)'"),
-        ({"ray_address": "http://head:8265"}, "submit the run file of dry_run() with `slime submit`"),
+        (AGENT, 'a runtime in AWS cannot reach 127.0.0.1: give gateway_host="0.0.0.0" and gateway_public_url='),
+        ({"model_type": "qwen3-4b"}, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),
         ({"reward": "maths"}, "Did you mean 'math'?"),
     ],
 )

@@ -1,27 +1,20 @@
 """`slime submit` against a cluster with a server of jobs; the command line is checked without one."""
 
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from job_server import OPEN, WAIT_S, job_server
 
 from slime_core.errors import ConfigError
-from slime_launcher_ray.guard import end_marked
 from slime_launcher_ray.submit import submit
 
-MARK = "SLIME_RAY_JOBS"
-WAIT_S = 120.0
-OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "SPT_NOENV": "1", MARK: "1"}
 RUN = """
 import os
 import signal
@@ -42,38 +35,8 @@ sys.exit(2 if "--bad" in sys.argv else 0)
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[str]:
     """The address of a server of jobs."""
-    port, other = free_ports()
-    ray = Path(sys.executable).with_name("ray")
-    temporary = Path(tempfile.mkdtemp(prefix="rj-"))  # short: the path of a socket has to be
-    arguments = ["--head", "--port=0", "--num-cpus=2", f"--dashboard-port={port}", f"--temp-dir={temporary}"]
-    process = subprocess.Popen(
-        [ray, "start", "--block", "--include-dashboard=true", f"--dashboard-agent-listen-port={other}", *arguments],
-        env=os.environ | OPEN | {"SLIME_SECRET_OF_TESTS": "of the cluster"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-    end = time.monotonic() + WAIT_S
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/api/version", timeout=5).close()
-            break
-        except OSError:
-            assert time.monotonic() < end, "no server of jobs"
-            time.sleep(0.2)
-    yield url
-    process.send_signal(signal.SIGTERM)
-    process.wait()
-    end_marked(f"{MARK}=1")
-    shutil.rmtree(temporary, ignore_errors=True)
-
-
-def free_ports() -> tuple[int, int]:
-    """Two of them."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    with job_server({"SLIME_SECRET_OF_TESTS": "of the cluster"}) as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,15 +1,22 @@
 """Fields of SlimeRunner: the toolkit's names and defaults, typed, frozen, and checked when one is made."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from slime_core import Settings
 from slime_core.errors import ConfigError, did_you_mean
+from slime_core.sample import Json
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
+HEAD = re.compile(r"auto|[^\s/]+:\d+")
+JOBS = re.compile(r"https?://[^\s/]+/?")
+PLACE = {"--save": "run_dir and exp_id say where the run is", "--num-rollout": "train(num_rollout=…) says how many"}
+"""Flags that are fields, and must be, since train() and status() look where these say."""
 
 
 class RunnerFields(Settings):
@@ -30,7 +37,15 @@ class RunnerFields(Settings):
     rollout_gpus_per_engine: Positive = Field(2, description="GPUs of one SGLang server.")
     colocate: bool = Field(True, description="Ranks and servers take turns on the same GPUs.")
     cuda_home: Path | None = Field(None, description="CUDA's folder, for CUDA_HOME, PATH and LD_LIBRARY_PATH.")
-    ray_address: str | None = Field(None, description="HOST:PORT of a Ray cluster; None: this machine alone.")
+    ray_address: str | None = Field(
+        None,
+        description="HOST:PORT of the head of a Ray cluster that this machine belongs to, or auto; http://HOST:8265 of "
+        "its server of jobs: the run is a job there. None: this machine alone.",
+    )
+    job_python: str | None = Field(None, description="Python of the cluster's head, for a job; None: this one's path.")
+    job_working_dir: Path | None = Field(
+        None, description="Folder that is sent with a job, to a cluster that does not see it; run_dir lies in it."
+    )
     slime_dir: str = Field("~/slime", description="The toolkit's; nothing of slime is read.")
     megatron_dir: str = Field("~/Megatron-LM", description="The toolkit's; megatron-core is installed as a package.")
 
@@ -72,20 +87,26 @@ class RunnerFields(Settings):
     sglang_context_length: Positive | None = Field(None, description="Tokens of a server's longest text.")
     max_tokens_per_gpu: Positive = Field(9216, description="Tokens of a micro-batch, on each GPU.")
 
+    eval_prompt_data: dict[str, Path] = Field({}, description="Sets that the model is evaluated on, by name.")
+    eval_interval: Positive | None = Field(None, description="Rollouts between two evaluations.")
+    save_interval: Positive | None = Field(None, description="Rollouts between two checkpoints.")
+
     wandb_project: str | None = Field(None, description="Project of Weights & Biases; WANDB_API_KEY has the key.")
     wandb_group: str | None = Field(None, description="Group of the run in it.")
     extra_flags: list[str] = Field([], description="Flags of slime train, after all others, so that they win.")
 
-    def __init__(self, **values: object) -> None:
-        """Check the fields.
+    if not TYPE_CHECKING:  # a checker knows fields and types by what pydantic makes
 
-        Raises:
-            ConfigError: one is missing, unknown, of another type or out of its range; all of them in one message.
-        """
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError("SlimeRunner: " + "; ".join(_told(error, type(self)))) from None
+        def __init__(self, **values: object) -> None:
+            """Check the fields.
+
+            Raises:
+                ConfigError: one is missing, unknown, of another type or out of its range; all of them in one message.
+            """
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigError("SlimeRunner: " + "; ".join(_told(error, type(self)))) from None
 
     @field_validator("s3_bucket")
     @classmethod
@@ -93,6 +114,55 @@ class RunnerFields(Settings):
         if bucket is not None and "/" in bucket:
             raise ValueError("give the name of the bucket alone")
         return bucket
+
+    @field_validator("ray_address")
+    @classmethod
+    def _check_address(cls, address: str | None) -> str | None:
+        if address is not None and not HEAD.fullmatch(address) and not JOBS.fullmatch(address):
+            raise ValueError(
+                "expected HOST:PORT of a head, as head:6379, auto, or http://HOST:8265 of a server of jobs"
+            )
+        return address
+
+    @field_validator("extra_flags")
+    @classmethod
+    def _leave_places(cls, flags: list[str]) -> list[str]:
+        for flag in flags:
+            if (name := flag.partition("=")[0]) in PLACE:
+                raise ValueError(f"{name} is not for extra_flags: {PLACE[name]}")
+        return flags
+
+    @model_validator(mode="after")
+    def _fit_each_other(self) -> Self:
+        if (self.agent_runtime_arn is None) != (self.s3_bucket is None):
+            raise ValueError("an agent of AgentCore has both: give agent_runtime_arn and s3_bucket, or neither")
+        if self.wandb_group is not None and self.wandb_project is None:
+            raise ValueError("wandb_group is a group of a project: give wandb_project, too")
+        if self.is_job and self.cuda_home is not None:
+            raise ValueError("cuda_home is of this machine, and a job runs on the cluster: set it there")
+        if not self.is_job and (self.job_python is not None or self.job_working_dir is not None):
+            raise ValueError("job_python and job_working_dir are of a job: give ray_address, as http://HOST:8265")
+        return self
+
+    @property
+    def is_job(self) -> bool:
+        """Whether the run is a job of a cluster, and not a process of this machine."""
+        return self.ray_address is not None and JOBS.fullmatch(self.ray_address) is not None
+
+    def as_written(self) -> Mapping[str, Json]:
+        """The fields as a file may have them: `$env:NAME` where the environment said it, and paths as texts."""
+        return {str(name): _plain(value) for name, value in self.__repr_args__()}
+
+
+def _plain(value: object) -> Json:
+    match value:
+        case Path():
+            return str(value)
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+    return cast("Json", value)
 
 
 def _told(error: ValidationError, model: type[Settings]) -> list[str]:
@@ -104,6 +174,8 @@ def _told(error: ValidationError, model: type[Settings]) -> list[str]:
             said.append(f"there is no {name!r}.{did_you_mean(name, model.model_fields)}".rstrip("."))
         elif item["type"] == "missing":
             said.append(f"{name} is required")
+        elif not name:
+            said.append(str(item["msg"]).removeprefix("Value error, "))
         else:
             message = item["msg"].removeprefix("Value error, ")
             said.append(f"{name} = {item['input']!r}: {message[0].lower()}{message[1:]}")

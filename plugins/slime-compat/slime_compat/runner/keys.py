@@ -50,10 +50,13 @@ def run_file_keys(fields: RunnerFields, num_rollout: int) -> dict[str, Json]:
         keys["apply_chat_template"] = True
     if fields.kl_loss_coef:
         keys |= {"use_kl_loss": True, "kl_loss_type": "low_var_kl", "kl_loss_coef": fields.kl_loss_coef}
-    if fields.ray_address is not None:
-        keys["launcher"] = {"use": "ray", "ray": {"address": fields.ray_address}}
+    if fields.eval_prompt_data:
+        keys["eval_prompt_data"] = {name: str(path) for name, path in fields.eval_prompt_data.items()}
+    keys |= {name: value for name in ("eval_interval", "save_interval") if (value := getattr(fields, name)) is not None}
+    if fields.ray_address is not None:  # a job finds its cluster
+        keys["launcher"] = {"use": "ray"} if fields.is_job else {"use": "ray", "ray": {"address": fields.ray_address}}
     if fields.wandb_project is not None:
-        given = {"project": fields.wandb_project, "group": fields.wandb_group}
+        given = {"project": fields.as_written()["wandb_project"], "group": fields.as_written()["wandb_group"]}
         keys["tracker"] = {"use": "wandb", "wandb": {key: value for key, value in given.items() if value is not None}}
     return keys
 
@@ -65,20 +68,21 @@ def _scored(fields: RunnerFields) -> dict[str, Json]:
         keys["rewards_normalization"] = False
     if fields.agent_runtime_arn is None:
         return keys | ({"reward": {"use": fields.reward}} if fields.reward else {})
+    shown = fields.as_written()
     settings: dict[str, Json] = {
-        "agent_runtime_arn": fields.agent_runtime_arn,
-        "s3_bucket": fields.s3_bucket,
-        "exp_id": fields.exp_id,
-        "model_id": fields.model_id,
+        "agent_runtime_arn": shown["agent_runtime_arn"],
+        "s3_bucket": shown["s3_bucket"],
+        "exp_id": shown["exp_id"],
+        "model_id": shown["model_id"],
         "seconds": float(fields.acr_timeout),
         "tps_limit": float(fields.acr_tps_limit),
         "max_concurrent": fields.max_concurrent,
         "max_pool_connections": fields.max_pool_connections,
-        "host": fields.gateway_host,
+        "host": shown["gateway_host"],
         "port": fields.gateway_port,
-        "public_url": fields.gateway_public_url,
-        "endpoint_url": fields.acr_endpoint_url,
-        "s3_endpoint_url": fields.s3_endpoint_url,
+        "public_url": shown["gateway_public_url"],
+        "endpoint_url": shown["acr_endpoint_url"],
+        "s3_endpoint_url": shown["s3_endpoint_url"],
         "parser": None if fields.sglang_tool_call_parser == "qwen" else fields.sglang_tool_call_parser,
     }
     given: dict[str, Json] = {key: value for key, value in settings.items() if value is not None}

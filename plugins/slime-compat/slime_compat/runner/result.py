@@ -28,6 +28,10 @@ class Outcome(enum.Enum):
     """Its process ended with an error, which logs() has."""
 
 
+STATUS = {0: Outcome.DONE, 75: Outcome.STOPPED}
+"""How `slime train` ends; anything else is a failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainResult:
     """A run, as its folder has it."""

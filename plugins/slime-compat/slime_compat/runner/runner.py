@@ -7,27 +7,30 @@ Example:
     runner.train(num_rollout=10).rewards
 """
 
+import io
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ruamel.yaml import YAML
 
 from slime_compat.models import check_model_type
 from slime_compat.runner.fields import RunnerFields
+from slime_compat.runner.job import BAD_INPUT, Job, named_in
 from slime_compat.runner.keys import UNREAD, run_file_keys
-from slime_compat.runner.result import Outcome, TrainResult, read_result
-from slime_compat.runner.started import Note, read_note, run_logged
+from slime_compat.runner.result import STATUS, Outcome, TrainResult, read_result
+from slime_compat.runner.started import Note, ask_to_end, read_note, run_logged
 from slime_core.config.asking import Installed, read_run_file, write_toml
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.sample import Json
 
-BAD_INPUT, STOPPED = 2, 75
-"""Exit statuses of `slime train`."""
+if TYPE_CHECKING:
+    import subprocess
+
 LAST_LINES = 15
-_SECRET = re.compile(r"key|token|secret|passw", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,11 @@ class DryRun:
     """What train() would do."""
 
     run_file: str
-    """The run file, as TOML."""
+    """The run file, as TOML; what the environment says stands there as `$env:NAME`."""
     command: tuple[str, ...]
-    """What is started, without a shell."""
+    """What is started, without a shell; the same holds."""
     environment: Mapping[str, str]
-    """What its environment has that this one has not; values of secrets are not shown."""
+    """What its environment has that this one has not."""
     notes: tuple[str, ...]
     """Fields that were given and have nothing to say here."""
 
@@ -62,13 +65,12 @@ class SlimeRunner(RunnerFields):
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 
-    def to_toml(self) -> str:
+    def to_yaml(self) -> str:
         """The fields that were given, as a file that `from_yaml` reads; `$env:NAME` where the environment said it."""
-        shown: dict[str, Json] = {}
-        for name, value in self.__repr_args__():
-            if name in self.model_fields_set:
-                shown[str(name)] = str(value) if isinstance(value, Path) else value  # type: ignore[assignment]
-        return write_toml(shown)
+        given = {name: value for name, value in self.as_written().items() if name in self.model_fields_set}
+        text = io.StringIO()
+        YAML(typ="safe", pure=True).dump(given, text)
+        return text.getvalue()
 
     def dry_run(self, num_rollout: int = 1) -> DryRun:
         """What train() would do, here or where its plugins and GPUs are; nothing is started, and no file looked at.
@@ -77,9 +79,8 @@ class SlimeRunner(RunnerFields):
             ConfigError: fields contradict each other.
         """
         keys = self._keys(num_rollout)
-        more = {name: "…" if _SECRET.search(name) else value for name, value in self._environment().items()}
         notes = tuple(f"{name}: {why}" for name, why in UNREAD.items() if name in self.model_fields_set)
-        return DryRun(write_toml(keys), tuple(self._command("train")), more, notes)
+        return DryRun(write_toml(keys), tuple(self._command("train")), self._environment(), notes)
 
     def train(self, num_rollout: int = 1) -> TrainResult:
         """Train, and return when that is done; a run that is there already goes on to that many rollouts.
@@ -89,9 +90,10 @@ class SlimeRunner(RunnerFields):
             SlimeError: the run failed.
         """
         keys = self._keys(num_rollout)
-        if self.model_type is not None:
+        self._check_reach()
+        if self.model_type is not None and (self.model_dir.is_dir() or not self.is_job):
             check_model_type(self.model_type, self.model_dir)
-        if not self.extra_flags:  # they win, and may mend it
+        if not self.extra_flags and not self.is_job:  # flags win, and may mend it; a cluster has its own plugins
             Installed().check(keys)
         self._refuse_second()
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,22 +102,37 @@ class SlimeRunner(RunnerFields):
 
     def resume(self) -> TrainResult:
         """Go on with a run that was stopped, to its own end; errors as of train()."""
-        if not self.folder.is_dir():
+        begun = self._file if self.is_job else self.folder
+        if not begun.exists():
             raise ConfigError(f"there is no run in {self.folder} to go on with: train(num_rollout=…) begins one")
         self._refuse_second()
         return self._run("resume")
 
     def status(self) -> TrainResult:
-        """How the run stands, from whichever process it is asked."""
+        """How the run stands, from whichever process it is asked.
+
+        Raises:
+            ConfigError: it is a job of a cluster that does not answer.
+        """
         return read_result(self.folder, self._outcome(read_note(self._note)))
 
     def stop(self) -> bool:
-        """Ask a run that is under way to finish its step, save and end; False where none is."""
+        """Ask a run that is under way to finish its step, save and end; False where none is. Errors as of status()."""
         note = read_note(self._note)
-        return note is not None and note.stop()
+        job = self._job(note)
+        if note is None or job is None:
+            return note is not None and note.stop()
+        if self._outcome(note) is not Outcome.RUNNING:
+            return False
+        job.stop()
+        return True
 
     def logs(self) -> str:
-        """What its processes have said so far."""
+        """What its processes have said so far; errors as of status()."""
+        note = read_note(self._note)
+        job = self._job(note)
+        if job is not None and note is not None and note.status is None and not note.runs:
+            return job.logs()  # nobody follows it here
         return self._log.read_text("utf-8", "replace") if self._log.is_file() else ""
 
     @property
@@ -140,18 +157,26 @@ class SlimeRunner(RunnerFields):
 
     def _keys(self, num_rollout: int) -> dict[str, Json]:
         _check_count(num_rollout)
-        if (self.agent_runtime_arn is None) != (self.s3_bucket is None):
-            raise ConfigError("an agent of AgentCore has both: give agent_runtime_arn and s3_bucket, or neither")
-        if self.ray_address is not None and "://" in self.ray_address:
-            raise ConfigError(
-                f"ray_address = {self.ray_address!r}: expected HOST:PORT of a cluster's head. As a job, submit the run "
-                "file of dry_run() with `slime submit`, of slime-launcher-ray"
-            )
         return run_file_keys(self, num_rollout)
 
+    def _check_reach(self) -> None:
+        """See that an agent in AWS is told where this machine is."""
+        is_in_aws = self.agent_runtime_arn is not None and self.acr_endpoint_url is None
+        if is_in_aws and self.gateway_public_url is None:
+            raise ConfigError(
+                f'a runtime in AWS cannot reach {self.gateway_host}: give gateway_host="0.0.0.0" and '
+                f'gateway_public_url="http://ADDRESS:{self.gateway_port or 9090}", with an address of this machine in '
+                "the runtime's network; or acr_endpoint_url, where the runtime is on this machine, too"
+            )
+
     def _command(self, command: str) -> list[str]:
-        target = [str(self._file), *self.extra_flags] if command == "train" else [str(self.folder)]
-        return [sys.executable, "-m", "slime_core", command, *target]
+        flags = cast("list[str]", self.as_written()["extra_flags"])
+        slime = [sys.executable, "-m", "slime_core"]
+        if not self.is_job:
+            return [*slime, command, *([str(self._file), *flags] if command == "train" else [str(self.folder)])]
+        sent = {"--python": self.job_python, "--working-dir": self.job_working_dir}
+        given = [part for flag, value in sent.items() if value is not None for part in (flag, str(value))]
+        return [*slime, "submit", str(self._file), "--address", str(self.ray_address), "--follow", *given, *flags]
 
     def _environment(self) -> dict[str, str]:
         if self.cuda_home is None:
@@ -163,26 +188,51 @@ class SlimeRunner(RunnerFields):
 
     def _refuse_second(self) -> None:
         note = read_note(self._note)
-        if note is not None and note.runs:
-            raise ConfigError(f"{self.folder} is trained already, by process {note.pid}: stop() ends it")
+        if note is not None and self._outcome(note) is Outcome.RUNNING:
+            job = self._job(note)
+            whose = f"process {note.pid}" if job is None else f"job {job.name} of {job.address}"
+            raise ConfigError(f"{self.folder} is trained already, by {whose}: stop() ends it")
 
     def _run(self, command: str) -> TrainResult:
-        said = len(self.logs())
-        status = run_logged(self._command(command), {**os.environ, **self._environment()}, self._log, self._note)
+        begin = self._log.stat().st_size if self._log.is_file() else 0
+        whole = self._command(command)
+        environment = {**os.environ, **self._environment()}
+        status = run_logged(whole, environment, self._log, self._note, self._interrupted)
         outcome = self._outcome(read_note(self._note))
-        if outcome is Outcome.FAILED:
-            last = "\n".join(self.logs()[said:].splitlines()[-LAST_LINES:])
-            kind = ConfigError if status == BAD_INPUT else SlimeError
-            raise kind(f"slime {command} ended with {status}; {self._log} has all that it said:\n{last}")
-        return read_result(self.folder, outcome)
+        if outcome in STATUS.values():
+            return read_result(self.folder, outcome)
+        last = "\n".join(self._log.read_bytes()[begin:].decode("utf-8", "replace").splitlines()[-LAST_LINES:])
+        if outcome is Outcome.RUNNING:
+            raise SlimeError(f"the job goes on, and is followed no more; status() says how it stands:\n{last}")
+        kind = ConfigError if status == BAD_INPUT else SlimeError
+        raise kind(f"slime {whole[3]} ended with {status}; {self._log} has all that it said:\n{last}")
+
+    def _interrupted(self, process: "subprocess.Popen[bytes]", times: int) -> None:
+        """What Ctrl-C does to what runs."""
+        job = self._job(read_note(self._note))
+        if job is None:
+            ask_to_end(process, times)
+        elif times == 1:
+            job.stop()
+        else:
+            process.terminate()
+
+    def _job(self, note: Note | None) -> Job | None:
+        """The last job; None where the run is a process here, or none was taken yet."""
+        if note is None or not self.is_job:
+            return None
+        name = named_in(self._log.read_bytes()[note.begin :])
+        return Job(str(self.ray_address), name) if name is not None else None
 
     def _outcome(self, note: Note | None) -> Outcome:
         if note is None:
             return Outcome.NEW
+        if note.status in STATUS:
+            return STATUS[note.status]
         if note.runs:
             return Outcome.RUNNING
-        ended = {0: Outcome.DONE, STOPPED: Outcome.STOPPED}
-        return Outcome.FAILED if note.status is None else ended.get(note.status, Outcome.FAILED)
+        job = self._job(note)
+        return job.outcome() if job is not None else Outcome.FAILED
 
 
 def _check_count(num_rollout: object) -> None:

@@ -2,17 +2,18 @@
 
 Example:
 
-    started = start(command, environment, log, note)
-    started.wait(), read_note(note).stop()
+    run_logged(command, environment, log, note, on_interrupt=ask_to_end)        # to its end
+    read_note(note).stop()                                                      # from elsewhere, meanwhile
 """
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class Note:
     """When it began, as the system counts; a number is given again to others."""
     status: int | None
     """What it ended with; None: it was not seen to end."""
+    begin: int
+    """Bytes of the log before it."""
 
     @property
     def runs(self) -> bool:
@@ -52,10 +55,24 @@ def read_note(path: Path) -> Note | None:
         return None
 
 
-def run_logged(command: Sequence[str], environment: Mapping[str, str], log: Path, note: Path) -> int:
+def run_logged(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    note: Path,
+    on_interrupt: Callable[["subprocess.Popen[bytes]", int], None],
+) -> int:
     """Run a command to its end; what it says goes to a log, and here.
 
-    Ctrl-C reaches the command, too, which then finishes its step and saves; another one ends it at once.
+    It has a session of its own: a terminal's Ctrl-C, and the interrupt of a notebook, which reaches this process alone,
+    end it the same way.
+
+    Args:
+        command: what is run, without a shell.
+        environment: all of it.
+        log: what it says is appended there.
+        note: where to find it, for other processes.
+        on_interrupt: what Ctrl-C does, given the process and how often it was pressed.
 
     Returns:
         Its exit status.
@@ -64,9 +81,15 @@ def run_logged(command: Sequence[str], environment: Mapping[str, str], log: Path
     with log.open("ab") as output:
         begin = output.tell()
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dict(environment)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
         )
-    _write(note, Note(process.pid, _born(process.pid), None))
+    _write(note, Note(process.pid, _born(process.pid), None, begin))
+    times = 0
     with log.open("rb") as said:
         said.seek(begin)
         while process.poll() is None:
@@ -74,10 +97,16 @@ def run_logged(command: Sequence[str], environment: Mapping[str, str], log: Path
                 _show(said.read())
                 time.sleep(LOOK_S)
             except KeyboardInterrupt:
-                continue
+                times += 1
+                on_interrupt(process, times)
         _show(said.read())
-    _write(note, Note(process.pid, "", process.returncode))
+    _write(note, Note(process.pid, "", process.returncode, begin))
     return process.returncode
+
+
+def ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
+    """Finish the step, save and end; asked again, end at once."""
+    process.send_signal(signal.SIGTERM if times == 1 else signal.SIGINT)
 
 
 def _show(said: bytes) -> None:
@@ -87,7 +116,7 @@ def _show(said: bytes) -> None:
 
 def _write(path: Path, note: Note) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps({"pid": note.pid, "born": note.born, "status": note.status}), "utf-8")
+    draft.write_text(json.dumps(dataclasses.asdict(note)), "utf-8")
     draft.replace(path)
 
 

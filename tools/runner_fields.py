@@ -1,0 +1,80 @@
+"""The page docs/reference/runner-fields.md: the fields of SlimeRunner, their types and defaults, from slime-compat.
+
+.venv/bin/python tools/runner_fields.py            exit 1 if the page differs
+.venv/bin/python tools/runner_fields.py --write    write it
+"""
+
+import argparse
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from slime_compat.runner.fields import RunnerFields
+from slime_compat.runner.keys import UNREAD
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "runner-fields.md"
+HEAD = """\
+<!-- written by tools/runner_fields.py -->
+# Fields of SlimeRunner
+
+What [`SlimeRunner`](../runner.md) is given, by name. Fields that agentcore-rl-toolkit's class has, too, have its names
+and defaults; `$env:NAME` stands for a variable of the environment.
+
+| field | type | default | what it is |
+|---|---|---|---|"""
+
+
+def main() -> int:
+    """Check or write the page, and return the exit status."""
+    parser = argparse.ArgumentParser(description="the fields of SlimeRunner")
+    parser.add_argument("--write", action="store_true", help="write the page")
+    text = page()
+    if parser.parse_args().write:
+        PAGE.write_text(text, "utf-8")
+    elif not PAGE.exists() or PAGE.read_text("utf-8") != text:
+        print(f"{PAGE.name} is not what the fields are: .venv/bin/python tools/runner_fields.py --write")
+        return 1
+    return 0
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join([HEAD, *_rows()]) + "\n"
+
+
+def _rows() -> Iterator[str]:
+    for name, field in RunnerFields.model_fields.items():
+        what = "Has nothing to say here: " + UNREAD[name] + "." if name in UNREAD else str(field.description)
+        yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {what} |"
+
+
+def _type(annotation: object) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(each) for each in arguments if each is not type(None))
+    if origin is Annotated:
+        return _type(arguments[0])
+    if origin is Literal:
+        return " or ".join(f'`"{each}"`' for each in arguments)
+    if origin is dict:
+        return f"{_type(arguments[1])} by name"
+    if origin is list:
+        return f"list of {_type(arguments[0])}"
+    names: dict[object, str] = {str: "text", Path: "path", int: "integer", float: "number", bool: "true or false"}
+    return names[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default in (None, [], {}):
+        return ""
+    return f"`{field.default}`" if isinstance(field.default, Path) else f"`{field.default!r}`"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
