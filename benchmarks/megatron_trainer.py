@@ -1,4 +1,4 @@
-"""megatron-core behind the role, against the local trainer and plain torch: steps, publication, conversion.
+"""megatron-core behind the role, against the local trainer and plain torch: steps, publication, conversion, a profile.
 
     .venv/bin/python benchmarks/megatron_trainer.py
     .venv/bin/python benchmarks/megatron_trainer.py steps --rounds 5
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins" / "slime-
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description="what trainer megatron costs")
-    parser.add_argument("parts", nargs="*", default=["steps", "publish", "convert"])
+    parser.add_argument("parts", nargs="*", default=["steps", "publish", "convert", "profile"])
     parser.add_argument("--rounds", type=int, default=3, help="of steps, by turns")
     parser.add_argument("--gib", type=float, default=2.0, help="of the model that is converted")
     options = parser.parse_args()
@@ -39,6 +39,10 @@ def main() -> None:
             from megatron_bars.converted import conversion
 
             found["convert"] = conversion(folder / "convert", options.gib)
+        if "profile" in options.parts:
+            from megatron_bars.profiled import profiles
+
+            found["profile"] = profiles(folder / "profile")
     print(json.dumps(found))
 
 

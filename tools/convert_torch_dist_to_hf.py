@@ -17,16 +17,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Megatron's torch_dist as a model directory")
     parser.add_argument("--input-dir", required=True, help="the checkpoint, of a run or of Megatron's")
     parser.add_argument("--output-dir", required=True, help="the model directory")
-    parser.add_argument("--origin-hf-dir", required=True, type=Path, help="its configuration and tokenizer")
+    parser.add_argument(
+        "--origin-hf-dir", type=Path, help="its configuration and tokenizer; left out: what it says itself"
+    )
     parser.add_argument("--vocab-size", type=int, help="tokens without padding; the configuration's, and no other")
     parser.add_argument("--max-shard-size", default="5GB", help="of a file of weights, about")
     parser.add_argument("--verify", action="store_true", help="compare logits, by megatron-core and by transformers")
     given = parser.parse_args()
-    path = given.origin_hf_dir / "config.json"
-    said = json.loads(path.read_text("utf-8")).get("vocab_size") if path.is_file() else given.vocab_size
-    if given.vocab_size not in (None, said):
-        parser.error(f"--vocab-size {given.vocab_size}: {path} says {said}, by which padding is left out; leave it out")
-    flags = ["--origin-hf-dir", str(given.origin_hf_dir), "--max-shard-size", given.max_shard_size]
+    flags = ["--max-shard-size", given.max_shard_size]
+    if given.origin_hf_dir:
+        path = given.origin_hf_dir / "config.json"
+        said = json.loads(path.read_text("utf-8")).get("vocab_size") if path.is_file() else given.vocab_size
+        if given.vocab_size not in (None, said):
+            parser.error(
+                f"--vocab-size {given.vocab_size}: {path} says {said}, by which padding is left out; leave it out"
+            )
+        flags += ["--origin-hf-dir", str(given.origin_hf_dir)]
     return run_cli(["convert", given.input_dir, given.output_dir, *flags, *["--verify"] * given.verify])
 
 

@@ -327,7 +327,8 @@ def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
         model = read_model_config(directory)
         try:
             with blaming(f"check_model of trainer {trainer.reference!r}", trainer.plugin):
-                trainer.spec.check_model(trainer.settings, model)
+                beside = trainer.spec.check_companion if key else None
+                (beside or trainer.spec.check_model)(trainer.settings, model)
         except ConfigError as error:
             raise ConfigError(f"{key} = {directory}: {error}" if key else str(error)) from None
 

@@ -245,7 +245,9 @@ class TrainerSpec(Spec[TrainerRank]):
     check_model: Callable[[Settings, Mapping[str, object]], None] = lambda settings, model_config: None
     """Looks in the plan at the model's config.json with these settings, and raises a `ConfigError` where they do not go
     together: heads that cannot be cut over so many ranks, a family that it cannot train. Likewise at a reference's, a
-    teacher's and a critic's that are not the policy's."""
+    teacher's and a critic's that are not the policy's, where there is no `check_companion`."""
+    check_companion: Callable[[Settings, Mapping[str, object]], None] | None = None
+    """The same for a model beside the policy, where the policy is asked for more: settings that are of it alone."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """What each rank needs of its machine with these settings."""
     preload: tuple[str, ...] = ()

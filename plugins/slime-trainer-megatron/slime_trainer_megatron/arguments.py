@@ -33,9 +33,13 @@ PASSED: Mapping[str, object] = {
     "recompute_num_layers": AtLeastOne | None,
     "recompute_modules": list[Literal["core_attn", "mla_up_proj", "mlp", "moe", "shared_experts"]] | None,
     "moe_aux_loss_coeff": Annotated[float, Field(ge=0.0)],
+    "mtp_num_layers": AtLeastOne | None,
+    "mtp_loss_scaling_factor": Annotated[float, Field(ge=0.0)],
     "overlap_grad_reduce": bool,
     "bucket_size": AtLeastOne | None,
     "use_distributed_optimizer": bool,
+    "optimizer_cpu_offload": bool,
+    "optimizer_offload_fraction": Annotated[float, Field(ge=0.0, le=1.0)],
 }
 """The arguments that are passed on, and what each may be."""
 RUNS = {
@@ -76,11 +80,8 @@ REASONS = {
     "moe_router_bias_update_rate": "the biases of routers stay as they were loaded",
     "moe_expert_capacity_factor": "no token is dropped",
     "moe_token_dispatcher_type": "tokens are sent to experts by all-to-all",
-    "optimizer_cpu_offload": "Megatron's takes weights from a GPU; on CPUs moments are in main memory anyway",
-    "optimizer_offload_fraction": "Megatron's takes weights from a GPU; on CPUs moments are in main memory anyway",
     "cpu_offloading": "Megatron's needs Transformer Engine; recompute_granularity keeps less for the backward pass",
     "use_precision_aware_optimizer": "Megatron's needs Transformer Engine",
-    "mtp_num_layers": "layers that predict further tokens are neither trained nor published",
     "virtual_pipeline_model_parallel_size": "each pipeline stage has one run of layers",
     "hidden_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
     "attention_dropout": "log-probs of a policy with dropout are not those that samples were drawn with",
@@ -102,6 +103,8 @@ OF_LAYERS: Mapping[str, Callable[[Model], object]] = {
     "shared_experts": lambda model: model.experts and model.experts.shared,
 }
 """What is computed again in models that have it alone, `recompute_modules`."""
+ALONE = ("mtp_num_layers", "mtp_loss_scaling_factor", "use_rollout_routing_replay")
+"""What is of the policy alone."""
 NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 
 
@@ -124,6 +127,9 @@ class MegatronBase(Settings):
     )
     max_tokens_per_gpu: int = Field(
         16384, ge=1, description="Tokens of a micro-batch, prompts included, for each rank that texts are cut over."
+    )
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Where ranks compute; with cuda, those of a machine share its devices, and meet by NCCL."
     )
     log_probs_chunk_size: int = Field(
         1024, ge=1, description="Response tokens whose logits are held at once; they are computed again backwards."
@@ -183,11 +189,14 @@ def of_critic(settings: Settings) -> Settings:
     """The settings of the critic: the policy's, but for what `[trainer.megatron.critic]` says."""
     critic: Settings | None = settings.__dict__["critic"]
     own = {} if critic is None else {name: value for name, value in critic.__dict__.items() if value is not None}
-    return settings.model_copy(update={**own, "critic": None, "use_rollout_routing_replay": False})
+    without = {name: type(settings).model_fields[name].default for name in (*ALONE, "critic")}
+    return settings.model_copy(update={**own, **without})
 
 
 def _check_critic(settings: Settings, critic: Settings) -> None:
     for name, value in critic.__dict__.items():
+        if name in ALONE and value is not None:
+            raise ValueError(f"critic.{name} has no effect here: it is of the policy alone; leave it out")
         if name.endswith("_size") and name != "bucket_size" and value not in (None, settings.__dict__[name]):
             raise ValueError(
                 f"critic.{name} = {value}: the critic is laid out as the policy, whose {name} is "
@@ -254,6 +263,12 @@ def check_model(settings: Settings, model: Model) -> None:
                     f"{what}, which Megatron cuts so only with sequence_parallel = true; set it, or "
                     "tensor_model_parallel_size = 1"
                 )
+    if model.further and model.tied and layout.pipeline > 1:
+        raise ConfigError(
+            f"[trainer.megatron] mtp_num_layers = {model.further} with pipeline_model_parallel_size = "
+            f"{layout.pipeline}: the model ({model.family}) ties its output layer to the embedding, which Megatron has "
+            "on the last stage twice then; give one stage, or leave mtp_num_layers out"
+        )
     _check_experts(model)
 
 
@@ -332,10 +347,17 @@ def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str
             f"expert_tensor_parallel_size = {layout.expert_tensor} with tensor_model_parallel_size = {layout.tensor} "
             "needs expert_model_parallel_size of 2 or more"
         )
+    if given["mtp_loss_scaling_factor"] != fields()["mtp_loss_scaling_factor"].default and not given["mtp_num_layers"]:
+        yield "mtp_loss_scaling_factor has no effect here: set mtp_num_layers"
     if given["bucket_size"] and not given["overlap_grad_reduce"]:
         yield "bucket_size has no effect here: set overlap_grad_reduce = true"
     if given["use_distributed_optimizer"] and layout.data * layout.context == 1:
         yield "use_distributed_optimizer has no effect here: there is one replica of the model, which keeps its moments"
+    if given["optimizer_cpu_offload"] != bool(given["optimizer_offload_fraction"]):
+        yield (
+            f"optimizer_cpu_offload = {str(given['optimizer_cpu_offload']).lower()} with optimizer_offload_fraction = "
+            f"{given['optimizer_offload_fraction']} has no effect here: give true, and the part of the weights, as 1.0"
+        )
     granularity = given["recompute_granularity"]
     for name in ("recompute_method", "recompute_num_layers"):
         if given[name] and granularity != "full":

@@ -22,6 +22,11 @@ from megatron.core.transformer.moe.experts import SequentialMLP
 from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
 from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
 from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MLASelfAttentionSubmodules
+from megatron.core.transformer.multi_token_prediction import (
+    MultiTokenPredictionBlockSubmodules,
+    MultiTokenPredictionLayer,
+    MultiTokenPredictionLayerSubmodules,
+)
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_layer import (
@@ -48,6 +53,16 @@ def block_spec(config: TransformerConfig, model: Model) -> TransformerBlockSubmo
     count = get_num_layers_to_build(config)
     specs = [_layer(config, model, layer) for layer in range(first, first + count)]
     return TransformerBlockSubmodules(layer_specs=specs, layer_norm=RmsNorm)
+
+
+def further_spec(config: TransformerConfig, model: Model) -> MultiTokenPredictionBlockSubmodules:
+    """The layers that predict further tokens, which are on the last stage."""
+    specs = []
+    for number in range(model.further):
+        layer = _layer(config, model, model.layers + number)
+        parts = MultiTokenPredictionLayerSubmodules(RmsNorm, RmsNorm, ColumnParallelLinear, layer, RmsNorm)
+        specs.append(ModuleSpec(FurtherLayer, submodules=parts))
+    return MultiTokenPredictionBlockSubmodules(layer_specs=specs)
 
 
 def _layer(config: TransformerConfig, model: Model, layer: int) -> ModuleSpec:
@@ -98,6 +113,14 @@ def _mixture() -> ModuleSpec:
     expert = MLPSubmodules(ColumnParallelLinear, linear_fc2=RowParallelLinear)
     experts, shared = (ModuleSpec(kind, submodules=expert) for kind in (SequentialMLP, SharedExpertMLP))
     return ModuleSpec(MoELayer, submodules=MoESubmodules(experts, shared, router=StepRouter))
+
+
+class FurtherLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
+    """A layer that predicts further tokens; what it keeps for the backward pass is not computed again."""
+
+    def _checkpointed_forward(self, forward: Callable[..., torch.Tensor], **given: object) -> torch.Tensor:
+        # Megatron's asks autograd to keep what is no tensor.
+        return forward(**given)
 
 
 class SandwichedLayer(TransformerLayer):  # type: ignore[misc]

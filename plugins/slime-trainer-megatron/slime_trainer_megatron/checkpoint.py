@@ -11,7 +11,7 @@ Example:
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from slime_core.errors import CheckpointError
 from slime_core.roles import WeightSlot
 from slime_trainer_megatron.beside import Beside
+from slime_trainer_megatron.config_json import config_of
 from slime_trainer_megatron.export import exported
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.hf_files import HfWriter
@@ -91,6 +92,7 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     if first:
         model = _in_files(saved.model)
         about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": model, **saved.beside.told()}
+        about |= began_with(saved.source)
         if critic:
             about["critic_steps"] = critic.optimizer.steps
         (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
@@ -176,13 +178,23 @@ def read_about(folder: Path) -> dict[str, object]:
     return about
 
 
+def began_with(source: Path) -> dict[str, object]:
+    """What a checkpoint says of the model directory that training began with, by which it becomes one again."""
+    return {"hf_checkpoint": str(source.resolve()), "config": dict(config_of(source))}
+
+
 def copy_beside(source: Path, target: Path, dtype: str) -> None:
     """Configuration and tokenizer; the configuration says in what the weights are written."""
     target.mkdir(parents=True, exist_ok=True)
     for path in _matching(source, BESIDE):
         if not path.name.endswith(".index.json"):
             shutil.copyfile(path, target / path.name)
-    config = json.loads((source / "config.json").read_text("utf-8"))
+    write_config(target, config_of(source), dtype)
+
+
+def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
+    """A config.json that says in what the weights are written."""
+    config = dict(given)
     for key in {"dtype", "torch_dtype"} & config.keys() or {"dtype"}:
         config[key] = dtype
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")

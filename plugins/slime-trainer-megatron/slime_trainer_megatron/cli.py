@@ -3,7 +3,7 @@
 Example:
 
     slime convert models/mine mine_torch_dist --verify
-    slime convert runs/mine/checkpoints/rollout_000010 out --origin-hf-dir models/mine
+    slime convert runs/mine/checkpoints/rollout_000010 out
 """
 
 from pathlib import Path
@@ -22,7 +22,8 @@ SHARD = "5GB"
 @click.option(
     "--origin-hf-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Model directory with the configuration and tokenizer of a checkpoint that becomes a model directory.",
+    help="Model directory with the configuration and tokenizer of a checkpoint that becomes a model directory; left "
+    "out: the one that training began with.",
 )
 @click.option("--max-shard-size", default=SHARD, show_default=True, help="Of a file of a model directory's weights.")
 @click.option("--verify", is_flag=True, help="Compare logits of both, by megatron-core and by transformers.")
@@ -34,11 +35,6 @@ def convert(source: Path, target: Path, origin_hf_dir: Path | None, max_shard_si
     if (source / "config.json").is_file():
         hf_to_torch_dist(source, target, verify=verify)
         return
-    if origin_hf_dir is None:
-        raise ConfigError(
-            f"{source} has no config.json, so it is read as a checkpoint; its configuration and tokenizer are those of "
-            "the model that training began with: give that by --origin-hf-dir"
-        )
     torch_dist_to_hf(source, target, origin_hf_dir, max_shard_size, verify=verify)
 
 
@@ -51,7 +47,7 @@ def hf_to_torch_dist(source: Path, target: Path, *, verify: bool) -> None:
     click.echo(f"wrote {folder}")
 
 
-def torch_dist_to_hf(source: Path, target: Path, origin: Path, max_shard_size: str, *, verify: bool) -> None:
+def torch_dist_to_hf(source: Path, target: Path, origin: Path | None, max_shard_size: str, *, verify: bool) -> None:
     """A checkpoint as a model directory; errors as of `slime_trainer_megatron.converter`."""
     try:
         size = TypeAdapter(ByteSize).validate_python(max_shard_size)

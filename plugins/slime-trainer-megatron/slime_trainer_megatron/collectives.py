@@ -14,10 +14,15 @@ import torch.distributed as dist
 Group = dist.ProcessGroup
 
 
+def backend() -> str:
+    """What ranks meet by: gloo, and NCCL for what is on GPUs."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
 def alone() -> None:
     """A group of this process, where it has none yet."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+        dist.init_process_group(backend(), store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
 
 def summed(tensor: torch.Tensor, group: Group | None = None) -> torch.Tensor:
@@ -60,9 +65,10 @@ def told_by(said: object, source: int, group: Group) -> object:
     if dist.get_world_size(group) == 1:
         return said
     speaks = dist.get_rank() == source
-    text = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8) if speaks else torch.empty(0)
-    length = torch.tensor(text.numel())
+    # Of the CPU, whatever the default device is: it becomes text again.
+    text = torch.tensor(list(json.dumps(said).encode()) if speaks else [], dtype=torch.uint8, device="cpu")
+    length = torch.tensor(text.numel(), device="cpu")
     dist.broadcast(length, src=source, group=group)
-    heard = text if speaks else torch.empty(int(length), dtype=torch.uint8)
+    heard = text if speaks else torch.empty(int(length), dtype=torch.uint8, device="cpu")
     dist.broadcast(heard, src=source, group=group)
     return cast(object, json.loads(bytes(heard.tolist())))

@@ -2,12 +2,12 @@
 
 megatron-core names CUDA where it means "where the model is". Replacing torch's own functions would reach everybody:
 other libraries then load wrong weights without a word. So each of its modules is given a stand-in for `torch` that is
-torch in all but the names below. With CUDA nothing is changed at all.
+torch in all but the names below. On a GPU nothing is changed at all.
 
 Example:
 
     import megatron.core
-    stand_in_for_cuda()        # after the imports of megatron that follow, too; idempotent
+    stand_in_for_cuda(torch.device("cpu"))        # after the imports of megatron that follow, too; idempotent
 """
 
 import functools
@@ -21,7 +21,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-CPU = torch.device("cpu")
+_HERE = {"device": torch.device("cpu")}
+"""Where the model is."""
 FACTORIES = ("arange", "empty", "empty_like", "full", "ones", "tensor", "zeros", "zeros_like")
 """Functions of torch that megatron hands `device="cuda"`."""
 PACKAGE = "megatron.core"
@@ -59,9 +60,14 @@ class NoStream:
         return _nothing
 
 
-def stand_in_for_cuda() -> None:
-    """Give every imported module of megatron-core the stand-in, where there is no CUDA."""
-    if torch.cuda.is_available():
+def stand_in_for_cuda(device: torch.device) -> None:
+    """Give every imported module of megatron-core the stand-in, where the model is not on a GPU.
+
+    Args:
+        device: where it is.
+    """
+    _HERE["device"] = device
+    if device.type == "cuda":
         return
     for name, module in list(sys.modules.items()):
         if name.startswith(PACKAGE) and module.__dict__.get("torch") is torch:
@@ -107,27 +113,38 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def tensors_stay() -> Iterator[None]:
-    """While a model or an optimizer is built, tensors are on a GPU by their own account, where there is no CUDA.
+    """While a model or an optimizer is built, tensors are on a GPU by their own account, where they are on none.
 
-    Megatron moves the embedding so that stages can compare it, and the distributed optimizer asks for the type of each
-    parameter. Methods of tensors are everybody's: only meanwhile.
+    Megatron moves the embedding so that stages can compare it, the distributed optimizer asks for the type of each
+    parameter, and one that is offloaded where it is: what `cpu()` gives is not on a GPU. Methods of tensors are
+    everybody's: only meanwhile.
     """
-    if torch.cuda.is_available():
+    if _HERE["device"].type == "cuda":
         yield
         return
-    moved, typed = torch.Tensor.cuda, torch.Tensor.type
+    moved, typed, fetched, pinned = torch.Tensor.cuda, torch.Tensor.type, torch.Tensor.cpu, torch.Tensor.pin_memory
 
     def type_of(tensor: torch.Tensor, *given: object, **options: object) -> object:
         if given or options:
             return typed(tensor, *given, **options)  # type: ignore[call-overload]
-        return str(typed(tensor)).replace("torch.", "torch.cuda.", 1)
+        return f"torch.cuda.{str(typed(tensor)).rpartition('.')[2]}"
+
+    def fetch(tensor: torch.Tensor) -> torch.Tensor:
+        found = fetched(tensor)
+        found.of_cpu = True  # type: ignore[attr-defined]
+        return found
 
     torch.Tensor.cuda = lambda tensor, *given, **options: tensor  # type: ignore[method-assign]
     torch.Tensor.type = type_of  # type: ignore[method-assign, assignment]
+    torch.Tensor.cpu = fetch  # type: ignore[method-assign]
+    torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign]
+    torch.Tensor.is_cuda = property(lambda tensor: not hasattr(tensor, "of_cpu"))  # type: ignore[assignment]
     try:
         yield
     finally:
         torch.Tensor.cuda, torch.Tensor.type = moved, typed  # type: ignore[method-assign]
+        torch.Tensor.cpu, torch.Tensor.pin_memory = fetched, pinned  # type: ignore[method-assign]
+        del torch.Tensor.is_cuda
 
 
 @functools.cache
@@ -136,7 +153,7 @@ def _torch() -> StandIn:
     cuda: dict[str, object] = {
         "Event": NoStream,
         "Stream": NoStream,
-        "current_device": lambda: CPU,
+        "current_device": lambda: _HERE["device"],
         "current_stream": NoStream,
         "empty_cache": _nothing,
         "get_rng_state": _rng_state,
@@ -146,18 +163,18 @@ def _torch() -> StandIn:
         "stream": NoStream,
         "synchronize": _nothing,
     }
-    factories: dict[str, object] = {name: _on_cpu(name) for name in FACTORIES}
+    factories: dict[str, object] = {name: _made_here(name) for name in FACTORIES}
     return StandIn(torch, {"cuda": StandIn(torch.cuda, cuda), **factories})
 
 
-def _on_cpu(name: str) -> Callable[..., torch.Tensor]:
-    """A factory whose `cuda` is the CPU."""
+def _made_here(name: str) -> Callable[..., torch.Tensor]:
+    """A factory whose `cuda` is where the model is."""
     factory: Callable[..., torch.Tensor] = getattr(torch, name)
 
     @functools.wraps(factory)
     def made(*given: object, **options: object) -> torch.Tensor:
         if str(options.get("device")).startswith("cuda"):
-            options["device"] = CPU
+            options["device"] = _HERE["device"]
         options.pop("pin_memory", None)
         return factory(*given, **options)
 

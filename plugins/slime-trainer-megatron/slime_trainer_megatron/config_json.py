@@ -34,10 +34,39 @@ def read_model(config: Config) -> Model:
     return FAMILIES[family](config)
 
 
-def read_directory(directory: Path, *, bf16: bool = False) -> Model:
-    """The model of a directory, by its config.json, in fp32 or bf16; errors as of `read_model`."""
+def with_further(config: Config, layers: int) -> Model:
+    """The same with so many layers that predict further tokens.
+
+    Raises:
+        ConfigError: likewise, or it has not as many.
+    """
+    model, there = read_model(config), further_layers(config)
+    if layers and layers != there:
+        known = (
+            f"num_nextn_predict_layers = {there}; give {there}" if there else "no layers that predict further tokens"
+        )
+        raise ConfigError(
+            f"[trainer.megatron] mtp_num_layers = {layers} has no effect here: the model ({model.family}) has {known}, "
+            "or leave it out"
+        )
+    return replace(model, further=layers)
+
+
+def further_layers(config: Config) -> int:
+    """How many layers that predict further tokens a config.json says there are."""
+    given = config.get("num_nextn_predict_layers") if config.get("model_type") in WITH_FURTHER else 0
+    return given if isinstance(given, int) else 0
+
+
+def read_directory(directory: Path, *, bf16: bool = False, further: int = 0) -> Model:
+    """The model of a directory, by its config.json, in fp32 or bf16; errors as of `with_further`."""
+    return replace(with_further(config_of(directory), further), bf16=bf16)
+
+
+def config_of(directory: Path) -> Config:
+    """A directory's config.json."""
     config: Config = json.loads((directory / "config.json").read_text("utf-8"))
-    return replace(read_model(config), bf16=bf16)
+    return config
 
 
 def _qwen2(config: Config) -> Model:
@@ -149,6 +178,8 @@ FAMILIES: Mapping[str, Callable[[Config], Model]] = {
     "qwen3_moe": _qwen3_moe,
 }
 """Who reads a config.json of each `model_type`."""
+WITH_FURTHER = ("deepseek_v3", "glm4_moe")
+"""Those that may have layers that predict further tokens."""
 
 
 def _decoder(config: Config, *, qkv_bias: bool, qk_norm: bool) -> Model:

@@ -26,6 +26,7 @@ ROWS = (
     "linear_q_up_proj.weight",
     "linear_kv_up_proj.weight",
     "linear_fc1.weight",
+    "eh_proj.weight",
 )
 """Parameters of which a tensor-parallel rank has some rows."""
 COLUMNS = ("linear_proj.weight", "linear_fc2.weight")

@@ -6,7 +6,7 @@ bit for bit the same.
 Example:
 
     to_torch_dist(Path("models/mine"), Path("mine_torch_dist"), print)
-    to_hf(Path("runs/mine/checkpoints/rollout_000010"), Path("out"), Path("models/mine"), 5 * 10**9, print)
+    to_hf(Path("runs/mine/checkpoints/rollout_000010"), Path("out"), None, 5 * 10**9, print)
 """
 
 import json
@@ -23,8 +23,17 @@ from slime_trainer_megatron.collectives import alone
 from slime_trainer_megatron.compat import importing
 
 with importing():
-    from slime_trainer_megatron.checkpoint import ABOUT, BACKEND, FORMAT, copy_beside, slots_of
-    from slime_trainer_megatron.config_json import read_directory
+    from slime_trainer_megatron.checkpoint import (
+        ABOUT,
+        BACKEND,
+        FORMAT,
+        began_with,
+        copy_beside,
+        read_about,
+        slots_of,
+        write_config,
+    )
+    from slime_trainer_megatron.config_json import Config, config_of, further_layers, read_model, with_further
     from slime_trainer_megatron.convert import fuse, split
     from slime_trainer_megatron.families import Model, Weight
     from slime_trainer_megatron.hf_files import HfWeights, HfWriter
@@ -36,8 +45,10 @@ Say = Callable[[str], None]
 """Is told how far it is, a line at a time."""
 RELEASE = "release"
 """Folder of a checkpoint that no training wrote, as Megatron names it."""
-OF_MODEL = ("decoder.", "embedding.", "output_layer.")
+OF_MODEL = ("decoder.", "embedding.", "mtp.", "output_layer.")
 """How names of a model's own weights begin."""
+FURTHER = "mtp.layers.0.eh_proj.weight"
+"""What a checkpoint with layers that predict further tokens has."""
 NEWEST = "latest_checkpointed_iteration.txt"
 """Where Megatron writes which folder is the newest."""
 
@@ -49,11 +60,14 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
         ConfigError: there is no converter for its family, or the target has a checkpoint already.
         ModelError: a weight is not there, or of another shape.
     """
-    model, folder = read_directory(source), target / RELEASE
+    config, folder = config_of(source), target / RELEASE
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give another folder, or remove it")
     alone()
-    weights = HfWeights(source)
+    weights, further = HfWeights(source), further_layers(config)
+    model = with_further(config, further)
+    if further and not all(slot.name in weights for slot in slots_of(model)):
+        model = read_model(config)  # layers that predict further tokens are often left out of a model's files
     weights.check(slots_of(model))
     told = _Progress(say, sum(1 for _ in model.weights()), f"{source} -> {folder}")
 
@@ -66,20 +80,20 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
         for weight in model.weights()
     ]
     Saving(folder, pieces, copies=False).finish(wait=True)
-    about = {"format": FORMAT, "steps": 0, "model": asdict(model)}
+    about = {"format": FORMAT, "steps": 0, "model": asdict(model), **began_with(source)}
     (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
     (folder / "metadata.json").write_text(json.dumps(BACKEND), "utf-8")
     (target / NEWEST).write_text(RELEASE, "utf-8")
     return folder
 
 
-def to_hf(source: Path, target: Path, origin: Path, shard_bytes: int, say: Say) -> None:
+def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say: Say) -> None:
     """Write a checkpoint's weights as a model directory.
 
     Args:
         source: the checkpoint, of a run, of Megatron's, or the folder of its files.
         target: the model directory, which is made.
-        origin: the model directory that has the configuration and the tokenizer.
+        origin: the model directory that has the configuration and the tokenizer; None: what the checkpoint says.
         shard_bytes: of a file of weights, about.
         say: is told how far it is.
 
@@ -89,13 +103,19 @@ def to_hf(source: Path, target: Path, origin: Path, shard_bytes: int, say: Say) 
     """
     if (target / "config.json").exists():
         raise ConfigError(f"{target} has a model already; give another folder, or remove it")
-    model, folder = read_directory(origin), files_of(source)
-    stored, weights = Stored(folder), list(model.weights())
+    folder = files_of(source)
+    config, origin = _origin(folder, origin)
+    stored = Stored(folder)
+    further = FURTHER in stored.shapes()
+    model = with_further(config, further_layers(config) if further else 0)
+    weights = list(model.weights())
     places = [_place(model, weight, stored) for weight in weights]
     written = [stored.dtype_of(place) for place in places]
     known = {place.key for place in places}
     if more := [key for key in sorted(stored.shapes()) if key.startswith(OF_MODEL) and key not in known]:
-        raise CheckpointError(f"{folder} is of another model: it has {more[0]!r}, which a model of {origin} has not")
+        raise CheckpointError(
+            f"{folder} is of another model: it has {more[0]!r}, which a model of {origin or ABOUT} has not"
+        )
     slots = [
         replace(slot, dtype=WeightDtype(str(dtype).removeprefix("torch.")))
         for weight, dtype in zip(weights, written, strict=True)
@@ -109,7 +129,26 @@ def to_hf(source: Path, target: Path, origin: Path, shard_bytes: int, say: Say) 
             stored.read([replace(place, value=partial(_itself, whole))])
             for slot, part in zip(weight.hf, split(model, weight, whole), strict=True):
                 writer.add(slot.name, part)
-    copy_beside(origin, target, slots[0].dtype.value)
+    dtype = slots[0].dtype.value
+    if origin is None:
+        write_config(target, config, dtype)
+        say(f"{target} has no tokenizer: the model directory that training began with is not there any more")
+    else:
+        copy_beside(origin, target, dtype)
+
+
+def _origin(folder: Path, origin: Path | None) -> tuple[Config, Path | None]:
+    """The configuration of a checkpoint's model, and its directory, where that is there."""
+    if origin is not None:
+        return config_of(origin), origin
+    about = read_about(folder) if (folder / ABOUT).is_file() else {}
+    config, directory = about.get("config"), Path(str(about.get("hf_checkpoint")))
+    if not isinstance(config, dict):
+        raise ConfigError(
+            f"{folder} does not say what model it is of; its configuration and tokenizer are those of the model that "
+            "training began with: give that by --origin-hf-dir"
+        )
+    return config, directory if (directory / "config.json").is_file() else None
 
 
 def files_of(source: Path) -> Path:

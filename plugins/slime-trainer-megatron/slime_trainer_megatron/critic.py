@@ -107,7 +107,7 @@ class MegatronCritic:
         """This rank's part."""
         load_hf(self.policy, setup.critic.load, whole)
         self._model: DistributedDataParallel = gradients_of(self.policy, settings)
-        self.optimizer = RankOptimizer(self._model, setup.critic.optim)
+        self.optimizer = RankOptimizer(self._model, setup.critic.optim, settings)
         """What it is changed by."""
         head = Head(whole.vocab, 1.0, settings.__dict__["log_probs_chunk_size"])
         tokens: int = settings.__dict__["max_tokens_per_gpu"]

@@ -168,6 +168,8 @@ class Model:
     """Whether neighbours turn together, and not the halves of what has positions."""
     sandwiched: bool = False
     """Whether attention and MLP have a norm behind them too, and gate and up are one weight of Hugging Face's."""
+    further: int = 0
+    """Layers behind the last one that are trained to predict tokens beyond the next."""
     bf16: bool = False
     """Whether it is computed with, and published, in bf16, whatever it is in its files."""
 
@@ -192,6 +194,8 @@ class Model:
         yield Weight(None, "decoder.final_layernorm.weight", (WeightSlot("model.norm.weight", (self.hidden,)),))
         if not self.tied:
             yield Weight(None, "output_layer.weight", (self._embedding("lm_head.weight"),))
+        for number in range(self.further):
+            yield from self._predicting_further(number)
 
     def _embedding(self, name: str) -> WeightSlot:
         return WeightSlot(name, (self.vocab, self.hidden))
@@ -234,6 +238,21 @@ class Model:
             yield weight("self_attention.q_layernorm.weight", ("self_attn.q_norm.weight", (self.head,)))
             yield weight("self_attention.k_layernorm.weight", ("self_attn.k_norm.weight", (self.head,)))
         yield weight("self_attention.linear_proj.weight", ("self_attn.o_proj.weight", (hidden, queries)))
+
+    def _predicting_further(self, number: int) -> Iterator[Weight]:
+        """DeepSeek's module of multi-token prediction (arXiv:2412.19437, section 2.2), but for what it shares."""
+        ours, layer, hidden = f"mtp.layers.{number}", self.layers + number, self.hidden
+        own = (
+            ("enorm", "enorm", (hidden,)),
+            ("hnorm", "hnorm", (hidden,)),
+            ("eh_proj", "eh_proj", (hidden, 2 * hidden)),
+            ("final_layernorm", "shared_head.norm", (hidden,)),
+        )
+        for name, theirs, shape in own:
+            slot = WeightSlot(f"model.layers.{layer}.{theirs}.weight", shape)
+            yield Weight(None, f"{ours}.{name}.weight", (slot,))
+        for weight in self._of_layer(layer):
+            yield replace(weight, layer=None, name=f"{ours}.transformer_layer.{weight.name}")
 
     def _mixture(self, layer: int, experts: Experts) -> Iterator[Weight]:
         yield _weight(layer, "pre_mlp_layernorm.weight", [("post_attention_layernorm.weight", (self.hidden,))])

@@ -47,6 +47,10 @@ class HfWeights:
         with safe_open(self._path(name), "pt") as file:
             return cast(torch.Tensor, file.get_tensor(name))
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is one of this name."""
+        return name in self._files
+
     def _path(self, name: str) -> Path:
         if name not in self._files:
             raise ModelError(f"{self._directory} has no weight {name!r}, which a model of its config.json has")

@@ -6,7 +6,7 @@ Example:
     load_hf(policy, directory, model)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -24,7 +24,7 @@ from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
 from slime_core.roles import Settings
 from slime_trainer_megatron.arguments import passed
-from slime_trainer_megatron.blocks import block_spec
+from slime_trainer_megatron.blocks import block_spec, further_spec
 from slime_trainer_megatron.compat import quietly, tensors_stay
 from slime_trainer_megatron.convert import cut, fuse
 from slime_trainer_megatron.families import Latent, LlamaRope, Model, Weight, Yarn
@@ -41,8 +41,13 @@ BIAS = ".router.expert_bias"
 class Policy(GPTModel):  # type: ignore[misc]
     """GPT that ends with hidden states."""
 
+    _trains = False
+    further: Sequence[torch.Tensor] = ()
+    """Hidden states of the layers that predict further tokens, of the last forward pass that trains."""
+
     def begin(self, pack: Pack, part: float, *, trains: bool) -> None:
         """Tell the routers what comes, what part of the step's tokens that is, and whether a backward pass follows."""
+        self._trains = trains
         for router in routers(self):
             padding, routes = pack.padding, pack.routes
             if self.config.sequence_parallel:
@@ -51,8 +56,20 @@ class Policy(GPTModel):  # type: ignore[misc]
                 routes = None if routes is None else routes.chunk(ranks)[rank]
             router.begin(Sight(padding, routes, part), again=trains)
 
-    def _postprocess(self, hidden_states: torch.Tensor, *rest: object, **options: object) -> torch.Tensor:
+    def _postprocess(self, hidden_states: torch.Tensor, **given: object) -> torch.Tensor:
+        if self.mtp_process:
+            self.further = self._predicting_further(hidden_states, given) if self._trains else ()
         return hidden_states
+
+    def _predicting_further(self, hidden: torch.Tensor, given: Mapping[str, object]) -> Sequence[torch.Tensor]:
+        """What layers beyond the last make of the model's hidden states; the model does not learn from them."""
+
+        def embedding(**tokens: torch.Tensor) -> torch.Tensor:
+            return cast(torch.Tensor, self.embedding(**tokens).detach())
+
+        taken = ("input_ids", "position_ids", "attention_mask", "rotary_pos_emb", "packed_seq_params")
+        made = self.mtp(hidden_states=hidden.detach(), embedding=embedding, **{name: given[name] for name in taken})
+        return cast(Sequence[torch.Tensor], torch.chunk(made, 1 + self.config.mtp_num_layers)[1:])
 
     def of_pack(self, pack: Pack) -> torch.Tensor:
         """What this pipeline stage makes of a pack: [T of this rank, 1, width], with sequence parallelism a part."""
@@ -74,7 +91,12 @@ class Policy(GPTModel):  # type: ignore[misc]
 
     def untouched(self) -> torch.Tensor:
         """A zero that the last stage's output layer has a part in: what was not asked for has a gradient of zero."""
-        return self.output_weight().sum() * 0.0
+        nothing = self.output_weight().sum() * 0.0
+        for hidden in self.further:
+            nothing = nothing + hidden.sum() * 0.0
+        if self.mtp_process and not self.pre_process:
+            nothing = nothing + self.embedding.word_embeddings.weight.sum() * 0.0  # a copy
+        return nothing
 
     def output_weight(self) -> torch.Tensor:
         """This rank's rows of the output layer."""
@@ -105,7 +127,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
         params_dtype=torch.bfloat16 if model.bf16 else torch.float32,
         pipeline_dtype=torch.bfloat16 if model.bf16 else torch.float32,
         moe_router_dtype="fp32",
-        use_cpu_initialization=not torch.cuda.is_available(),
+        use_cpu_initialization=True,  # on the default device, which is where the model is
         bias_dropout_fusion=False,
         bias_activation_fusion=False,
         masked_softmax_fusion=False,
@@ -122,6 +144,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
             **passed(settings, "ModelParallelConfig"),
             **passed(settings, "TransformerConfig"),
             **_of_experts(model),
+            "mtp_num_layers": model.further or None,
             **(_of_latent(model, model.latent) if model.latent else {"rotary_interleaved": model.interleaved}),
         },
     )
@@ -184,6 +207,7 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
     with quietly():
         config = transformer_config(model, settings)
     tensor = parallel_state.get_tensor_model_parallel_world_size()
+    further = model.further > 0 and parallel_state.is_pipeline_last_stage()
     with quietly(), tensors_stay():
         policy = kind(
             config,
@@ -196,6 +220,7 @@ def build_policy(model: Model, settings: Settings, kind: type[PolicyT]) -> Polic
             share_embeddings_and_output_weights=model.tied,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
+            mtp_block_spec=further_spec(config, model) if further else None,
         )
     if isinstance(model.stretch, LlamaRope):
         waves = policy.rotary_pos_emb.inv_freq

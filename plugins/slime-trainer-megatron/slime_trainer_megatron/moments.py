@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
@@ -41,7 +42,8 @@ class OwnMoments:
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
         """Of an optimizer."""
-        self._state = optimizer.optimizer.state
+        self._optimizer = optimizer.optimizer
+        self._state = self._optimizer.state
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
         """The rank's own."""
@@ -54,7 +56,10 @@ class OwnMoments:
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
         """All of it."""
         master = master_of(parameter)
-        (master.data if name == MASTER else self._state[master][name]).copy_(whole)
+        if name == MASTER:
+            _put_weight(self._optimizer, master, whole)
+        else:
+            self._state[master][name].copy_(whole)
 
 
 class DealtMoments:
@@ -69,14 +74,16 @@ class DealtMoments:
         whole = torch.zeros(parameter.numel(), dtype=torch.float32)
         start, end, state = self._mine(parameter)
         if name in state:
-            whole[start:end] = state[name].float()
+            whole[start:end] = state[name].detach().float()
         dist.all_reduce(whole.view(torch.int32), group=self._optimizer.data_parallel_group)
         return whole.view(parameter.shape)
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
         """This replica's part."""
         start, end, state = self._mine(parameter)
-        if end > start:
+        if end > start and name == MASTER:
+            _put_weight(self._optimizer.optimizer, state[name], whole.flatten()[start:end])
+        elif end > start:
             state[name].copy_(whole.flatten()[start:end])
 
     def _mine(self, parameter: torch.nn.Parameter) -> tuple[int, int, Mapping[str, torch.Tensor]]:
@@ -88,7 +95,14 @@ class DealtMoments:
         part = optimizer.gbuf_ranges[buffer][dtype][bucket]["param_map"][parameter]["param"]
         group, place = optimizer.model_param_group_index_map[parameter]
         own = optimizer.optimizer.param_groups[group]["params"][place]
-        return part.start, part.end, {**optimizer.optimizer.state[own], MASTER: own.data}
+        return part.start, part.end, {**optimizer.optimizer.state[own], MASTER: own}
+
+
+def _put_weight(optimizer: torch.optim.Optimizer, own: torch.Tensor, part: torch.Tensor) -> None:
+    """What steps are added to, and the copy of it that they are computed with, where it is offloaded."""
+    own.data.copy_(part)
+    if isinstance(optimizer, HybridDeviceOptimizer):
+        optimizer.param_to_inner_param[own].data.copy_(part)
 
 
 def master_of(parameter: torch.nn.Parameter) -> torch.Tensor:

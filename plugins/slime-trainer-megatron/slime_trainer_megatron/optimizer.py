@@ -7,15 +7,17 @@ Example:
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
+from slime_core.errors import ConfigError
 from slime_core.roles import Optim, Settings
 from slime_core.train import gradient_norm, learning_rate
 from slime_trainer_megatron.arguments import passed
@@ -45,10 +47,21 @@ def gradients_of(policy: Policy, settings: Settings) -> DistributedDataParallel:
 class RankOptimizer:
     """What a rank's parameters are changed by."""
 
-    def __init__(self, model: DistributedDataParallel, optim: Optim) -> None:
-        """Start with zero moments; they are dealt to the replicas where the model's gradients are."""
+    def __init__(self, model: DistributedDataParallel, optim: Optim, settings: Settings) -> None:
+        """Start with zero moments; they are dealt to the replicas where the model's gradients are.
+
+        Raises:
+            ConfigError: they are to be offloaded, and Megatron cannot.
+        """
+        own, bf16 = passed(settings, "OptimizerConfig"), model.module.config.bf16
+        if bf16 and own["optimizer_cpu_offload"] and not own["use_distributed_optimizer"]:
+            raise ConfigError(
+                "[trainer.megatron] optimizer_cpu_offload with bf16 = true needs use_distributed_optimizer = true: "
+                "Megatron's own copies in fp32 are lost otherwise; set it, or leave one of them out"
+            )
         config = OptimizerConfig(
             optimizer="adam",
+            **own,
             lr=optim.lr,
             min_lr=optim.min_lr,
             weight_decay=optim.weight_decay,
@@ -56,8 +69,7 @@ class RankOptimizer:
             adam_beta2=optim.adam_beta2,
             adam_eps=optim.adam_eps,
             clip_grad=optim.clip_grad,
-            use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
-            bf16=model.module.config.bf16,
+            bf16=bf16,
             params_dtype=model.module.config.params_dtype,
         )
         with tensors_stay():
@@ -135,7 +147,7 @@ class RankOptimizer:
     def put_master(self, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
         """The inverse of `master`."""
         parameter.data.copy_(whole)
-        if not _is_itself(parameter):
+        if parameter.requires_grad:
             self._moments_of(parameter).put(MASTER, parameter, whole)
 
     def restore(self, steps: int) -> None:
@@ -145,12 +157,14 @@ class RankOptimizer:
         """
         self.steps = steps
         for part in self._parts:
-            for group in part.param_groups:
-                for parameter in group["params"]:
-                    state = part.optimizer.state[parameter]
-                    state["step"] = torch.tensor(float(steps))
+            for optimizer in _adams(part):
+                for parameter in [each for group in optimizer.param_groups for each in group["params"]]:
+                    state = optimizer.state[parameter]
+                    state["step"] = torch.tensor(float(steps), device="cpu")  # as AdamW has it
                     for name in MOMENTS.values():
                         state[name] = torch.zeros_like(parameter)
+            if isinstance(part.optimizer, HybridDeviceOptimizer):
+                part.optimizer._sync_sub_optimizers_state_to_hdo()
 
     def _moments_of(self, parameter: torch.nn.Parameter) -> Moments:
         """Who keeps a parameter's."""
@@ -161,6 +175,13 @@ class RankOptimizer:
             elif any(each is master_of(parameter) for group in part.param_groups for each in group["params"]):
                 return OwnMoments(part)
         raise AssertionError(f"no optimizer has a parameter of shape {tuple(parameter.shape)}")
+
+
+def _adams(part: MegatronOptimizer) -> Sequence[torch.optim.Optimizer]:
+    """What makes the steps: several, where some of the parameters are offloaded."""
+    offloads = isinstance(part.optimizer, HybridDeviceOptimizer)
+    found: Sequence[torch.optim.Optimizer] = part.optimizer.sub_optimizers if offloads else [part.optimizer]
+    return found
 
 
 def _is_itself(parameter: torch.nn.Parameter) -> bool:

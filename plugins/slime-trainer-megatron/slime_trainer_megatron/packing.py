@@ -20,6 +20,16 @@ from slime_core.train import Share
 
 
 @dataclass(frozen=True, slots=True)
+class Further:
+    """What a layer that predicts further tokens is to predict: trained response tokens alone."""
+
+    rows: torch.Tensor
+    """Which of T predict one, int64 [M]."""
+    labels: torch.Tensor
+    """What they predict, int64 [M]."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pack:
     """Shape legend: T tokens of this rank, R response tokens of the samples, M of those that this rank predicts."""
 
@@ -43,6 +53,8 @@ class Pack:
     """Which of T are of no text, bool [T]."""
     texts: int
     """Tokens of the whole texts, over all ranks."""
+    further: Sequence[Further] = ()
+    """Of each layer that predicts further tokens, the nearest first."""
     routes: torch.Tensor | None = None
     """Experts that the engine chose for each, int64 [T, layers, k], -1 where it has none; None: it says nothing."""
 
@@ -61,7 +73,9 @@ def micro_batches(share: Share, signal_T: torch.Tensor, budget: int) -> Iterator
         yield run
 
 
-def pack_samples(share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int) -> Pack:
+def pack_samples(
+    share: Share, samples: Sequence[int], context: tuple[int, int], multiple: int, further: int = 0
+) -> Pack:
     """Pack some samples of a share; none make a text of padding alone, for a rank that must take part.
 
     Args:
@@ -69,16 +83,18 @@ def pack_samples(share: Share, samples: Sequence[int], context: tuple[int, int],
         samples: which.
         context: this rank's number among context-parallel ones, and how many these are.
         multiple: what the tokens of a rank must be a multiple of.
+        further: layers that predict further tokens.
     """
     batch, (rank, ranks) = share.batch, context
     unit = 2 * ranks if ranks > 1 else 1
     texts, predicting, labels, at = list[list[int]](), [torch.zeros(0, dtype=torch.int64)], list[int](), 0
-    lengths = list[int]()
+    lengths, begins = list[int](), list[int]()
     for sample in samples:
         response = list(batch.tokens_T[share.starts_S[sample] : share.starts_S[sample + 1]])
         text = [*batch.prompts_P[batch.prompt_index_S[sample]], *response]
         predicting.append(torch.arange(at + len(text) - len(response), at + len(text)) - 1)
         labels += response
+        begins += [at] * len(response)
         lengths.append(len(text))
         texts.append(text + [0] * (-len(text) % unit))
         at += len(texts[-1])
@@ -93,9 +109,12 @@ def pack_samples(share: Share, samples: Sequence[int], context: tuple[int, int],
     whole = torch.tensor([token for text in texts for token in text])
     position = torch.cat([torch.arange(len(text)) for text in texts])
     where = torch.full((len(whole),), -1).index_copy(0, mine, torch.arange(len(mine)))
-    rows = where[torch.cat(predicting)]
+    before = torch.cat(predicting)
+    rows = where[before]
     wanted = (rows >= 0).nonzero()[:, 0]
     answers = torch.tensor(labels, dtype=torch.int64)
+    trained = torch.cat([torch.zeros(0), *(share.mask_T[share.tokens_of([sample])] for sample in samples)]) > 0
+    first = torch.tensor(begins, dtype=torch.int64)
     longest = max(map(len, texts))
     real = position < torch.tensor(lengths).repeat_interleave(ends.diff())
     return Pack(
@@ -109,7 +128,17 @@ def pack_samples(share: Share, samples: Sequence[int], context: tuple[int, int],
         responses=len(labels),
         padding=~real[mine],
         texts=sum(lengths),
+        further=[_further(before - depth, first, answers, trained, where) for depth in range(1, further + 1)],
     )
+
+
+def _further(
+    before: torch.Tensor, first: torch.Tensor, answers: torch.Tensor, trained: torch.Tensor, where: torch.Tensor
+) -> Further:
+    """Of response tokens [R] and the places that predict them, those in their text and of this rank."""
+    kept = trained & (before >= first)
+    rows = where[before[kept]]
+    return Further(rows[rows >= 0], answers[kept][rows >= 0])
 
 
 def mine_of_whole(ends: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:

@@ -58,6 +58,7 @@ class Passes:
         """
         self._trained, self._policy, self._model, self._head = trained, policy, model, head
         self._replays = replays
+        self._further = 0.0
         self._context = (
             parallel_state.get_context_parallel_rank(),
             parallel_state.get_context_parallel_world_size(),
@@ -81,11 +82,14 @@ class Passes:
             samples, pack = next(given)
             self._policy.begin(pack, pack.texts / max(1, int(tokens)), trains=trains)
             hidden = self._policy.of_pack(pack)
+            further = self._policy.further
 
             def loss_of(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
                 # What was not asked for has a gradient of zero, and not none: whoever waits for it gets it.
                 nothing = hidden.sum() * 0.0 + self._policy.untouched()
                 loss = use(samples, self._found(hidden, pack)) if samples else nothing
+                if further:
+                    loss = loss + self._loss_further(further, pack, share.batch.step_tokens)
                 return loss + nothing, torch.tensor(0, dtype=torch.int), {}
 
             return hidden, loss_of
@@ -100,6 +104,7 @@ class Passes:
                 micro_batch_size=1,
                 forward_only=not trains,
             )
+        self._policy.further = ()
 
     def log_probs(self, share: Share, signal_T: torch.Tensor) -> torch.Tensor:
         """Log-probs [T] of the samples with a signal, on all stages; 0 elsewhere."""
@@ -116,11 +121,29 @@ class Passes:
         return found_T
 
     def _pack(self, share: Share, samples: Sequence[int]) -> Pack:
-        pack = pack_samples(share, samples, self._context, self._multiple)
+        pack = pack_samples(share, samples, self._context, self._multiple, self._model.further)
         if not self._replays:
             return pack
         mine = mine_of_whole(pack.ends, self._context[1], self._context[0])
         return replace(pack, routes=routes_of(share, samples, pack.ends, mine, self._model))
+
+    def told_further(self) -> float:
+        """This rank's part of the loss of the layers that predict further tokens, since it was asked last."""
+        told, self._further = self._further, 0.0
+        return told
+
+    def _loss_further(self, further: Sequence[torch.Tensor], pack: Pack, step_tokens: int) -> torch.Tensor:
+        """What layers that predict further tokens learn from: the mean of layers, and over the tokens of the step."""
+        weight, head = self._policy.output_weight().detach(), replace(self._head, temperature=1.0)
+        total = torch.zeros(())
+        for hidden, wanted in zip(further, pack.further, strict=True):
+            # Ranks of tensor parallelism gather together, whoever of a context has something to predict.
+            rows = self._policy.rows(hidden, wanted.rows)
+            if len(wanted.rows):
+                total = total - token_log_probs(rows, weight, wanted.labels, head)[0].sum()
+        mean = total / (len(further) * max(1, step_tokens))
+        self._further += float(mean.detach())
+        return mean * self._policy.config.mtp_loss_scaling_factor
 
     def _found(self, hidden: torch.Tensor, pack: Pack) -> Found:
         """Log-probs and entropies [R] of all response tokens of a pack."""

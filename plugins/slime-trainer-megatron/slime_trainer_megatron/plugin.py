@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import Companion, RankSetup, SampleField, Settings, TrainerRank, TrainerSpec
 from slime_trainer_megatron.arguments import PASSED, check_effect, check_model, layout_of, patterns_of, settings_model
-from slime_trainer_megatron.config_json import read_model
+from slime_trainer_megatron.config_json import read_model, with_further
 from slime_trainer_megatron.freezing import frozen_names
 
 SLIME_API = "1"
@@ -22,6 +22,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         world_size=_world_size,
         shares=_shares,
         check_model=_check_model,
+        check_companion=_check_companion,
         reads=_reads,
         companions=frozenset(Companion),
         bf16=True,
@@ -53,10 +54,14 @@ def _shares(settings: Settings) -> Sequence[int]:
 
 
 def _check_model(settings: Settings, model_config: Mapping[str, object]) -> None:
-    model = read_model(model_config)
+    model = with_further(model_config, settings.__dict__["mtp_num_layers"] or 0)
     check_model(settings, model)
     check_effect(settings, model)
     frozen_names(model, patterns_of(settings))
+
+
+def _check_companion(settings: Settings, model_config: Mapping[str, object]) -> None:
+    check_model(settings, read_model(model_config))
 
 
 def _reads(settings: Settings) -> frozenset[SampleField]:

@@ -33,12 +33,11 @@ with importing():
     from slime_trainer_megatron.torch_dist import Saving
 
 from slime_trainer_megatron.arguments import check_model, layout_of, patterns_of
-from slime_trainer_megatron.collectives import alone, gathered, summed, told_by
+from slime_trainer_megatron.collectives import alone, backend, gathered, summed, told_by
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.layout import Layout
 from slime_trainer_megatron.logprobs import Head
 
-stand_in_for_cuda()
 Said = tuple[dict[str, float], int, dict[str, float], list[str]]
 FoundT = TypeVar("FoundT")
 LONG = timedelta(days=1)
@@ -51,9 +50,11 @@ class MegatronRank:
     def __init__(self, rank: int, world_size: int, setup: RankSetup) -> None:
         """Meet the other ranks, and load this one's part of the model."""
         settings = setup.settings
+        use_device(settings.__dict__["device"], rank)
         torch.set_float32_matmul_precision(setup.float32_matmul_precision)
         self._rank, self._world_size, self._setup = rank, world_size, setup
-        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16)
+        further: int = settings.__dict__["mtp_num_layers"] or 0
+        self._whole = read_directory(setup.hf_checkpoint, bf16=setup.bf16, further=further)
         check_model(settings, self._whole)
         layout = replace(layout_of(settings), ranks=world_size)
         meet(rank, world_size, setup, layout)
@@ -61,13 +62,13 @@ class MegatronRank:
         load_hf(self._policy, setup.hf_checkpoint, self._whole)
         freeze(self._policy, self._whole, patterns_of(settings))
         self._model = gradients_of(self._policy, settings)
-        self._optimizer = RankOptimizer(self._model, setup.optim)
+        self._optimizer = RankOptimizer(self._model, setup.optim, settings)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
         self._algorithm = Algorithm.in_rank(catalog, setup, _sum_over_shares)
         given = settings.__dict__
         head = Head(self._whole.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
-        passes = Passes(
+        self._passes = Passes(
             self._model,
             self._policy,
             self._whole,
@@ -75,7 +76,7 @@ class MegatronRank:
             given["max_tokens_per_gpu"],
             replays=given["use_rollout_routing_replay"],
         )
-        self._step = MegatronStep(passes, self._algorithm)
+        self._step = MegatronStep(self._passes, self._algorithm)
         self._beside = Beside(setup)
         self._saved = Saved(
             self._policy, self._optimizer, self._beside, self._whole, setup.hf_checkpoint, given["max_shard_size"]
@@ -122,7 +123,7 @@ class MegatronRank:
         norm = self._finite(optimizer.prepare(), "the gradient norm")
         if critic:
             scalars |= critic.step(critic_norm)
-        scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance()}
+        scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance(), **self._further()}
         return self._reported(share, sums, scalars, extremes=True)
 
     def measure(self, batch: TrainBatch) -> StepResult:
@@ -174,8 +175,15 @@ class MegatronRank:
         if not self._policy.config.moe_aux_loss_coeff:
             return {}
         mine = torch.tensor(sum(router.told() for router in routers(self._policy)), dtype=torch.float64)
-        with_experts = sum(map(self._whole.has_experts, range(self._whole.layers)))
+        with_experts = sum(map(self._whole.has_experts, range(self._whole.layers + self._whole.further)))
         return {"load_balancing_loss": float(summed(mine)) / with_experts}
+
+    def _further(self) -> dict[str, float]:
+        """The loss of the layers that predict further tokens, in the step that was, before its factor."""
+        if not self._whole.further:
+            return {}
+        mine = torch.tensor(self._passes.told_further(), dtype=torch.float64)
+        return {"mtp_loss": float(summed(mine, parallel_state.get_data_parallel_group(with_context_parallel=True)))}
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
@@ -205,22 +213,42 @@ class MegatronRank:
         leave()
 
 
-def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
-    """Join the other ranks, once a process, and lay them out, anew where the layout is another one.
+def use_device(name: str, rank: int) -> None:
+    """Compute on this kind of device from now on, on that of `rank` modulo how many there are.
+
+    It is the process's default, so that what megatron-core, a loss or an advantage makes of nothing lies there, too.
 
     Raises:
-        ConfigError: this process sees a GPU.
+        ConfigError: torch sees no such device; or sees GPUs, and is to compute on the CPU.
     """
-    if torch.cuda.is_available():
+    if name == "cpu":
+        if torch.cuda.is_available():
+            raise ConfigError(
+                '[trainer.megatron] device = "cpu", and this process sees GPUs, which megatron-core would use: hide '
+                'them, CUDA_VISIBLE_DEVICES= slime train ..., or set device = "cuda"'
+            )
+        stand_in_for_cuda(torch.device("cpu"))
+        return
+    module = torch.get_device_module(name)
+    if not module.is_available():
         raise ConfigError(
-            "trainer 'megatron' computes on CPUs, and this process sees GPUs, which megatron-core would use: hide "
-            "them, CUDA_VISIBLE_DEVICES= slime train ..."
+            f"[trainer.megatron] device = {name!r}: torch {torch.__version__} sees no such device here; install a "
+            'build of torch for it (https://pytorch.org/get-started/locally), or set device = "cpu"'
         )
+    device = torch.device(name, rank % module.device_count())
+    if name == "cuda":
+        torch.cuda.set_device(device)  # megatron-core asks for the current one
+    torch.set_default_device(device)
+    stand_in_for_cuda(device)
+
+
+def meet(rank: int, world_size: int, setup: RankSetup, layout: Layout) -> None:
+    """Join the other ranks, once a process, and lay them out, anew where the layout is another one."""
     if world_size == 1:
         alone()
     elif not dist.is_initialized():
         url = setup.rendezvous.url
-        dist.init_process_group("gloo", init_method=url, rank=rank, world_size=world_size, timeout=LONG)
+        dist.init_process_group(backend(), init_method=url, rank=rank, world_size=world_size, timeout=LONG)
     if not parallel_state.is_initialized() or laid_out() != replace(layout, first=0, last=0):
         parallel_state.destroy_model_parallel()
         parallel_state.initialize_model_parallel(

@@ -65,7 +65,7 @@ def _by_transformers(directory: Path, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def _by_megatron(model: Model, folder: Path, tokens: torch.Tensor) -> torch.Tensor:
-    stand_in_for_cuda()
+    stand_in_for_cuda(torch.device("cpu"))
     alone()
     if not parallel_state.is_initialized():
         parallel_state.initialize_model_parallel()

@@ -36,15 +36,15 @@ def whole_piece(model: Model, weight: Weight, dtype: torch.dtype, value: Callabl
         value: makes it, of `shape_of(weight)`.
     """
     shape, padded = shape_of(weight), weight.name.endswith(VOCABULARY)
-    if weight.layer is None:
-        return Piece(weight.name, shape, (0,) * len(shape), shape, dtype, value, padded)
-    layer = f"{weight.layer}." if model.mixed else ""
-    stack = [] if model.mixed else [(weight.layer, model.layers)]
+    name, stack = _name_of(weight), list[tuple[int, int]]()
+    if weight.layer is not None:
+        name = f"decoder.layers.{f'{weight.layer}.' if model.mixed else ''}{name}"
+        stack += [] if model.mixed else [(weight.layer, model.layers)]
     if weight.expert is not None:
         assert model.experts is not None, "a model without experts has none of their weights"
         stack.append((weight.expert, model.experts.count))
     return Piece(
-        f"decoder.layers.{layer}{_name_of(weight)}",
+        name,
         (*(count for _, count in stack), *shape),
         (*(number for number, _ in stack), *(0,) * len(shape)),
         (*(1,) * len(stack), *shape),

@@ -119,6 +119,7 @@ def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() ->
         ({"tensor_model_parallel_size": 2, "use_distributed_optimizer": True}, "one replica"),
         ({"num_layers_in_last_pipeline_stage": 1}, "pipeline_model_parallel_size of 2 or more"),
         ({"bucket_size": 100}, "overlap_grad_reduce = true"),
+        ({"mtp_loss_scaling_factor": 0.5}, "set mtp_num_layers"),
         ({"recompute_method": "block"}, 'recompute_granularity = "full"'),
         ({"recompute_modules": ["mlp"]}, 'recompute_granularity = "selective"'),
         ({"recompute_granularity": "full"}, "needs recompute_method"),
@@ -152,6 +153,17 @@ def test_experts_are_dealt_to_all_ranks_of_a_stage() -> None:
     ("given", "config", "said"),
     [
         ({"expert_model_parallel_size": 2}, LLAMA, "expert_model_parallel_size has no effect here: the model (llama)"),
+        ({"mtp_num_layers": 1}, LLAMA, "mtp_num_layers = 1 has no effect here: the model (llama) has no layers that"),
+        (
+            {"mtp_num_layers": 2},
+            {**LATENT, "num_nextn_predict_layers": 1},
+            "the model (deepseek_v3) has num_nextn_predict_layers = 1; give 1, or leave it out",
+        ),
+        (
+            {"mtp_num_layers": 1, "pipeline_model_parallel_size": 2},
+            {**LATENT, "num_nextn_predict_layers": 1, "tie_word_embeddings": True},
+            "give one stage, or leave mtp_num_layers out",
+        ),
         ({"moe_aux_loss_coeff": 0.1}, LLAMA, "moe_aux_loss_coeff has no effect here"),
         ({"use_rollout_routing_replay": True}, LLAMA, "use_rollout_routing_replay has no effect here"),
         ({"tensor_model_parallel_size": 2}, EXPERTS, "only with sequence_parallel = true"),
@@ -195,6 +207,7 @@ def test_experts_and_settings_go_together(given: Mapping[str, object], config: M
             "the critic is laid out as the policy",
         ),
         ({"bucket_size": 100}, "critic: bucket_size has no effect here"),
+        ({"mtp_num_layers": 1}, "critic.mtp_num_layers has no effect here: it is of the policy alone"),
         ({"lr": 0.1}, "lr is the run's"),
         ({"max_tokens_per_gp": 1}, "max_tokens_per_gp"),
     ],
@@ -209,6 +222,15 @@ def test_a_critic_is_set_up_as_the_policy_is_but_for_its_own() -> None:
     given = {"max_tokens_per_gpu": 100, "overlap_grad_reduce": True, "critic": {"max_tokens_per_gpu": 7}}
     found = of_critic(settings_model().model_validate(given)).__dict__
     assert (found["max_tokens_per_gpu"], found["overlap_grad_reduce"]) == (7, True)
+
+
+def test_a_model_beside_the_policy_needs_not_what_is_of_the_policy_alone() -> None:
+    (spec,) = slime_trainers()
+    settings = settings_model().model_validate({"mtp_num_layers": 1, "moe_aux_loss_coeff": 0.1})
+    assert spec.check_companion is not None
+    spec.check_companion(settings, LLAMA)
+    with pytest.raises(ConfigError, match="no converter"):
+        spec.check_companion(settings, {**LLAMA, "model_type": "mamba"})
 
 
 def test_routes_are_asked_for_where_they_are_replayed() -> None:

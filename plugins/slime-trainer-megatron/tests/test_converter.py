@@ -1,5 +1,6 @@
 """`slime convert` and slime's three tools: there and back is the same, bit for bit, and logits are the model's."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from slime_core.errors import ModelError
 
 ROOT = Path(__file__).resolve().parents[3]
 FAMILIES: Mapping[str, Mapping[str, object]] = {
-    "deepseek_v3": {"rope_parameters": YARN},
+    "deepseek_v3": {"rope_parameters": YARN, "num_nextn_predict_layers": 1},
     "glm4": {},
     "glm4_moe": {},
     "qwen2": {},
@@ -113,7 +114,6 @@ def test_a_checkpoint_is_verified_by_a_process_that_wrote_none(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["there", "out"], "give that by --origin-hf-dir"),
         (["there", "out", "--origin-hf-dir", "model"], "there is no torch_dist checkpoint: there is no .metadata in"),
         (["model", "out", "--max-shard-size", "5GB"], "release is there already"),
         (["there", "out", "--origin-hf-dir", "model", "--max-shard-size", "much"], "expected bytes, as 256MiB"),
@@ -128,6 +128,40 @@ def test_what_cannot_be_converted_is_said(
     (model.parent / "out" / "release").mkdir(parents=True)
     assert run_cli(["convert", *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_checkpoint_says_what_model_it_is_of(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "tokenizer_config.json").write_text("{}", "utf-8")
+    there, back, again = tmp_path / "there", tmp_path / "back", tmp_path / "again"
+    assert run_cli(["convert", str(model), str(there)]) == 0
+    assert run_cli(["convert", str(there), str(back)]) == 0
+    assert same(weights_of(back), weights_of(model))
+    assert (back / "tokenizer_config.json").is_file()
+    weights = weights_of(model)
+    shutil.rmtree(model)
+    assert run_cli(["convert", str(there), str(again)]) == 0
+    assert same(weights_of(again), weights)
+    assert not (again / "tokenizer_config.json").exists()
+    assert f"{again} has no tokenizer" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_does_not_say_it_is_asked_about(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
+    (tmp_path / "there" / "release" / "megatron.json").unlink()
+    assert run_cli(["convert", str(tmp_path / "there"), str(tmp_path / "back")]) == 2
+    assert "give that by --origin-hf-dir" in capsys.readouterr().err
+    assert not (tmp_path / "back").exists()
+
+
+def test_further_layers_that_files_leave_out_are_left_out(model: Path, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "further", "glm4_moe", num_nextn_predict_layers=1)
+    kept = {name: each for name, each in weights_of(model).items() if "layers.4." not in name}
+    save_file(kept, model / "model.safetensors", {"format": "pt"})
+    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 0
+    assert run_cli(["convert", str(tmp_path / "there"), str(tmp_path / "back")]) == 0
+    assert same(weights_of(tmp_path / "back"), kept)
 
 
 @pytest.mark.layouts
@@ -145,6 +179,6 @@ def test_slimes_tools_take_slimes_flags(model: Path, tmp_path: Path) -> None:
     flags = ["--origin-hf-dir", model, "--vocab-size", 97]
     said = tool("convert_torch_dist_to_hf.py", "--input-dir", there, "--output-dir", back, *flags, "--verify")
     assert "verified: logits differ by" in said
-    tool("convert_to_hf.py", "--load", there / "release", "--output-dir", again, "--hf-checkpoint", model)
+    tool("convert_to_hf.py", "--load", there / "release", "--output-dir", again)
     assert same(weights_of(back), weights_of(model))
     assert same(weights_of(again), weights_of(model))

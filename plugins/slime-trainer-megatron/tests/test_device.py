@@ -1,0 +1,104 @@
+"""On a device that is not the CPU a rank does the same, and leaves nothing behind.
+
+The device is one for which the CPU computes, and which refuses the CPU's tensors as a GPU does.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from made import dealt, setup_of, steps_of, write_model
+
+from slime_core.errors import ConfigError
+from slime_core.roles import Choice, Critic, RankSetup, Reference, StepResult, TrainBatch
+from slime_core.testing.tensors import elsewhere
+from slime_core.train.settings import PpoSettings
+from slime_trainer_megatron.rank import MegatronRank, use_device
+
+PPO = Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings())
+
+
+@pytest.fixture
+def elsewhere_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The device; what is made of nothing lies there until the test ends, if the test says so."""
+    elsewhere.register()
+    # A tensor that Python computes for cannot be pointed at another one's memory, as Megatron does between layers.
+    monkeypatch.setattr("megatron.core.utils._kernel_make_viewless_tensor", lambda given, _: given.clone())
+    with torch.autograd.set_multithreading_enabled(False):
+        yield elsewhere.NAME
+    # Where something is computed again, torch enters the default device's context in itself, and would not leave it.
+    if (context := getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)) is not None:
+        context.prev_mode = None
+    torch.set_default_device(None)
+    use_device("cpu", 0)
+
+
+def on(device: str, setup: RankSetup) -> MegatronRank:
+    """The device is there for who asks now: torch's checkpoints would ask it for a stream."""
+    setup.settings.__dict__["device"] = device
+    with elsewhere.available():
+        return MegatronRank(0, 1, setup)
+
+
+def trained(device: str, setup: RankSetup, folder: Path, batches: list[TrainBatch]) -> tuple[list[StepResult], object]:
+    """Two steps, a checkpoint, a third step of a new rank that goes on from it."""
+    rank = on(device, setup)
+    results = [rank.train_step(batch) for batch in batches[:2]]
+    rank.save(folder)
+    rank.finish_save(wait=True)
+    again = on(device, setup)
+    again.load(folder)
+    results += [again.train_step(batches[2]), again.measure(batches[2])]
+    return results, {name: each.cpu() for name, each in again.weights()}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "fields"),
+    [
+        ("qwen3", {"max_tokens_per_gpu": 200}, {}),
+        ("qwen3", {"freeze_params_name_list": ["embedding"]}, {"reference": True}),
+        ("qwen2", {}, {"advantage": PPO, "critic": True}),
+        ("qwen3_moe", {"moe_aux_loss_coeff": 0.1, "use_rollout_routing_replay": True}, {}),
+        ("qwen3", {}, {"bf16": True}),
+        ("deepseek_v3", {"mtp_num_layers": 1}, {}),
+    ],
+)
+def test_training_there_is_training_here(
+    family: str,
+    settings: dict[str, object],
+    fields: Mapping[str, object],
+    tmp_path: Path,
+    elsewhere_alone: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes = {"num_nextn_predict_layers": 1} if "mtp_num_layers" in settings else {}
+    model = write_model(tmp_path / "model", family, **changes)
+    steps = [dealt(rows, 1, at)[0] for at, rows in enumerate(steps_of(model, 3))]
+    made = {**fields}
+    if "reference" in made:
+        made["reference"] = Reference(model, use_kl_loss=True, kl_loss_coef=0.1)
+    if "critic" in made:
+        made["critic"] = Critic(model, setup_of(model, tmp_path, {}).optim, value_clip=0.2, num_critic_only_steps=0)
+    setup = setup_of(model, tmp_path, {"num_gpus": 1, **settings}, **made)
+    here = trained("cpu", setup, tmp_path / "here", steps)
+    # Megatron keeps one that is where the first loss was.
+    monkeypatch.setattr("megatron.core.transformer.moe.moe_utils.MoEAuxLossAutoScaler.main_loss_backward_scale", None)
+    there = trained(elsewhere_alone, setup, tmp_path / "there", steps)
+    bf16 = "bf16" in fields
+    for mine, theirs in zip(here[0], there[0], strict=True):
+        compared = ["loss"] if bf16 else list(mine.metrics)
+        for name in compared:
+            assert theirs.metrics[name] == pytest.approx(mine.metrics[name], rel=2**-6 if bf16 else 1e-4, abs=1e-6), (
+                name
+            )
+    assert isinstance(here[1], dict)
+    assert isinstance(there[1], dict)
+    assert there[1].keys() == here[1].keys()
+    for name, weights in here[1].items():
+        assert (there[1][name] - weights).abs().max() < (2e-3 if bf16 else 5e-5), name
+
+
+def test_a_device_that_is_not_there_is_said() -> None:
+    with pytest.raises(ConfigError, match="sees no such device here; install a build of torch for it"):
+        use_device("cuda", 0)
