@@ -1,6 +1,8 @@
 """One rank in this process: its stand-ins for CUDA, packing, positions, checkpoints, and what it says of bad ones."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +16,10 @@ from slime_core.train import Share
 from slime_core.train.settings import PpoSettings
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import mine_of_whole, pack_samples
-from slime_trainer_megatron.rank import MegatronRank
+from slime_trainer_megatron.rank import MegatronRank, use_device
 
 ONE = {"num_gpus": 1}
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +35,34 @@ def share_of(model: Path, folder: Path) -> Share:
 def test_nobody_but_megatron_sees_another_torch() -> None:
     import megatron.core.optimizer.optimizer as theirs
 
+    use_device("cpu", 0)
     assert isinstance(theirs.__dict__["torch"], compat.StandIn)
-    assert theirs.torch.zeros(2, device="cuda").device == compat.CPU
+    assert theirs.torch.zeros(2, device="cuda").device == CPU
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(2, device="cuda")
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(2).cuda()
     with compat.tensors_stay():
-        assert torch.zeros(2).cuda().device == compat.CPU
+        assert torch.zeros(2).cuda().device == CPU
+        assert torch.zeros(2).is_cuda
+        assert not torch.zeros(2).cpu().pin_memory().is_cuda
+    assert not torch.zeros(2).is_cuda
+
+
+def test_on_a_gpu_megatron_is_left_as_it_is() -> None:
+    program = (
+        "import sys, torch\n"
+        "from slime_trainer_megatron import compat\n"
+        "with compat.importing():\n"
+        "    from megatron.core.optimizer import optimizer\n"
+        "before = {name: dict(each.__dict__) for name, each in sys.modules.items() if name.startswith('megatron')}\n"
+        "compat.stand_in_for_cuda(torch.device('cuda'))\n"
+        "with compat.tensors_stay():\n"
+        "    print(torch.zeros(2).is_cuda, torch.Tensor.cuda is torch._C.TensorBase.cuda)\n"
+        "print([n for n, each in before.items() if any(sys.modules[n].__dict__[k] is not v for k, v in each.items())])"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert answer == "False True\n[]\n"
 
 
 def test_transformers_loads_a_model_bit_for_bit_afterwards(model: Path) -> None:
