@@ -1,6 +1,7 @@
 """Every family on one rank, against transformers: log-probs, and the gradient of a sum of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,11 +51,12 @@ def by_transformers(model: PreTrainedModel, pack: Pack) -> torch.Tensor:
     return rows.gather(1, pack.labels[:, None])[:, 0]
 
 
-def test_log_probs_and_gradients_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
+def test_log_probs_gradients_and_a_step_are_those_of_transformers_and_torch(model: Path, tmp_path: Path) -> None:
     from slime_trainer_megatron.model import own_parameters
 
     (rows,) = steps_of(model, 1)
-    setup = setup_of(model, tmp_path, {"num_gpus": 1})
+    usual = setup_of(model, tmp_path, {"num_gpus": 1})
+    setup = replace(usual, optim=replace(usual.optim, weight_decay=0.0))
     rank, share = MegatronRank(0, 1, setup), Share.of(dealt(rows, 1)[0], setup)
     pack = pack_samples(share, SAMPLES, (0, 1), 1)
     theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
@@ -80,3 +82,15 @@ def test_log_probs_and_gradients_are_those_of_transformers(model: Path, tmp_path
             far = gradient - gradients.get(slot.name, torch.zeros_like(gradient))
             assert far.abs().max() < 2e-6 * max(1.0, scale), slot.name
     assert seen >= gradients.keys()
+    optim = setup.optim
+    optimizer = torch.optim.AdamW(
+        theirs.parameters(), optim.lr, (optim.adam_beta1, optim.adam_beta2), optim.adam_eps, 0
+    )
+    torch.nn.utils.clip_grad_norm_(theirs.parameters(), optim.clip_grad)
+    optimizer.step()
+    rank._optimizer.step(rank._optimizer.prepare())
+    stepped = unfused({name: each.detach() for name, each in theirs.named_parameters()})
+    for name, each in rank.weights():
+        # The first step is of one size, whatever the gradient's: of one that is rounding alone, it goes anywhere.
+        sure = gradients.get(name, torch.zeros_like(each)).abs() > 1e-4 * scale
+        assert ((each - stepped[name]).abs() * sure).max() <= 2e-6 if name in stepped else not sure.any(), name
