@@ -13,6 +13,7 @@ from pydantic import ByteSize, Field, create_model, field_validator, model_valid
 
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import Settings
+from slime_trainer_megatron.dimensions import DIMENSIONS, check_dimensions
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.freezing import Patterns
 from slime_trainer_megatron.installed import fields
@@ -54,23 +55,8 @@ RUNS = {
     "calculate_per_token_loss": "calculate_per_token_loss",
 }
 """What the run decides for every trainer: Megatron's name -> the run's key."""
-MODELS = (
-    "add_qkv_bias",
-    "ffn_hidden_size",
-    "hidden_size",
-    "kv_channels",
-    "layernorm_epsilon",
-    "moe_ffn_hidden_size",
-    "moe_layer_freq",
-    "moe_router_pre_softmax",
-    "moe_router_topk",
-    "num_attention_heads",
-    "num_layers",
-    "num_moe_experts",
-    "num_query_groups",
-    "qk_layernorm",
-)
-"""What the model decides."""
+MODELS = ("moe_layer_freq", "moe_router_pre_softmax")
+"""What the model decides, beside its `DIMENSIONS`."""
 REASONS = {
     "overlap_param_gather": "weights are gathered before they are published and asked, which is after every step",
     "num_distributed_optimizer_instances": "the moments are dealt to all replicas",
@@ -219,7 +205,7 @@ def refusal(name: str) -> str:
         return f"{name} is the run's: set {RUNS[name]} at the top of the run file, or --{RUNS[name].replace('_', '-')}"
     if name in MODELS:
         return f"{name} is the model's: it is read from its config.json; leave it out"
-    if name in PASSED or name in MegatronBase.model_fields:
+    if name in PASSED or name in DIMENSIONS or name in MegatronBase.model_fields:
         return ""
     if name not in fields():
         nearest = did_you_mean(name, {*fields(), *MegatronBase.model_fields})
@@ -293,6 +279,7 @@ def check_effect(settings: Settings, model: Model) -> None:
     Raises:
         ConfigError: one is.
     """
+    check_dimensions(settings, model)
     given, each = settings.__dict__, model.layers // layout_of(settings).pipeline
     if (again := given["recompute_num_layers"] or 0) > each:
         raise ConfigError(
@@ -379,6 +366,9 @@ def settings_model() -> type[Settings]:
         name: (annotation, Field(fields()[name].default, description=fields()[name].help))
         for name, annotation in PASSED.items()
     }
+    for name, kind in DIMENSIONS.items():
+        said = f"{fields()[name].help} The model's config.json says it; the same may be given."
+        made[name] = (kind | None, Field(None, description=said.strip()))  # type: ignore[operator]
     critic = critic_model()
     made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
     model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]

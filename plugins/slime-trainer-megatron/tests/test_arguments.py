@@ -17,6 +17,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles import SampleField
 from slime_trainer_megatron.arguments import MODELS, PASSED, REASONS, RUNS, layout_of, of_critic, settings_model
 from slime_trainer_megatron.config_json import read_model
+from slime_trainer_megatron.dimensions import DIMENSIONS
 from slime_trainer_megatron.installed import SOURCES, fields
 from slime_trainer_megatron.layout import Layout, layers_of_stages
 from slime_trainer_megatron.plugin import slime_trainers
@@ -79,7 +80,7 @@ def test_help_and_defaults_are_megatrons() -> None:
 
 
 def test_every_name_that_is_spoken_of_is_one_of_megatrons() -> None:
-    assert {*PASSED, *RUNS, *MODELS, *REASONS} <= fields().keys()
+    assert {*PASSED, *RUNS, *MODELS, *REASONS, *DIMENSIONS} <= fields().keys()
 
 
 def test_settings_travel_to_other_processes() -> None:
@@ -94,7 +95,24 @@ def test_what_the_run_decides_is_refused(name: str, said: str) -> None:
 
 
 def test_what_the_model_decides_is_refused() -> None:
-    assert "config.json" in refused(num_layers=4)
+    assert "config.json" in refused(moe_layer_freq=4)
+
+
+@pytest.mark.parametrize("config", [LLAMA, EXPERTS, LATENT])
+def test_a_dimension_may_be_given_and_must_be_the_models(config: Mapping[str, object]) -> None:
+    (spec,) = slime_trainers()
+    mixture = "moe_intermediate_size" in config
+    same = {"num_layers": 4, "hidden_size": 48, "ffn_hidden_size": 80, "num_attention_heads": 4, "kv_channels": 16}
+    same |= {"layernorm_epsilon": 1e-6, "qk_layernorm": config is EXPERTS, "add_qkv_bias": False}
+    same |= {"moe_ffn_hidden_size": 24, "num_moe_experts": 8 if config is LATENT else 4} if mixture else {}
+    spec.check_model(settings_model().model_validate(same), config)
+    for name, value in same.items():
+        other = not value if isinstance(value, bool) else value * 2
+        with pytest.raises(ConfigError, match=f"{name} = .*: the config.json of the model .* says"):
+            spec.check_model(settings_model().model_validate({name: other}), config)
+    if not mixture:
+        with pytest.raises(ConfigError, match=r"num_moe_experts = 4: .* says nothing of that"):
+            spec.check_model(settings_model().model_validate({"num_moe_experts": 4}), config)
 
 
 @pytest.mark.parametrize("name", REASONS)

@@ -1,0 +1,68 @@
+"""Dimensions: what Megatron is told of a model, and its config.json says anyway. The same may be given. No torch.
+
+Example:
+
+    check_dimensions(settings, model)      # ConfigError: num_layers = 36: the model's config.json says 28 ...
+"""
+
+from collections.abc import Mapping
+
+from slime_core.errors import ConfigError
+from slime_core.roles import Settings
+from slime_trainer_megatron.families import Model
+
+DIMENSIONS: Mapping[str, type] = {
+    "num_layers": int,
+    "hidden_size": int,
+    "ffn_hidden_size": int,
+    "num_attention_heads": int,
+    "num_query_groups": int,
+    "kv_channels": int,
+    "layernorm_epsilon": float,
+    "add_qkv_bias": bool,
+    "qk_layernorm": bool,
+    "num_moe_experts": int,
+    "moe_router_topk": int,
+    "moe_ffn_hidden_size": int,
+}
+"""Megatron's names, and what each may be."""
+
+
+def check_dimensions(settings: Settings, model: Model) -> None:
+    """See that those that are given are the model's.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    wanted = _of(model)
+    for name in DIMENSIONS:
+        given = settings.__dict__[name]
+        if given is not None and given != wanted[name]:
+            said = "says nothing of that" if wanted[name] is None else f"says {_written(wanted[name])}"
+            raise ConfigError(
+                f"[trainer.megatron] {name} = {_written(given)}: the config.json of the model ({model.family}) {said}; "
+                "leave it out, or give that model's directory as hf_checkpoint"
+            )
+
+
+def _of(model: Model) -> Mapping[str, object]:
+    experts = model.experts
+    return {
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": model.inner,
+        "num_attention_heads": model.heads,
+        "num_query_groups": model.groups,
+        "kv_channels": model.head,
+        "layernorm_epsilon": model.epsilon,
+        "add_qkv_bias": model.qkv_bias,
+        "qk_layernorm": model.qk_norm,
+        "num_moe_experts": experts.count if experts else None,
+        "moe_router_topk": experts.chosen if experts else None,
+        "moe_ffn_hidden_size": experts.inner if experts else None,
+    }
+
+
+def _written(value: object) -> str:
+    """As a run file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
