@@ -119,7 +119,7 @@ class FurtherLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
     """A layer that predicts further tokens; what it keeps for the backward pass is not computed again."""
 
     def _checkpointed_forward(self, forward: Callable[..., torch.Tensor], **given: object) -> torch.Tensor:
-        # Megatron's asks autograd to keep what is no tensor.
+        # Megatron's asks autograd to keep what is not a tensor.
         return forward(**given)
 
 
