@@ -54,10 +54,12 @@ class RankOptimizer:
             ConfigError: they are to be offloaded, and Megatron cannot.
         """
         own, bf16 = passed(settings, "OptimizerConfig"), model.module.config.bf16
-        if bf16 and own["optimizer_cpu_offload"] and not own["use_distributed_optimizer"]:
+        if own["optimizer_cpu_offload"] and bf16 != own["use_distributed_optimizer"]:
+            said = str(bf16).lower()
             raise ConfigError(
-                "[trainer.megatron] optimizer_cpu_offload with bf16 = true needs use_distributed_optimizer = true: "
-                "Megatron's own copies in fp32 are lost otherwise; set it, or leave one of them out"
+                f"[trainer.megatron] optimizer_cpu_offload with bf16 = {said} is possible with "
+                f"use_distributed_optimizer = {said} alone: Megatron's keeps no copies in fp32 without it, and takes "
+                "none but copies with it. Set it so, or leave optimizer_cpu_offload out"
             )
         config = OptimizerConfig(
             optimizer="adam",
