@@ -96,7 +96,8 @@ def _by_transformers(folder: Path, device: str, size: str) -> Callable[[TrainBat
     """A policy gradient by autocast over weights in fp32, in micro-batches of as many tokens."""
     from transformers import AutoModelForCausalLM
 
-    policy = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32).to(device)
+    policy: torch.nn.Module = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    policy = policy.to(device)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.01)
     count, prompt, response = SAMPLES[size]
     each = max(1, 16384 // (prompt + response))

@@ -340,11 +340,8 @@ def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str
         yield "bucket_size has no effect here: set overlap_grad_reduce = true"
     if given["use_distributed_optimizer"] and layout.data * layout.context == 1:
         yield "use_distributed_optimizer has no effect here: there is one replica of the model, which keeps its moments"
-    if given["optimizer_cpu_offload"] != bool(given["optimizer_offload_fraction"]):
-        yield (
-            f"optimizer_cpu_offload = {str(given['optimizer_cpu_offload']).lower()} with optimizer_offload_fraction = "
-            f"{given['optimizer_offload_fraction']} has no effect here: give true, and the part of the weights, as 1.0"
-        )
+    if given["optimizer_offload_fraction"] and not given["optimizer_cpu_offload"]:
+        yield "optimizer_offload_fraction has no effect here: set optimizer_cpu_offload = true"
     granularity = given["recompute_granularity"]
     for name in ("recompute_method", "recompute_num_layers"):
         if given[name] and granularity != "full":
@@ -368,7 +365,7 @@ def settings_model() -> type[Settings]:
     }
     for name, kind in DIMENSIONS.items():
         said = f"{fields()[name].help} The model's config.json says it; the same may be given."
-        made[name] = (kind | None, Field(None, description=said.strip()))  # type: ignore[operator]
+        made[name] = (kind | None, Field(None, description=said.strip()))
     critic = critic_model()
     made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
     model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]

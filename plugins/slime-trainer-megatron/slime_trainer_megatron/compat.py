@@ -136,8 +136,8 @@ def tensors_stay() -> Iterator[None]:
 
     torch.Tensor.cuda = lambda tensor, *given, **options: tensor  # type: ignore[method-assign]
     torch.Tensor.type = type_of  # type: ignore[method-assign, assignment]
-    torch.Tensor.cpu = fetch  # type: ignore[method-assign]
-    torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign]
+    torch.Tensor.cpu = fetch  # type: ignore[method-assign, assignment]
+    torch.Tensor.pin_memory = lambda tensor: tensor  # type: ignore[method-assign, assignment, misc]
     torch.Tensor.is_cuda = property(lambda tensor: not hasattr(tensor, "of_cpu"))  # type: ignore[assignment]
     try:
         yield

@@ -129,12 +129,12 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
             stored.read([replace(place, value=partial(_itself, whole))])
             for slot, part in zip(weight.hf, split(model, weight, whole), strict=True):
                 writer.add(slot.name, part)
-    dtype = slots[0].dtype.value
+    said = slots[0].dtype.value
     if origin is None:
-        write_config(target, config, dtype)
+        write_config(target, config, said)
         say(f"{target} has no tokenizer: the model directory that training began with is not there any more")
     else:
-        copy_beside(origin, target, dtype)
+        copy_beside(origin, target, said)
 
 
 def _origin(folder: Path, origin: Path | None) -> tuple[Config, Path | None]:

@@ -61,6 +61,10 @@ class RankOptimizer:
                 f"use_distributed_optimizer = {said} alone: Megatron's keeps no copies in fp32 without it, and takes "
                 "none but copies with it. Set it so, or leave optimizer_cpu_offload out"
             )
+        if own["optimizer_cpu_offload"]:
+            own["optimizer_offload_fraction"] = (
+                own["optimizer_offload_fraction"] or 1.0
+            )  # as on Megatron's command line
         config = OptimizerConfig(
             optimizer="adam",
             **own,

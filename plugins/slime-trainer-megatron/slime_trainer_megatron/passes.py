@@ -143,7 +143,8 @@ class Passes:
                 total = total - token_log_probs(rows, weight, wanted.labels, head)[0].sum()
         mean = total / (len(further) * max(1, step_tokens))
         self._further += float(mean.detach())
-        return mean * self._policy.config.mtp_loss_scaling_factor
+        factor: float = self._policy.config.mtp_loss_scaling_factor
+        return mean * factor
 
     def _found(self, hidden: torch.Tensor, pack: Pack) -> Found:
         """Log-probs and entropies [R] of all response tokens of a pack."""

@@ -62,8 +62,10 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
         if self._again and not torch.is_grad_enabled():
             self._later.append(self._used)
         routes = self._used.routes
-        told = routes is not None and self.layer_number <= routes.shape[1]  # engines tell of no layer beyond the last
-        self.router_replay.routes = routes[:, self.layer_number - 1] if told else None
+        if routes is None or self.layer_number > routes.shape[1]:  # engines tell of no layer beyond the last
+            self.router_replay.routes = None
+        else:
+            self.router_replay.routes = routes[:, self.layer_number - 1]
         return cast(Chosen, super().forward(hidden, self._used.padding))
 
     def _apply_expert_bias(self, *given: object, **options: object) -> None:

@@ -138,6 +138,7 @@ def test_what_is_nearly_one_of_megatrons_names_is_told_what_becomes_of_that() ->
         ({"num_layers_in_last_pipeline_stage": 1}, "pipeline_model_parallel_size of 2 or more"),
         ({"bucket_size": 100}, "overlap_grad_reduce = true"),
         ({"mtp_loss_scaling_factor": 0.5}, "set mtp_num_layers"),
+        ({"optimizer_offload_fraction": 0.5}, "set optimizer_cpu_offload = true"),
         ({"recompute_method": "block"}, 'recompute_granularity = "full"'),
         ({"recompute_modules": ["mlp"]}, 'recompute_granularity = "selective"'),
         ({"recompute_granularity": "full"}, "needs recompute_method"),

@@ -114,7 +114,10 @@ def test_a_checkpoint_is_verified_by_a_process_that_wrote_none(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["there", "out", "--origin-hf-dir", "model"], "there is no torch_dist checkpoint: there is no .metadata in"),
+        (
+            ["there", "out", "--origin-hf-dir", "model"],
+            "there is not a torch_dist checkpoint: there is no .metadata in",
+        ),
         (["model", "out", "--max-shard-size", "5GB"], "release is there already"),
         (["there", "out", "--origin-hf-dir", "model", "--max-shard-size", "much"], "expected bytes, as 256MiB"),
         (["there", "model", "--origin-hf-dir", "model"], "has a model already"),

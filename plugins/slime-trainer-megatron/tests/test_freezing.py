@@ -118,7 +118,7 @@ def test_a_router_is_frozen_by_its_name() -> None:
     ("given", "said"),
     [
         ({"only_train_params_name_list": ["a"], "freeze_params_name_list": ["b"]}, "give one of them"),
-        ({"freeze_params_name_list": ["("]}, "no regular expression"),
+        ({"freeze_params_name_list": ["("]}, "not a regular expression"),
     ],
 )
 def test_what_is_no_choice_is_refused(given: Mapping[str, Sequence[str]], said: str) -> None:
