@@ -103,7 +103,7 @@ def test_the_row_says_something(flag: Flag) -> None:
     assert not (flag.always and flag.refused)
 
 
-@pytest.mark.parametrize("name", ["optimizer_cpu_offload", "hidden_dropout", "fp16"])
+@pytest.mark.parametrize("name", ["cpu_offloading", "hidden_dropout", "fp16"])
 def test_what_megatron_has_and_the_trainer_does_not_is_refused_in_its_words(installed: Installed, name: str) -> None:
     refused = installed.refusal("trainer", "megatron", name, True)
     assert f"trainer.megatron.{name}" in refused or f"{name} of megatron-core's" in refused

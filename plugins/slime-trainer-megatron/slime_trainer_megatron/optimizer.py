@@ -62,9 +62,8 @@ class RankOptimizer:
                 "none but copies with it. Set it so, or leave optimizer_cpu_offload out"
             )
         if own["optimizer_cpu_offload"]:
-            own["optimizer_offload_fraction"] = (
-                own["optimizer_offload_fraction"] or 1.0
-            )  # as on Megatron's command line
+            # All, as on Megatron's command line.
+            own["optimizer_offload_fraction"] = own["optimizer_offload_fraction"] or 1.0
         config = OptimizerConfig(
             optimizer="adam",
             **own,
