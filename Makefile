@@ -34,6 +34,10 @@ LOWEST := .venv-lowest
 LOWEST_TESTS := tests/buffer tests/catalog tests/config tests/data tests/isolation tests/processes tests/telemetry \
   plugins/slime-buffer-priority/tests plugins/slime-reward-math/tests
 
+# What `make whole` trains further.
+DEMO_MODEL := runs/demo-base-word/checkpoints/rollout_000480/hf/config.json
+AGENT_MODEL := runs/agents-sft/checkpoints/rollout_000600/hf/config.json
+
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
 # What agents are written with comes along with the tests that need it.
@@ -55,7 +59,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster e2e strangers lowest gpus quick coverage faults peers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
+.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -96,7 +100,12 @@ layouts: $(STAMPS)/dev ## megatron-core in many layouts of ranks, each against o
 
 cluster: $(STAMPS)/dev ## Ray clusters with a server of jobs, and of several nodes on this machine
 	@mkdir -p .cache/tmp .cache/matplotlib
-	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m cluster plugins/slime-launcher-ray/tests $(ARGS)
+	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python -m pytest -m cluster plugins/slime-launcher-ray/tests plugins/slime-compat/tests $(ARGS)
+
+whole: $(STAMPS)/dev $(SGLANG)/stamp $(ROUTERS)/stamp $(DEMO_MODEL) $(AGENT_MODEL) ## Megatron, SGLang behind a router and Ray train the demo's task on the CPU, and an agent (ARGS="--num-rollout 3")
+	@$(INSIDE) $(BIN)/slime train examples/whole/run.toml $(ARGS)
+	@$(INSIDE) $(BIN)/slime train examples/whole-agent/run.toml $(ARGS)
+	@$(BIN)/python examples/whole/rose.py runs/whole runs/whole-agent
 
 e2e: $(STAMPS)/dev $(SERVERS) ## the end-to-end files, small on CPUs; where there are GPUs, on those
 	@mkdir -p .cache/tmp .cache/matplotlib
@@ -172,6 +181,7 @@ reference: $(STAMPS)/dev ## write the reference pages and the transcripts of doc
 	$(BIN)/python tools/role_pages.py --write
 	$(BIN)/python tools/sglang_arguments.py --write
 	$(BIN)/python tools/first_party.py --write
+	$(BIN)/python tools/runner_fields.py --write
 	$(BIN)/python tools/transcripts.py --write
 
 docs: $(STAMPS)/docs ## the documentation, as a site in site/
@@ -276,6 +286,14 @@ $(VERIFIERS)/stamp: pyproject.toml plugins/slime-agent-openai/pyproject.toml
 	$(VERIFIERS)/bin/python -m pip --disable-pip-version-check install -e . -e './plugins/slime-agent-openai[verifiers]' \
 	  hypothesis jinja2 pytest pytest-timeout tokenizers
 	@touch $@
+
+$(DEMO_MODEL): | $(STAMPS)/demo
+	@mkdir -p .cache/matplotlib
+	@$(INSIDE) $(BIN)/slime demo --num-rollout 1
+
+$(AGENT_MODEL): | $(STAMPS)/dev
+	@$(INSIDE) $(BIN)/python examples/agents/make_model.py runs/agents-base
+	@$(INSIDE) $(BIN)/slime sft examples/agents/sft.toml
 
 $(STAMPS)/peers: $(STAMPS)/dev
 	$(PIP) install -e '.[local,bench,reasoning-gym]' $(EVERY_PLUGIN)
