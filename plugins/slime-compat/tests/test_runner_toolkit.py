@@ -19,6 +19,7 @@ from slime_compat.runner.fields import RunnerFields
 from slime_compat.runner.keys import run_file_keys
 from slime_compat.runner.result import Outcome, TrainResult
 from slime_compat.runner.runner import SlimeRunner
+from slime_core.config.asking import Installed
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 
@@ -145,6 +146,13 @@ def server(keys: dict[str, Json]) -> dict[str, Json]:
 def test_names_and_defaults_are_the_toolkits() -> None:
     found = {name: RunnerFields.model_fields[name].default for name in DEFAULTS}
     assert found == DEFAULTS
+
+
+def test_what_the_toolkits_defaults_make_is_accepted_by_the_plugins_that_it_names() -> None:
+    for name in ("slime_agent_openai", "slime_engine_sglang", "slime_trainer_megatron", "boto3"):
+        pytest.importorskip(name)
+    runner = made(gateway_host="0.0.0.0", gateway_public_url="http://10.0.0.5:9090")
+    Installed().check(run_file_keys(runner, 10))
 
 
 def test_every_field_is_on_the_page() -> None:

@@ -35,7 +35,7 @@ class RunnerFields(Settings):
     num_gpus: int = Field(8, ge=0, description="GPUs of this machine, or of each; 0: the local parts, on its CPU.")
     tp_size: Positive = Field(2, description="Ranks that share a layer, of the Megatron trainer.")
     rollout_gpus_per_engine: Positive = Field(2, description="GPUs of one SGLang server.")
-    colocate: bool = Field(True, description="Ranks and servers take turns on the same GPUs.")
+    colocate: bool = Field(True, description="Ranks and servers are on the same GPUs; else each has its own.")
     cuda_home: Path | None = Field(None, description="CUDA's folder, for CUDA_HOME, PATH and LD_LIBRARY_PATH.")
     ray_address: str | None = Field(
         None,

@@ -93,7 +93,7 @@ def _scored(fields: RunnerFields) -> dict[str, Json]:
 
 
 def _on_gpus(fields: RunnerFields) -> dict[str, Json]:
-    """Megatron and SGLang, which take turns on the same GPUs."""
+    """Megatron and SGLang, on the same GPUs or each on its own."""
     trainer: dict[str, Json] = {
         "tensor_model_parallel_size": fields.tp_size,
         "max_tokens_per_gpu": fields.max_tokens_per_gpu,
@@ -110,6 +110,8 @@ def _on_gpus(fields: RunnerFields) -> dict[str, Json]:
         "rollout_num_gpus": fields.num_gpus,
         "rollout_num_gpus_per_engine": fields.rollout_gpus_per_engine,
         "colocate": fields.colocate,
+        # Megatron cannot give its memory up: both have the GPUs at once, which sglang_mem_fraction_static divides.
+        **({"offload_train": False} if fields.colocate else {}),
         "trainer": {"use": "megatron", "megatron": trainer},
         "engine": {"use": "sglang", "sglang": {"server": server}},
     }
