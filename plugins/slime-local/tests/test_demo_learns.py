@@ -2,9 +2,10 @@
 and what rewards it as well.
 """
 
-from collections.abc import Callable
+import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,17 +14,39 @@ from slime_local.demo.tasks import problems
 from slime_local.demo.warmup import bare_response, worked_response
 from slime_reward_math import grade
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "runner.md"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the demo has run."""
+    made = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-m", "slime_core", "demo", "--num-rollout", "12", "--no-progress"]
+    ran = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return made
+
 
 @pytest.mark.timeout(900)
-def test_the_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slime: Callable[..., Any]) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran = slime("demo", "--num-rollout", 12, "--no-progress")
-    assert ran.code == 0, ran.err
-    rows = MetricsLog.read(tmp_path / "runs" / "demo-word-0" / "metrics.jsonl")
+def test_the_demo_learns(folder: Path) -> None:
+    rows = MetricsLog.read(folder / "runs" / "demo-word-0" / "metrics.jsonl")
     rewards = [row.metrics["rollout/raw_reward"] for row in rows if "rollout/raw_reward" in row.metrics]
     heldout = [row.metrics["eval/heldout"] for row in rows if "eval/heldout" in row.metrics]
     assert rewards[0] < 0.3 < 0.6 < rewards[-1]
     assert heldout[-1] > heldout[0] + 0.4
+
+
+@pytest.mark.timeout(900)
+def test_ten_rollouts_from_python_learn_as_the_page_has_them(folder: Path) -> None:
+    pytest.importorskip("slime_compat")
+    (program,) = re.findall(
+        r'^```python title="first_run.py"\n(.*?)^```', PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    first, last, model = re.findall(r"^reward (\S+) -> (\S+), model in (\S+)$", ran.stdout, re.MULTILINE)[0]
+    assert float(first) < 0.3 < 0.6 < float(last)
+    assert (folder / model / "config.json").is_file()
 
 
 @pytest.mark.parametrize("task", ["chain", "word"])
