@@ -38,10 +38,14 @@ LOWEST_TESTS := tests/buffer tests/catalog tests/config tests/data tests/isolati
 DEMO_MODEL := runs/demo-base-word/checkpoints/rollout_000480/hf/config.json
 AGENT_MODEL := runs/agents-sft/checkpoints/rollout_000600/hf/config.json
 
+# And the libraries of trackers, of which the other environment has W&B's alone.
+TRACKERS := .venv-trackers
+
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
-# What agents are written with comes along with the tests that need it.
-EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e './$(plugin)$(if $(findstring agent,$(plugin)),[dev])')
+# What agents are written with, and a tracker's library, come along with the tests that need them.
+WITH_DEV := plugins/slime-agent-openai plugins/slime-trackers
+EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e './$(plugin)$(if $(filter $(WITH_DEV),$(plugin)),[dev])')
 # Those that need no torch, and no Ray.
 HEAVY_PLUGINS := plugins/slime-local plugins/slime-trainer-megatron plugins/slime-launcher-ray
 LIGHT_PLUGINS := $(foreach plugin,$(filter-out $(HEAVY_PLUGINS),$(PLUGINS)) $(EXAMPLES),-e ./$(plugin))
@@ -59,7 +63,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
+.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -144,6 +148,10 @@ peers: $(STAMPS)/peers ## the tests that compare with TRL, reasoning-gym and dat
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -q $(PEERS) $(ARGS)
 
+trackers: $(TRACKERS)/stamp ## W&B, MLflow and Trackio, in an environment of their own, and the tests that need them
+	@mkdir -p .cache/tmp
+	@$(INSIDE) $(TRACKERS)/bin/python -m pytest -q -m "" plugins/slime-trackers/tests $(ARGS)
+
 verifiers: $(VERIFIERS)/stamp ## the library verifiers, in an environment of its own, and the tests that need it
 	@mkdir -p .cache/tmp
 	@$(INSIDE) $(VERIFIERS)/bin/python -m pytest -q -m "" $(wildcard plugins/slime-agent-openai/tests/test_verifiers_*.py) $(ARGS)
@@ -209,7 +217,7 @@ soak: $(STAMPS)/dev ## tests again and again, on twice as many workers as cores 
 	@$(INSIDE) $(BIN)/python tools/soak.py '$(N)' $(ARGS)
 
 clean: ## remove the environment, caches and builds (runs are kept)
-	rm -rf $(VENV) $(SGLANG) $(ROUTERS) $(LOWEST) .cache .pytest_cache dist mutants site
+	rm -rf $(VENV) $(SGLANG) $(ROUTERS) $(VERIFIERS) $(TRACKERS) $(LOWEST) .cache .pytest_cache dist mutants site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What skips without a peer.
@@ -294,6 +302,13 @@ $(DEMO_MODEL): | $(STAMPS)/demo
 $(AGENT_MODEL): | $(STAMPS)/dev
 	@$(INSIDE) $(BIN)/python examples/agents/make_model.py runs/agents-base
 	@$(INSIDE) $(BIN)/slime sft examples/agents/sft.toml
+
+$(TRACKERS)/stamp: pyproject.toml plugins/slime-trackers/pyproject.toml
+	@$(PYTHON) -m venv --clear $(TRACKERS) || { $(PYTHON) -m venv --clear --without-pip $(TRACKERS) && \
+	  $(PYTHON) -m pip --python $(TRACKERS)/bin/python install pip; }
+	$(TRACKERS)/bin/python -m pip --disable-pip-version-check install -e . \
+	  -e './plugins/slime-trackers[wandb,mlflow,trackio]' hypothesis pytest pytest-timeout
+	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/dev
 	$(PIP) install -e '.[local,bench,reasoning-gym]' $(EVERY_PLUGIN)

@@ -1,0 +1,113 @@
+"""MLflow: the run folder has one run there, on a server or in a database `mlflow/mlflow.db` of the run folder.
+
+Example:
+
+    tracker = mlflow_tracker(MlflowSettings(tracking_uri="http://10.0.0.5:5000"), setup)
+"""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime_core.roles import TrackerSetup
+from slime_trackers.settings import MlflowSettings
+from slime_trackers.tracker import Opened, ServiceTracker, need
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+REFUSED = re.compile(r"[^\w\-. :/]")
+"""Characters that a name may not have there: `pass@1` is `pass_1`."""
+MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 500
+"""What one request may hold, and characters of a value on the oldest servers."""
+
+
+def mlflow_tracker(settings: MlflowSettings, setup: TrackerSetup) -> ServiceTracker:
+    """The tracker's factory.
+
+    Raises:
+        ConfigError: the library is not installed, or what it needs for a database of this machine is not.
+    """
+    need("mlflow", "mlflow")
+    uri = settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is None or uri.startswith("sqlite:"):
+        need("sqlalchemy", "mlflow")
+        need("alembic", "mlflow")
+    return ServiceTracker("mlflow", MlflowRun(settings, setup.run_dir, uri), setup.run_dir)
+
+
+class MlflowRun:
+    """One run, by a client of its own: what the user's code does with `mlflow.start_run` is apart from it."""
+
+    def __init__(self, settings: MlflowSettings, run_dir: Path, uri: str | None) -> None:
+        """Take the settings; without `uri` the run folder has the database."""
+        self._settings = settings
+        self._run_dir = run_dir.resolve()
+        self._uri = uri
+        self._client: MlflowClient | None = None
+        self._run = ""
+
+    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+        """Begin, with the run file's keys as parameters, or go on."""
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import MlflowClient
+
+        for name in ("mlflow.store.db.utils", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)  # how a database is made is no news
+        folder = self._run_dir / "mlflow"
+        if self._uri is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        client = MlflowClient(tracking_uri=self._uri or f"sqlite:///{folder / 'mlflow.db'}")
+        if run is None:
+            run = self._begun(client, None if self._uri else (folder / "artifacts").as_uri(), config)
+        else:
+            client.update_run(run, status="RUNNING")
+        self._client, self._run = client, run
+        return Opened(run)
+
+    def _begun(self, client: "MlflowClient", artifacts: str | None, config: Mapping[str, object]) -> str:
+        from mlflow.entities import Param
+
+        given = self._settings
+        found = client.get_experiment_by_name(given.experiment)
+        experiment = found.experiment_id if found else client.create_experiment(given.experiment, artifacts)
+        run = client.create_run(experiment, run_name=given.name or self._run_dir.name, tags=given.tags)
+        params = iter([Param(name_there(key), value[:LONGEST_PARAM]) for key, value in flat(config)])
+        while some := list(islice(params, MOST_PARAMS)):
+            client.log_batch(run.info.run_id, params=some)
+        return str(run.info.run_id)
+
+    def send(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write a row, all of it with one time."""
+        from mlflow.entities import Metric
+
+        assert self._client is not None
+        now = int(time.time() * 1000)
+        row = iter([Metric(name_there(name), value, now, step) for name, value in metrics.items()])
+        while some := list(islice(row, MOST_METRICS)):
+            self._client.log_batch(self._run, metrics=some)
+
+    def finish(self) -> None:
+        """Mark it as finished; a resume makes it run again."""
+        if self._client is not None:
+            self._client.set_terminated(self._run)
+            self._client = None
+
+
+def name_there(name: str) -> str:
+    """A metric's or a key's name, with what MLflow refuses as `_`."""
+    return REFUSED.sub("_", name)
+
+
+def flat(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Keys of nested tables, joined by dots, and their values as text."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)

@@ -1,0 +1,70 @@
+"""Trackio: the run folder has one run there, in Trackio's own folder of this machine, on a Space or on a server.
+
+Example:
+
+    tracker = trackio_tracker(TrackioSettings(project="sums"), setup)
+"""
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime_core.roles import TrackerSetup
+from slime_trackers.settings import TrackioSettings
+from slime_trackers.tracker import Opened, ServiceTracker, need
+
+if TYPE_CHECKING:
+    import trackio
+
+
+def trackio_tracker(settings: TrackioSettings, setup: TrackerSetup) -> ServiceTracker:
+    """The tracker's factory.
+
+    Raises:
+        ConfigError: the library is not installed.
+    """
+    need("trackio", "trackio")
+    return ServiceTracker("trackio", TrackioRun(settings, setup.run_dir), setup.run_dir)
+
+
+class TrackioRun:
+    """One run; Trackio knows runs of a project by their names."""
+
+    def __init__(self, settings: TrackioSettings, run_dir: Path) -> None:
+        """Take the settings."""
+        self._settings = settings
+        self._run_dir = run_dir
+        self._run: trackio.Run | None = None
+
+    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+        """Begin, or go on with the run of that name."""
+        import trackio
+
+        given = self._settings
+        # Two run folders of one name are two runs.
+        name = run or given.name or f"{self._run_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
+        self._run = trackio.init(
+            project=given.project,
+            name=name,
+            group=given.group,
+            space_id=given.space,
+            server_url=given.server_url,
+            config=dict(config),
+            resume="never" if run is None else "allow",
+            embed=False,
+        )
+        # Rows wait in memory for half a second. What it has, it knows, and tells in no public way.
+        following = getattr(self._run, "_next_step", None)
+        return Opened(name, None if following is None else following - 1)
+
+    def send(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Rows go into a queue of the library's, which writes or sends them by itself."""
+        assert self._run is not None
+        self._run.log(dict(metrics), step=step)
+
+    def finish(self) -> None:
+        """Wait until everything is written or sent."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None

@@ -1,0 +1,135 @@
+"""Weights & Biases: the run folder has one run there, online or in files of `wandb/` in the run folder.
+
+Example:
+
+    tracker = wandb_tracker(WandbSettings(project="sums", mode="offline"), setup)
+"""
+
+import os
+import struct
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime_core.errors import ConfigError
+from slime_core.roles import TrackerSetup
+from slime_trackers.settings import WandbSettings
+from slime_trackers.tracker import Opened, ServiceTracker, need
+
+if TYPE_CHECKING:
+    import wandb
+
+
+def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracker:
+    """The tracker's factory.
+
+    Raises:
+        ConfigError: the library is not installed, or there is no key for what is to be sent.
+    """
+    need("wandb", "wandb")
+    if (settings.mode or os.environ.get("WANDB_MODE", "online")) == "online" and not has_key():
+        raise ConfigError(
+            "the tracker 'wandb' has no key: set WANDB_API_KEY in the environment, or type `wandb login`. Or "
+            '[tracker.wandb] mode = "offline", which writes to the run folder, for `wandb sync` later.'
+        )
+    return ServiceTracker("wandb", WandbRun(settings, setup.run_dir), setup.run_dir)
+
+
+def has_key() -> bool:
+    """Whether there may be credentials where the library looks for them; it would ask on the terminal otherwise."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    given, config = os.environ.get("NETRC"), os.environ.get("WANDB_CONFIG_DIR")
+    places = [Path(given)] if given else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    places.append((Path(config) if config else Path.home() / ".config" / "wandb") / "settings")
+    return any(path.is_file() for path in places)
+
+
+class WandbRun:
+    """One run; the library merges rows of the same step, and wants steps in order."""
+
+    def __init__(self, settings: WandbSettings, run_dir: Path) -> None:
+        """Take the settings."""
+        self._settings = settings
+        self._run_dir = run_dir
+        self._run: wandb.Run | None = None
+
+    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+        """Begin or go on: which it is, W&B tells by the id."""
+        # What the library reports to its makers is sent offline, too, unless this is set before it is imported.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        given = self._settings
+        run_id = given.run_id or run or uuid.uuid4().hex[:8]
+        settings = wandb.Settings(
+            console="off",  # the display draws there
+            silent=given.mode == "offline",
+            reinit="create_new",  # a run of the user's own in this process stays as it is
+            login_timeout=1,
+        )
+        if given.host:
+            settings.base_url = given.host
+        self._run = wandb.init(
+            project=given.project,
+            entity=given.team,
+            group=given.group,
+            name=given.name or self._run_dir.resolve().name,
+            tags=given.tags or None,
+            mode=given.mode,
+            id=run_id,
+            resume="allow",
+            dir=str(self._run_dir),
+            config=dict(config),
+            allow_val_change=True,
+            settings=settings,
+        )
+        offline = self._run.settings.mode == "offline"
+        # A server knows the next step; files have what was written of them, every 15 seconds.
+        return Opened(run_id, written(self._run_dir, run_id) if offline else self._run.step - 1)
+
+    def send(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Rows go into a queue of the library's, which sends them by itself."""
+        assert self._run is not None
+        self._run.log(dict(metrics), step=step)
+
+    def finish(self) -> None:
+        """Wait until everything is sent, or written."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+
+def written(run_dir: Path, run_id: str) -> int:
+    """The last step of a run that its offline files have; -1 before the first."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    last = -1
+    for path in (run_dir / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"):
+        for data in records(path.read_bytes()):
+            record = Record.FromString(data)
+            if record.WhichOneof("record_type") == "history":
+                last = max(last, record.history.step.num)
+    return last
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """What is in a file of W&B's: a header of seven bytes, then LevelDB's log format, the last record perhaps torn.
+
+    Source: https://github.com/google/leveldb/blob/main/doc/log_format.md
+    """
+    block, head, at, part = 32768, struct.Struct("<IHB"), 7, b""
+    while at + head.size <= len(data):
+        left = block - at % block
+        if left < head.size:
+            at += left
+            continue
+        _, length, kind = head.unpack_from(data, at)
+        if at + head.size + length > len(data):
+            return
+        part += data[at + head.size : at + head.size + length]
+        at += head.size + length
+        if kind in (1, 4):  # whole, or the last part of one
+            yield part
+            part = b""

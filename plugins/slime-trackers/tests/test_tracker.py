@@ -1,0 +1,146 @@
+"""What is common to all trackers, without any of their libraries."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from slime_core.errors import ConfigError
+from slime_trackers.own_thread import OwnThread
+from slime_trackers.record import Record
+from slime_trackers.tracker import Opened, ServiceTracker, need
+
+
+class Kept:
+    """A library that keeps rows in a list."""
+
+    def __init__(self) -> None:
+        self.opened: list[str | None] = []
+        self.rows: list[tuple[int, Mapping[str, float]]] = []
+        self.finished = 0
+        self.fails = False
+        self.last: int | None = None
+
+    def open(self, run: str | None, config: Mapping[str, object]) -> Opened:
+        if self.fails:
+            raise ConnectionError("no route")
+        self.opened.append(run)
+        return Opened(run or "made", self.last)
+
+    def send(self, step: int, metrics: Mapping[str, float]) -> None:
+        if self.fails:
+            raise ConnectionError("no route")
+        self.rows.append((step, metrics))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_a_row_that_could_not_be_sent_is_not_taken_for_sent(tmp_path: Path) -> None:
+    service = Kept()
+    tracker = ServiceTracker("kept", service, tmp_path)
+
+    async def run() -> None:
+        await tracker.log(0, {"a": 1.0})
+        service.fails = True
+        with pytest.raises(ConnectionError):
+            await tracker.log(1, {"a": 2.0})
+        service.fails = False
+        await tracker.log(1, {"a": 2.0})
+        await tracker.close()
+
+    asyncio.run(run())
+    assert service.rows == [(0, {"a": 1.0}), (1, {"a": 2.0})]
+    assert service.opened == [None]
+
+
+def test_a_run_that_could_not_be_begun_is_begun_with_the_next_row(tmp_path: Path) -> None:
+    service = Kept()
+    tracker = ServiceTracker("kept", service, tmp_path)
+
+    async def run() -> None:
+        service.fails = True
+        with pytest.raises(ConnectionError):
+            await tracker.log(0, {"a": 1.0})
+        service.fails = False
+        await tracker.log(1, {"a": 2.0})
+        await tracker.close()
+
+    asyncio.run(run())
+    assert service.rows == [(1, {"a": 2.0})]
+
+
+def test_another_run_of_the_library_is_sent_everything(tmp_path: Path) -> None:
+    record = Record(tmp_path / "kept" / "slime.json")
+    record.begin("first", None)
+    record.sent(3, {"a": 1.0})
+    record = Record(tmp_path / "kept" / "slime.json")
+    record.begin("first", None)
+    assert record.unsent(2, {"a": 1.0}) == {}
+    assert record.unsent(3, {"a": 1.0, "b": 2.0}) == {"b": 2.0}
+    record.begin("second", None)
+    assert record.unsent(2, {"a": 1.0}) == {"a": 1.0}
+
+
+def test_what_the_library_lost_is_sent_again_from_the_metrics_of_the_run(tmp_path: Path) -> None:
+    service, earlier = Kept(), [{"step": step, "metrics": {"a": float(step)}} for step in range(3)]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in earlier) + '{"step": 3, "met')
+    record = Record(tmp_path / "kept" / "slime.json")
+    record.begin("first", None)
+    record.sent(2, {"a": 2.0})
+    service.last = 0
+    tracker = ServiceTracker("kept", service, tmp_path)
+
+    async def run() -> None:
+        await tracker.log(3, {"a": 3.0})
+        await tracker.close()
+
+    asyncio.run(run())
+    assert service.opened == ["first"]
+    assert service.rows == [(step, {"a": float(step)}) for step in (1, 2, 3)]
+
+
+def test_calls_are_made_in_order_and_one_that_was_given_up_is_made_too() -> None:
+    made: list[int] = []
+    goes_on = threading.Event()
+
+    def first() -> None:
+        goes_on.wait(20.0)
+        made.append(1)
+
+    async def run() -> None:
+        thread = OwnThread("kept")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(thread.call(first), 0.01)
+        goes_on.set()
+        await thread.call(made.append, 2)
+        thread.end()
+
+    asyncio.run(run())
+    assert made == [1, 2]
+    assert all(thread.name != "kept" for thread in threading.enumerate() if not thread.daemon)
+
+
+def test_what_exits_the_interpreter_is_raised_where_it_was_called() -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    async def run() -> None:
+        thread = OwnThread("kept")
+        with pytest.raises(SystemExit):
+            await thread.call(leave)
+        assert await thread.call(time.monotonic) > 0
+        thread.end()
+
+    asyncio.run(run())
+
+
+def test_a_folder_of_the_librarys_name_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trackerlib").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"pip install 'slime-trackers\[wandb\]'"):
+        need("trackerlib", "wandb")

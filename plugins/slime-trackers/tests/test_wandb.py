@@ -1,0 +1,97 @@
+"""Real runs of wandb, offline: what is in its files is what `wandb sync` sends."""
+
+import importlib.util
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.errors import ConfigError
+from slime_core.roles import TrackerSetup
+from slime_trackers import WandbSettings
+from slime_trackers.with_wandb import records, wandb_tracker
+
+if importlib.util.find_spec("wandb") is None:
+    pytest.skip("wandb is not installed", allow_module_level=True)
+
+Process = Callable[..., None]
+
+
+def records_of(run_dir: Path) -> Iterator[Any]:
+    """All records of the run folder's files, in order."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    for path in sorted((run_dir / "wandb").glob("offline-run-*/run-*.wandb")):
+        yield from map(Record.FromString, records(path.read_bytes()))
+
+
+def curve(run_dir: Path, name: str) -> list[tuple[int, float]]:
+    """What is drawn of a metric."""
+    found = []
+    for each in records_of(run_dir):
+        items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in each.history.item}
+        if name in items:
+            found.append((items["_step"], items[name]))
+    return found
+
+
+def runs(run_dir: Path) -> list[Any]:
+    """What each process said of the run."""
+    return [each.run for each in records_of(run_dir) if each.WhichOneof("record_type") == "run"]
+
+
+def test_a_killed_run_goes_on_as_the_same_run_with_every_step_once(tmp_path: Path, process: Process) -> None:
+    run_dir, settings = tmp_path / "first", {"mode": "offline", "project": "sums", "group": "seeds", "tags": ["tiny"]}
+    rows = [(step, {"rollout/raw_reward": step / 10, "train/loss": -1.0}) for step in range(8)]
+    process("wandb", settings, run_dir, rows[:5], killed=True)
+    process("wandb", settings, run_dir, rows[3:])
+    run = runs(run_dir)[-1]
+    assert {each.run_id for each in runs(run_dir)} == {run.run_id}
+    assert (run.project, run.run_group, run.display_name, run.tags[:]) == ("sums", "seeds", "first", ["tiny"])
+    assert curve(run_dir, "rollout/raw_reward") == [(step, step / 10) for step in range(8)]
+
+
+def test_an_evaluation_of_the_last_step_that_comes_after_the_kill_is_sent(tmp_path: Path, process: Process) -> None:
+    run_dir = tmp_path / "first"
+    process("wandb", {"mode": "offline"}, run_dir, [(1, {"train/loss": 0.5})], killed=True)
+    process("wandb", {"mode": "offline"}, run_dir, [(1, {"train/loss": 0.5}), (1, {"eval/heldout": 0.25})])
+    assert curve(run_dir, "train/loss") == [(1, 0.5)]
+    assert curve(run_dir, "eval/heldout") == [(1, 0.25)]
+
+
+def test_the_run_file_is_its_configuration_and_holds_no_secret(tmp_path: Path, process: Process) -> None:
+    run_dir = tmp_path / "first"
+    run_dir.mkdir()
+    (run_dir / "run.toml").write_text('lr = 1e-6\n[reward.judge]\nkey = "$env:JUDGE_KEY"\n', "utf-8")
+    process("wandb", {"mode": "offline"}, run_dir, [(0, {"train/loss": 0.5})])
+    (run,) = runs(run_dir)
+    config = {each.key: json.loads(each.value_json) for each in run.config.update}
+    assert (config["lr"], config["reward"]) == (1e-6, {"judge": {"key": "$env:JUDGE_KEY"}})
+
+
+def test_a_run_of_ones_own_is_continued(tmp_path: Path, process: Process) -> None:
+    process("wandb", {"mode": "offline", "run_id": "mine"}, tmp_path / "a", [(0, {"train/loss": 0.5})])
+    process("wandb", {"mode": "offline", "run_id": "yours"}, tmp_path / "a", [(0, {"train/loss": 0.25})])
+    assert [each.run_id for each in runs(tmp_path / "a")] == ["mine", "yours"]
+    assert curve(tmp_path / "a", "train/loss") == [(0, 0.5), (0, 0.25)]
+
+
+def setup_in(run_dir: Path) -> TrackerSetup:
+    return TrackerSetup(lambda *_: None, 0, run_dir=run_dir)
+
+
+def test_without_a_key_it_is_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_CONFIG_DIR", "WANDB_MODE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r'set WANDB_API_KEY .*, or type `wandb login`. Or .* "offline"'):
+        wandb_tracker(WandbSettings(), setup_in(tmp_path))
+    wandb_tracker(WandbSettings(mode="disabled"), setup_in(tmp_path))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    wandb_tracker(WandbSettings(), setup_in(tmp_path))
+    monkeypatch.setenv("WANDB_MODE", "online")
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password x\n")
+    wandb_tracker(WandbSettings(), setup_in(tmp_path))
+    assert not (tmp_path / "wandb").exists()
