@@ -1,5 +1,6 @@
 """Every choice of the plugin, and its package, against the contract kit; a library that is not installed is skipped."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -7,6 +8,9 @@ from typing import ClassVar
 import pytest
 
 from slime_core.testing import PluginPackageContract, TrackerContract
+
+DATABASE = tempfile.TemporaryDirectory(prefix="slime-mlflow-")
+"""Making one takes MLflow seconds, and a contract makes dozens of trackers."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +29,12 @@ class TestWandb(TrackerContract):
     settings: ClassVar[Mapping[str, object]] = {"mode": "offline"}
 
 
+@pytest.mark.filterwarnings(
+    "ignore:The ``noload`` loader strategy:DeprecationWarning"
+)  # MLflow's models, by SQLAlchemy 2.1
 class TestMlflow(TrackerContract):
     choice = "slime-trackers/mlflow"
+    settings: ClassVar[Mapping[str, object]] = {"tracking_uri": f"sqlite:///{DATABASE.name}/mlflow.db"}
 
 
 class TestTrackio(TrackerContract):

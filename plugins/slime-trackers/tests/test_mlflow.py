@@ -10,6 +10,8 @@ import pytest
 if importlib.util.find_spec("mlflow") is None:
     pytest.skip("mlflow is not installed", allow_module_level=True)
 
+# MLflow's models, by SQLAlchemy 2.1.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
 Process = Callable[..., None]
 
 
