@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slime_core import __version__
 from slime_core.doctor.environment import cpus, python_version, requirements, shared_memory
 from slime_core.doctor.folders import cache_folder, leftovers, room
 from slime_core.doctor.packages import core_distribution, duplicates
@@ -14,6 +15,7 @@ from slime_core.doctor.plugins import plugin_api, plugins
 from slime_core.roles import Health
 
 Install = Callable[..., None]
+CORE = f"slime-core=={__version__}"
 GOOD = 'SLIME_API = "1"\n'
 
 
@@ -109,9 +111,8 @@ def test_missing_and_old_requirements_are_named_with_the_lines_to_type(install_p
         "slime-hungry needs slime-trainer-none, which is not installed"
     )
     assert (
-        finding.advice
-        == "pip install 'slime-nowhere>=2.0' slime-core==0.1.0; pip install 'slime-aged>=1.10' slime-core==0.1.0; "
-        "pip install 'slime-trainer-none' slime-core==0.1.0"
+        finding.advice == f"pip install 'slime-nowhere>=2.0' {CORE}; pip install 'slime-aged>=1.10' {CORE}; "
+        f"pip install 'slime-trainer-none' {CORE}"
     )
 
 

@@ -46,10 +46,8 @@ class Room:
     def run(self, program: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """A program of the environment, by name; its failure is the caller's to judge."""
         command = [str(self.folder / "venv" / "bin" / program), *map(str, arguments)]
-        environment = _environment() | {"XDG_CACHE_HOME": str(self.folder / "cache")}
-        return subprocess.run(
-            command, cwd=cwd or self.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        theirs = environment() | {"XDG_CACHE_HOME": str(self.folder / "cache")}
+        return subprocess.run(command, cwd=cwd or self.folder, env=theirs, capture_output=True, text=True, check=False)
 
     def pytest(self, folder: Path) -> str:
         """The tests of a package, which pass; returns what pytest says."""
@@ -61,7 +59,7 @@ class Room:
         """Install into the environment; `offline` builds with what is there and asks no index."""
         options = ["--no-deps", "--no-index", "--no-build-isolation"] if offline else []
         pip = [sys.executable, "-m", "pip", "--python", str(self.folder / "venv/bin/python"), "install", "--quiet"]
-        _checked([*pip, *options, *map(str, requirements)], cwd=self.folder)
+        checked([*pip, *options, *map(str, requirements)], cwd=self.folder)
 
 
 @pytest.fixture(scope="session", params=CORES, ids=lambda core: core.__name__)
@@ -72,8 +70,8 @@ def room(request: pytest.FixtureRequest) -> Iterator[Room]:
         assert not folder.is_relative_to(ROOT), f"{folder} lies in this checkout: set TMPDIR to a folder outside of it"
         wheels = folder / "wheels"
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-        _checked([*pip, "--wheel-dir", str(wheels), str(ROOT), *map(str, PLUGINS)], cwd=folder)
-        _checked([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
+        checked([*pip, "--wheel-dir", str(wheels), str(ROOT), *map(str, PLUGINS)], cwd=folder)
+        checked([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
         made = Room(folder)
         plugins = [wheel for wheel in sorted(wheels.glob("*.whl")) if not wheel.name.startswith("slime_core-")]
         made.install(request.param(wheels), *(f"{plugin}[dev]" for plugin in plugins), *TOOLS)
@@ -116,17 +114,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
         write_distribution(folder, dist, files, entry_points={dist.removeprefix("slime-"): module})
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     shutil.copytree(HERE / "halves", halves := tmp_path_factory.mktemp("source") / "halves")
-    _checked([*pip, "--target", str(folder), str(halves)], cwd=folder)
+    checked([*pip, "--target", str(folder), str(halves)], cwd=folder)
     return Site(folder)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """A stranger's: nothing that leads back to this checkout or to the environment of this process."""
     ours = ("COVERAGE_", "HYPOTHESIS_", "PYTEST_", "PYTHON", "SLIME_", "VIRTUAL_ENV")
     theirs = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return theirs | {"SLIME_PLUGINS_STRICT": "1"}  # as their CI file has it
 
 
-def _checked(command: Sequence[str], *, cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, env=_environment(), capture_output=True, text=True, check=False)
+def checked(command: Sequence[str], *, cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

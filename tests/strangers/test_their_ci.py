@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.strangers.conftest import ROOT, Room, _checked, _environment
+from slime_core import __version__
+from tests.strangers.conftest import ROOT, Room, checked, environment
 
 RUNNER = ROOT / "tools/runner.py"
 LOCAL = 'cores: \'["slime.txt"]\'\n      find-links: ./index\n      no-index: "1"\n'
@@ -39,11 +40,9 @@ def index(room: Room) -> Path:
     folder = room.folder / "index"
     core = next((room.folder / "wheels").glob("slime_core-*.whl"))
     tools = ("editables", "hatchling>=1.27", "pytest>=8.4")  # editables: what hatchling installs `-e` with
-    _checked(
-        [sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder), str(core), *tools], cwd=room.folder
-    )
+    checked([sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder), str(core), *tools], cwd=room.folder)
     (folder / core.name).unlink()
-    for version in ("0.0.1", "0.1.0", "0.1.99", "0.2.0"):
+    for version in ("0.0.1", __version__, "0.1.99", "0.2.0"):
         wheel(folder, "slime-core", version)
     wheel(folder, "slime-reward-older", "1.0", "slime-core>=0.1,<0.2")
     wheel(folder, "slime-reward-newer", "1.0", "slime-core>=0.2,<0.3")
@@ -58,7 +57,7 @@ def repository(room: Room, index: Path, tmp_path: Path) -> Path:
     (made / "index").symlink_to(index)
     ci = made / ".github/workflows/ci.yml"
     written = ci.read_text("utf-8")
-    told = re.sub(r"cores: .*\n", LOCAL.replace("\\", r"\\"), written).replace('["3.11", "3.13"]', '["3.11"]')
+    told = re.sub(r"cores: .*\n", LOCAL, written).replace('["3.11", "3.13"]', '["3.11"]')
     assert told.count("./index") == 1
     ci.write_text(told, "utf-8")
     return made
@@ -68,7 +67,7 @@ def run_ci(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str
     nowhere = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     command = [sys.executable, str(RUNNER), *arguments, "--repository", str(repository)]
     rooms = ["--rooms", str(repository / "rooms")]
-    return subprocess.run([*command, *rooms], env=_environment() | nowhere, capture_output=True, text=True, check=False)
+    return subprocess.run([*command, *rooms], env=environment() | nowhere, capture_output=True, text=True, check=False)
 
 
 def core_of(repository: Path) -> str:
@@ -83,7 +82,7 @@ def test_its_workflow_is_green_from_wheels_alone(repository: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
     assert "slime-reward-words 0.1.0" in done.stdout, "the kit's own report"
-    assert core_of(repository) == "0.1.0 False"
+    assert core_of(repository) == f"{__version__} False"
 
 
 def test_a_failing_plugin_fails_it(repository: Path) -> None:
@@ -116,10 +115,10 @@ jobs:
     )
     done = run_ci(repository, ".github/workflows/mine.yml", "mine")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert core_of(repository) == "0.1.0 False"
+    assert core_of(repository) == f"{__version__} False"
 
 
-@pytest.mark.parametrize("core", ["", "slime-core", "slime-core==0.1.0"])
+@pytest.mark.parametrize("core", ["", "slime-core", f"slime-core=={__version__}"])
 def test_a_core_by_bare_name_is_refused_before_anything_is_installed(repository: Path, core: str) -> None:
     ci = repository / ".github/workflows/ci.yml"
     ci.write_text(ci.read_text("utf-8").replace('["slime.txt"]', f'["{core}"]'), "utf-8")
@@ -134,11 +133,14 @@ def test_a_plugin_from_an_index_never_brings_the_other_slime_core(room: Room, in
     """The line that errors advise; the newer plugin wants a core that only the other project has."""
     said = room.run("python", "-c", f"import slime_core.catalog as c; print(c.beside_this_core('slime-reward-{name}'))")
     _, _, wanted = said.stdout.strip().split(" ", 2)
+    pip = [sys.executable, "-m", "pip", "--python", str(room.folder / "venv/bin/python"), "install", "--no-index"]
+    bare = [*pip, "--dry-run", "--ignore-installed", "--find-links", str(index), f"slime-reward-{name}"]
+    taken = subprocess.run(bare, env=environment(), capture_output=True, text=True, check=True).stdout
+    assert f"slime-core-{'0.1.99' if name == 'older' else '0.2.0'}" in taken, "what pip does by itself"
     for option in ((), ("--upgrade",)):
-        pip = [sys.executable, "-m", "pip", "--python", str(room.folder / "venv/bin/python"), "install", "--no-index"]
         done = subprocess.run(
             [*pip, "--dry-run", "--find-links", str(index), *option, *wanted.split()],
-            env=_environment(),
+            env=environment(),
             capture_output=True,
             text=True,
             check=False,
