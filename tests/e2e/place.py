@@ -22,15 +22,14 @@ from pathlib import Path
 from slime_core.testing import write_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
-REWARD = '''"""Pays for tokens whose number is even: any model makes some, and samples of one prompt differ."""
+REWARD = '''"""Pays for characters whose code is even: any model makes some, and samples of one prompt differ."""
 
 from slime_core import RewardContext, Sample, Score
 
 
 def even(sample: Sample, ctx: RewardContext) -> Score:
     """The share of them."""
-    tokens = sample.tokens[len(sample.tokens) - sample.response_length :]
-    return Score(sum(token % 2 == 0 for token in tokens) / max(1, len(tokens)))
+    return Score(sum(ord(each) % 2 == 0 for each in sample.response) / max(1, len(sample.response)))
 '''
 SLOWEST_S = 900
 
