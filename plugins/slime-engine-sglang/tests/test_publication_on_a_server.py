@@ -1,7 +1,6 @@
 """New weights on a real server: that they are those that were sent, what goes on with them, and memory given up."""
 
 import asyncio
-import os
 from contextlib import aclosing
 from pathlib import Path
 
@@ -154,24 +153,3 @@ def test_experts_are_compared_and_weights_may_be_released_before_any_came(tmp_pa
         assert apart(hf, PROMPT, await engine.generate(REQUEST), 1.0) < 1e-5
 
     on_a_server(model, tmp_path, use, verify_weights="checksum")
-
-
-def test_a_server_that_has_the_model_twice_is_published_to_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Which cores each has: SGLang itself gives one a NUMA node.
-    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"0|{(os.cpu_count() or 1) - 1}")
-    models = [write_tiny_model(tmp_path / str(version)) for version in range(2)]
-    weights = load_file(models[0] / FILE)
-    save_file({name: each * 1.5 for name, each in weights.items()}, models[1] / FILE)
-    hfs = [AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval() for model in models]
-    channel = channel_of(models, tmp_path)
-
-    async def use(engine: SglangEngine) -> None:
-        for version in range(2):
-            await engine.load_weights(channel, version)
-            for output in await asyncio.gather(*(engine.generate(GREEDY) for _ in range(8))):
-                assert output.weight_version == version
-                assert apart(hfs[version], PROMPT, output, 1.0) < 1e-5
-
-    on_a_server(models[0], tmp_path, use, server={"dp_size": 2})
