@@ -105,7 +105,7 @@ class Trainer:
         needs, preload = spec.needs(chosen.settings), spec.preload
         size = spec.world_size(chosen.settings)
         nodes = plan.config.cluster.actor_num_nodes or 1
-        pack = PerNode(size // nodes) if nodes > 1 and needs.gpus else Pack.TOGETHER  # on a CPU it counts ranks alone
+        pack = PerNode(size // nodes) if needs.gpus else Pack.TOGETHER  # on a CPU it counts ranks alone
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, pack=pack)
         group = await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
         patience = Patience(group, plan.config.run.step_timeout_s, tell)

@@ -176,15 +176,18 @@ class Asked(Exception):
     """What a launcher was asked to start."""
 
 
-@pytest.mark.parametrize(("gpus", "pack"), [(1.0, PerNode(2)), (0.0, Pack.TOGETHER)])
-def test_ranks_on_gpus_of_several_nodes_lie_on_them_evenly(
-    plan_of: Callable[..., Plan], tmp_path: Path, gpus: float, pack: object
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "pack"),
+    [(1.0, 2, PerNode(2)), (1.0, 1, PerNode(4)), (0.0, 2, Pack.TOGETHER)],
+)
+def test_ranks_on_gpus_lie_evenly_on_as_many_nodes_as_are_asked_for(
+    plan_of: Callable[..., Plan], tmp_path: Path, gpus: float, nodes: int, pack: object
 ) -> None:
     class Listening(LocalLauncher):
         async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
             raise Asked(spec.size, spec.pack)
 
-    plan = plan_of(4, actor_num_nodes=2, actor_num_gpus_per_node=2)
+    plan = plan_of(4, actor_num_nodes=nodes, actor_num_gpus_per_node=4 // nodes)
     chosen = plan.roles.one(TrainerSpec)
     spec = replace(chosen.spec, needs=lambda settings: Needs(gpus=gpus))
     placed = replace(chosen, registered=replace(chosen.registered, spec=spec))
