@@ -301,11 +301,13 @@ def test_two_runs_with_sglang_servers_share_a_host(scene: Scene, whole: Folder, 
         check(run, whole, figures, 1)
 
 
-def test_the_driver_of_sglang_servers_is_killed(scene: Scene, whole: Folder, figures: Figures) -> None:
-    run = Run.start(scene, "sglang-driver")
+@pytest.mark.parametrize("launcher", ["local", "ray"])
+def test_the_driver_of_sglang_servers_is_killed(scene: Scene, whole: Folder, figures: Figures, launcher: str) -> None:
+    name = f"sglang-driver-{launcher}"
+    run = Run.start(scene, name, launcher=launcher)
     run.is_under_way(3)
     run.wait_until(run.generates(0))
     run.command.signal_driver(signal.SIGKILL)
     run.command.process.wait()
     run.is_gone()
-    check(Run.start(scene, "sglang-driver"), whole, figures, 1)
+    check(Run.start(scene, name, launcher=launcher), whole, figures, 1)
