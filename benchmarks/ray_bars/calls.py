@@ -9,35 +9,26 @@ from pathlib import Path
 
 import ray
 
+from ray_bars.echo import Echo
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import LauncherSetup, Setup, WorkerGroupSpec
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
 
-TARGET = "slime_core.testing.launched:Worker"
+TARGET = "ray_bars.echo:Echo"
 SIZE = 2
-LARGE = 32 * 2**20
-"""Bytes that go, and come back as twice as many."""
+LARGE = 64 * 2**20
+"""Bytes that go, and come back."""
 LARGE_ROUNDS = 10
 
 Way = Callable[[], Awaitable[object]]
 
 
-class Bare:
-    """An actor as Ray's own pages have it."""
-
-    def add(self, number: int) -> int:
-        return number
-
-    def double(self, data: bytes) -> bytes:
-        return data * 2
-
-
 async def calls(rounds: int) -> dict[str, float]:
     """Print it; returns the ratios."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        ours, local = RayLauncher(RaySettings(), _setup(scratch, "ray")), LocalLauncher(_setup(scratch, "local"))
-        spec = WorkerGroupSpec("bench", SIZE, TARGET, {"start": 0})
+        ours, local = RayLauncher(RaySettings(), setup_in(scratch, "ray")), LocalLauncher(setup_in(scratch, "local"))
+        spec = WorkerGroupSpec("bench", SIZE, TARGET, {})
         began = time.perf_counter()
         group = await ours.start(spec)
         print(f"cluster and first group  {time.perf_counter() - began:6.1f} s")
@@ -45,12 +36,12 @@ async def calls(rounds: int) -> dict[str, float]:
         await (await ours.start(spec)).close()
         print(f"a group, start and end   {time.perf_counter() - began:6.1f} s")
         plain = await local.start(spec)
-        actors = [ray.remote(Bare).options(num_cpus=0).remote() for _ in range(SIZE)]
+        actors = [ray.remote(Echo).options(num_cpus=0).remote(rank, SIZE) for rank in range(SIZE)]
         data = b"x" * LARGE
 
         async def bare_large() -> object:
             carried = await asyncio.to_thread(ray.put, data)
-            return await asyncio.wrap_future(actors[0].double.remote(carried).future())
+            return await asyncio.wrap_future(actors[0].echo.remote(carried).future())
 
         small: Mapping[str, Way] = {
             "ray group": lambda: group.call("add", [1, 2]),
@@ -58,13 +49,13 @@ async def calls(rounds: int) -> dict[str, float]:
             "local group": lambda: plain.call("add", [1, 2]),
         }
         large: Mapping[str, Way] = {
-            "ray group": lambda: group.call_one(0, "double", data),
+            "ray group": lambda: group.call_one(0, "echo", data),
             "bare actor, ray.put": bare_large,
-            "local group": lambda: plain.call_one(0, "double", data),
+            "local group": lambda: plain.call_one(0, "echo", data),
         }
-        of_calls = _show(f"call of {SIZE} workers", await _turns(small, rounds), "bare actors")
-        title = f"{LARGE >> 20} MiB there, {LARGE >> 19} back"
-        of_bytes = _show(title, await _turns(large, LARGE_ROUNDS), "bare actor, ray.put")
+        of_calls = show(f"call of {SIZE} workers", await turns(small, rounds), "bare actors")
+        title = f"{LARGE >> 20} MiB there and back"
+        of_bytes = show(title, await turns(large, LARGE_ROUNDS), "bare actor, ray.put")
         await local.close()
         began = time.perf_counter()
         await ours.close()
@@ -73,7 +64,8 @@ async def calls(rounds: int) -> dict[str, float]:
     return {"call/bare": of_calls, "large/ray.put": of_bytes, "close_s": closing}
 
 
-async def _turns(ways: Mapping[str, Way], rounds: int) -> dict[str, list[float]]:
+async def turns(ways: Mapping[str, Way], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way, by turns."""
     took: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 2):
         for name, way in ways.items():
@@ -84,7 +76,8 @@ async def _turns(ways: Mapping[str, Way], rounds: int) -> dict[str, list[float]]
     return took
 
 
-def _show(what: str, took: Mapping[str, list[float]], against: str) -> float:
+def show(what: str, took: Mapping[str, list[float]], against: str) -> float:
+    """Print medians; returns how many times `against` a group under Ray takes."""
     medians = {name: statistics.median(each) for name, each in took.items()}
     print(what)
     for name, median in medians.items():
@@ -92,7 +85,9 @@ def _show(what: str, took: Mapping[str, list[float]], against: str) -> float:
     return medians["ray group"] / medians[against]
 
 
-def _setup(scratch: str, name: str) -> LauncherSetup:
+def setup_in(scratch: str, name: str) -> LauncherSetup:
+    """A launcher's setup, outside of a run."""
+
     def make(role: str, name: str, **settings: object) -> object:
         raise LookupError(f"{role} {name}")
 
