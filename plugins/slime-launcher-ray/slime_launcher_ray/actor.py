@@ -4,6 +4,7 @@ Beside that thread are others, `aside`: they answer while a call goes on, and th
 """
 
 import contextlib
+import errno
 import faulthandler
 import importlib
 import os
@@ -56,6 +57,8 @@ class Order:
     """What it must have."""
     log: str
     """File for what it prints."""
+    token: str
+    """A file that the driver has made beside it."""
     folder: str
     """The driver's working directory."""
     path: tuple[str, ...]
@@ -135,21 +138,27 @@ def environment(cpus: float, given: Mapping[str, str]) -> dict[str, str]:
     return {**own, **given}
 
 
+def unwritable(folder: Path, where: str, why: str) -> WorkerError:
+    """What to say of a run's folder that a node cannot use."""
+    return WorkerError(
+        f"the run's folder {folder} cannot be written on {where} ({why}): all nodes of a run need it by the same path; "
+        "name one that they share: --save PATH"
+    )
+
+
 def _print_to(order: Order) -> None:
     """Have what this process prints in the run's log, as workers of every launcher do.
 
     Raises:
-        WorkerError: the folder cannot be written here.
+        WorkerError: the folder cannot be written here, or is not the driver's.
     """
     log = Path(order.log)
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        if not Path(order.token).exists():
+            raise FileNotFoundError(errno.ENOENT, "the driver's files are not there")
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
-        raise WorkerError(
-            f"the run's folder {log.parent} cannot be written on {order.place.address} ({error.strerror}): all nodes "
-            "of a run need it by the same path; name one that they share: --save PATH"
-        ) from error
+        raise unwritable(log.parent, order.place.address, error.strerror or str(error)) from error
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     for descriptor in (1, 2):

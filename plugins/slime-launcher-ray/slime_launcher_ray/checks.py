@@ -5,9 +5,11 @@ Whether a cluster that runs has room is seen when the first group is started: ot
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from slime_core.errors import ConfigError
+from pydantic import JsonValue
+
+from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import GroupUse, WorkerGroupSpec
 from slime_launcher_ray.settings import RaySettings
 
@@ -39,6 +41,7 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
     from slime_launcher_ray.cluster import Node, Room, address_of, see_head
     from slime_launcher_ray.placement import check_room, own_cores, resources
 
+    _check_environment(settings.runtime_env)
     if (address := address_of(settings)) is not None:
         see_head(address)
         return
@@ -55,6 +58,27 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
             each = resources(use.needs, shared_cores=True)
             check_room(WorkerGroupSpec(use.name, use.size, "", {}, use.needs), room, each, held)
             held[use.name] = {name: amount * use.size for name, amount in each.items()}
+
+
+def _check_environment(given: Mapping[str, JsonValue]) -> None:
+    """See that Ray can make something of a runtime environment: it passes over keys that it does not know.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    from ray.runtime_env import RuntimeEnv
+
+    known = RuntimeEnv.known_fields
+    for key in given:
+        if key not in known:
+            raise ConfigError(
+                f"[launcher.ray] runtime_env has an unknown key {key!r}.{did_you_mean(key, known)} Ray's are: "
+                f"{', '.join(sorted(each for each in known if not each.startswith('_')))}"
+            )
+    try:
+        RuntimeEnv(**given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"[launcher.ray] runtime_env: {error}") from error
 
 
 def gpus_here(settings: RaySettings) -> int:

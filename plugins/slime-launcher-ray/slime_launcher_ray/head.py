@@ -23,17 +23,22 @@ def main() -> None:
     """Start the cluster, say where it is, and wait."""
     asked = json.loads(sys.argv[1])
     driver = os.pidfd_open(int(asked["driver"]))
+    failed = False
     try:
         address = _start(asked)
         sys.stdout.write(f"{json.dumps({'address': address})}\n")
         sys.stdout.flush()
         select.select([sys.stdin, driver], [], [])
+    except Exception as error:
+        failed = True
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
     finally:
         end_marked(f"{MARK}={asked['mark']}")
-        remove(str(asked["folder"]))
+        if not failed or select.select([driver], [], [], 0)[0]:  # else it reads there what was said, and removes it
+            remove(str(asked["folder"]))
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)  # Ray's own way out waits for those that were just killed
+        os._exit(int(failed))  # Ray's own way out waits for those that were just killed
 
 
 def _start(asked: dict[str, object]) -> str:

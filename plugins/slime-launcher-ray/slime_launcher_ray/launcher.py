@@ -1,7 +1,9 @@
 """RayLauncher: worker groups as actors of a Ray cluster, which the first group starts or joins."""
 
 import asyncio
+import contextlib
 import sys
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +15,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.processes import GroupOfWorkers
 from slime_core.roles import LauncherSetup, WorkerGroupSpec
-from slime_launcher_ray.actor import ASIDE, Actor, Order, Site, environment
+from slime_launcher_ray.actor import ASIDE, Actor, Order, Site, environment, unwritable
 from slime_launcher_ray.cluster import Cluster, join
-from slime_launcher_ray.placement import Lease, Slot, check_room, ordered, places, resources
+from slime_launcher_ray.lease import Lease, Slot
+from slime_launcher_ray.placement import check_room, ordered, places, resources
 from slime_launcher_ray.settings import RaySettings
 from slime_launcher_ray.worker import RayWorker, how_it_died
 
@@ -36,6 +39,7 @@ class RayLauncher:
         """Start nothing yet."""
         self._settings, self._logs, self._plugins = settings, setup.scratch, setup.plugins
         self._running: list[_Running] = []
+        self._token = self._logs.absolute() / f".driver-{uuid.uuid4().hex[:12]}"
         self._cluster: Cluster | None = None
         self._turn = asyncio.Lock()
         self._vigil: asyncio.Task[None] | None = None
@@ -44,6 +48,7 @@ class RayLauncher:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
         async with self._turn:
             if self._cluster is None:
+                _make(self._token)
                 self._cluster = await join(self._settings, self._plugins.expected if self._plugins else ())
                 self._vigil = asyncio.create_task(self._watch(self._cluster))
         carried = await asyncio.to_thread(_put, spec)
@@ -54,7 +59,7 @@ class RayLauncher:
         for worker, place in zip(workers, places([each.site for each in workers]), strict=True):
             log = (self._logs / f"{spec.name}-{place.rank}.log").absolute()
             variables = environment(spec.needs.cpus, spec.environment)
-            order = Order(place, self._plugins, str(log), str(Path.cwd()), tuple(sys.path), variables)
+            order = Order(place, self._plugins, str(log), str(self._token), str(Path.cwd()), tuple(sys.path), variables)
             worker.placed(order, carried)
         await group.built(timeout_s)
         return group
@@ -69,6 +74,8 @@ class RayLauncher:
             if self._cluster is not None:
                 cluster, self._cluster = self._cluster, None
                 await cluster.leave()
+            with contextlib.suppress(OSError):  # it may be what could not be made
+                self._token.unlink()
 
     async def _room(self, spec: WorkerGroupSpec, cluster: Cluster) -> tuple[Lease, Sequence[Slot]]:
         """Room for a group, and the slot of each worker.
@@ -103,15 +110,17 @@ class RayLauncher:
         Raises:
             WorkerError: one could not be started, or not in time.
         """
-        started = [self._actor(spec, lease, slot) for slot in slots]
-        for _ in started:
+        started: list[ray.actor.ActorHandle[Actor]] = []
+        for _ in slots:
             lease.join()
         try:
+            started.extend(self._actor(spec, lease, slot) for slot in slots)  # keeps those before one that fails
             async with asyncio.timeout(timeout_s):
                 sites: list[Site] = await asyncio.gather(*(_sited(actor) for actor in started))
         except BaseException as error:
             for actor in started:
                 await asyncio.to_thread(ray.kill, actor, no_restart=True)
+            for _ in slots:
                 lease.leave()
             if isinstance(error, TimeoutError):
                 raise WorkerError(f"{spec.name}: its actors were not started within {timeout_s:g} s") from None
@@ -142,6 +151,19 @@ class RayLauncher:
         for each in self._running:
             for worker in each.workers:
                 worker.lost(how)
+
+
+def _make(token: Path) -> None:
+    """Make a file by which workers know the run's folder: on a node that does not share it, it is not there.
+
+    Raises:
+        WorkerError: the folder cannot be written.
+    """
+    try:
+        token.parent.mkdir(parents=True, exist_ok=True)
+        token.touch()
+    except OSError as error:
+        raise unwritable(token.parent, "this machine", error.strerror or str(error)) from error
 
 
 async def _sited(actor: "ray.actor.ActorHandle[Actor]") -> Site:

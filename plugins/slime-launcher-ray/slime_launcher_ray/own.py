@@ -20,6 +20,7 @@ END_S = 15.0
 LAST_LINES = 15
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # as under the local launcher: Ray has workers give way to all others
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # who asks for no GPU may live beside who does
     "SPT_NOENV": "1",  # else a process's title is written over its environment, and its mark with it
 }

@@ -4,44 +4,24 @@ Ranks go by node, then by device: neighbours in a group are neighbours in the cl
 
 Example:
 
-    lease = Lease(spec, bundles(spec, shared_cores=True))
-    await lease.take(cluster, timeout_s=300.0)          # waits for room that others have
+    each = resources(spec.needs, shared_cores=True)
+    check_room(spec, cluster.room(), each, held={})     # or a ConfigError that says what there is
 """
 
-import asyncio
 import math
 import os
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from slime_core.errors import ConfigError
 from slime_core.roles import Needs, Pack, PerNode, Place, WorkerGroupSpec
 from slime_launcher_ray.actor import Site
-from slime_launcher_ray.cluster import Cluster, Node, Room
+from slime_launcher_ray.cluster import Node, Room
 
 SHARED_CORE = 0.001
 """What a core counts on a cluster of this machine: there, as under the local launcher, workers share cores."""
 LEAST = 0.001
 """Of a core, for a worker that needs nothing: Ray wants a bundle to have something."""
-LOOK_S = 1.0
-"""Seconds between two looks whether there is room."""
 SLACK = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Where one worker is put."""
-
-    bundle: int
-    """Index of its bundle."""
-    resources: Mapping[str, float]
-    """What of it is the worker's, by Ray's names; nothing beside another group."""
-    devices: tuple[str, ...] = ()
-    """GPUs of who is there already."""
 
 
 def resources(needs: Needs, *, shared_cores: bool) -> dict[str, float]:
@@ -81,8 +61,9 @@ def check_room(
         taken = sum(group.get(name, 0.0) for group in held.values())
         total = sum(node.resources.get(name, 0.0) for node in room.nodes)
         if not why and amount * spec.size > total - taken + SLACK:
-            taken_by = f", of which {', '.join(held)} took {_amount(name, taken)}" if taken else ""
-            why = f"there is {_amount(name, total)} in all{taken_by}"
+            taken_by = f", of which {', '.join(held)} took {amount_of(name, taken)}" if taken else ""
+            declared = "; a node counts as many as `ray start --num-cpus=N` says" if name == "CPU" else ""
+            why = f"there is {amount_of(name, total)} in all{taken_by}{declared}"
     if why:
         workers = f"{spec.size} workers, each with {spec.needs}" if spec.size > 1 else str(spec.needs)
         raise ConfigError(
@@ -94,73 +75,13 @@ def check_room(
 def told(room: Room) -> str:
     """What a cluster has, in words."""
     nodes = room.nodes
-    names = sorted({name for node in nodes for name in node.resources if _counts(name)})
+    names = sorted({name for node in nodes for name in node.resources if is_counted(name)})
     sums = {name: sum(node.resources.get(name, 0.0) for node in nodes) for name in names}
     if room.shares_cores:
         sums["CPU"] = float(own_cores())
     sums.setdefault("GPU", 0.0)
-    listed = ", ".join(_amount(name, amount) for name, amount in sums.items())
+    listed = ", ".join(amount_of(name, amount) for name, amount in sums.items())
     return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} with {listed}"
-
-
-class Lease:
-    """Room in a cluster, taken for a group and shared by those beside it; given back when the last worker is gone."""
-
-    def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
-        """Nothing is taken yet."""
-        self.name = spec.name
-        self.takes = {name: amount * spec.size for name, amount in each.items()}
-        self._bundles, self._dealt, self._strategy = bundles(spec, each)
-        self._each = each
-        self._users = 0
-        self._group: PlacementGroup | None = None
-
-    @property
-    def group(self) -> PlacementGroup:
-        """Ray's placement group."""
-        assert self._group is not None, "taken"
-        return self._group
-
-    @property
-    def slots(self) -> list[Slot]:
-        """A slot for each worker of its own group."""
-        return [Slot(bundle, self._each) for bundle in self._dealt]
-
-    async def take(self, cluster: Cluster, timeout_s: float) -> None:
-        """Wait for room.
-
-        Raises:
-            ConfigError: others have not left any in time; says what is free.
-        """
-        title = f"slime {self.name} {os.getpid()} {uuid.uuid4().hex[:8]}"  # no two may have one name
-        group: PlacementGroup = await asyncio.to_thread(placement_group, self._bundles, self._strategy, title)
-        self._group = group
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_s
-        try:
-            while not await asyncio.to_thread(group.wait, LOOK_S):
-                if loop.time() > until:
-                    free = await asyncio.to_thread(ray.available_resources)
-                    listed = ", ".join(_amount(name, each) for name, each in sorted(free.items()) if _counts(name))
-                    raise ConfigError(
-                        f"group {self.name!r} waited {timeout_s:g} s for room ([launcher.ray] placement_timeout_s): "
-                        f"it needs {len(self._bundles)} times {_all(self._bundles[0])} ({self._strategy}), and free on "
-                        f"the cluster at {cluster.address} are {listed or 'none'}, on {len(cluster.nodes())} nodes. "
-                        "Wait for other runs to end (`ray status` shows them), or ask for less"
-                    )
-        except BaseException:
-            await asyncio.to_thread(remove_placement_group, group)
-            raise
-
-    def join(self) -> None:
-        """One worker more lives in it."""
-        self._users += 1
-
-    def leave(self) -> None:
-        """One less."""
-        self._users -= 1
-        if not self._users and self._group is not None and ray.is_initialized():
-            remove_placement_group(self._group)
 
 
 def ordered(sites: Sequence[Site]) -> list[int]:
@@ -226,14 +147,15 @@ def own_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _counts(name: str) -> bool:
+def is_counted(name: str) -> bool:
     """Whether users know a resource by this name."""
     return (
         not name.startswith(("node:", "object_store_memory", "accelerator_type:", "bundle_")) and "_group_" not in name
     )
 
 
-def _amount(name: str, amount: float) -> str:
+def amount_of(name: str, amount: float) -> str:
+    """So much of a resource, in words."""
     match name:
         case "CPU":
             return f"{amount:g} core{'' if amount == 1 else 's'}"
@@ -242,7 +164,3 @@ def _amount(name: str, amount: float) -> str:
         case "memory":
             return f"{amount / 2**30:.1f} GiB of memory"
     return f"{amount:g} {name}"
-
-
-def _all(bundle: Mapping[str, float]) -> str:
-    return ", ".join(_amount(name, amount) for name, amount in bundle.items())

@@ -7,17 +7,20 @@ The job's command is `slime train` with the same file and flags, on the cluster'
 """
 
 import asyncio
+import importlib
+import itertools
 import logging
+import os
 import shlex
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from slime_core.config.asking import Installed, read_run_file
 from slime_core.errors import ConfigError, UnknownName, WorkerError
 from slime_launcher_ray.checks import need_ray
 
@@ -31,6 +34,8 @@ STOPPED = 75
 STOP_S = 600
 """Seconds that a job has to save when it is asked to stop; Ray's own choice is 3."""
 LOOK_S = 0.5
+VARIABLE = "$env:"
+"""What a setting begins with that is read from the environment, where the run is."""
 
 
 class _Submit(click.Group):
@@ -75,10 +80,8 @@ def run(
     ctx: click.Context, run_file: Path, address: str, follow: bool, working_dir: Path | None, python: str | None
 ) -> int:
     """Submit RUN_FILE; further flags are those of `slime train`."""
-    try:
-        tomllib.loads(run_file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{run_file} cannot be read as TOML: {error}") from error
+    read_run_file(run_file)
+    _refuse_secrets(ctx.args)
     client = _client(address)
     command = _command(run_file, ctx.args, working_dir, python or sys.executable)
     environment: dict[str, object] = {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S)}}
@@ -139,7 +142,8 @@ def _command(run_file: Path, flags: Sequence[str], working_dir: Path | None, pyt
     Raises:
         ConfigError: the run file is not in the folder that is sent.
     """
-    given = ["--no-progress", *(() if "--launcher" in flags else ("--launcher", "ray")), *flags]
+    has_launcher = any(each.partition("=")[0] == "--launcher" for each in flags)
+    given = ["--no-progress", *(() if has_launcher else ("--launcher", "ray")), *flags]
     if working_dir is None:
         start, name = f"cd {shlex.quote(str(Path.cwd()))} && ", str(run_file)
     elif run_file.resolve().is_relative_to(working_dir.resolve()):
@@ -147,6 +151,26 @@ def _command(run_file: Path, flags: Sequence[str], working_dir: Path | None, pyt
     else:
         raise ConfigError(f"{run_file} is not in {working_dir}, which --working-dir sends: put it there")
     return f"{start}exec {shlex.join([python, '-m', 'slime_core', 'train', name, *given])}"
+
+
+def _refuse_secrets(flags: Sequence[str]) -> None:
+    """See that no setting that is a secret is given by its flag: whoever sees the cluster sees a job's command.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for flag, following in itertools.pairwise([*flags, ""]):
+        key, given, value = flag.removeprefix("--").partition("=")
+        key = key.replace("-", "_")
+        is_setting = flag.startswith("--") and key.count(".") == 2  # --ROLE.NAME.SETTING
+        if not is_setting or (value if given else following).startswith(VARIABLE):
+            continue
+        if Installed().is_secret(*key.split(".")):
+            name = key.rpartition(".")[2].upper()
+            raise ConfigError(
+                f"{key} is a secret, and all who see the cluster see a job's command: give {VARIABLE}{name}, and set "
+                f"{name} where the head is started"
+            )
 
 
 def _client(address: str) -> "JobSubmissionClient":
@@ -158,15 +182,39 @@ def _client(address: str) -> "JobSubmissionClient":
     need_ray("slime submit")
     from ray.job_submission import JobSubmissionClient
 
-    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger(JobSubmissionClient.__module__).setLevel(logging.WARNING)  # it has set INFO
     try:
-        return JobSubmissionClient(address)
+        try:
+            return JobSubmissionClient(address)
+        except Exception as error:
+            if not _asks_for_token(error) or not _take_token():
+                raise
+            return JobSubmissionClient(address)
     except Exception as error:  # whatever HTTP library it uses
+        if _asks_for_token(error):
+            raise ConfigError(
+                f"the server of Ray's jobs at {address} asks for a token: put the head's, which `ray get-auth-token` "
+                "shows there, into ~/.ray/auth_token here, or into RAY_AUTH_TOKEN with RAY_AUTH_MODE=token"
+            ) from error
         why = " ".join(str(error).split())[:300].rstrip(".")
         raise ConfigError(
             f"no server of Ray's jobs answers at {address}: {why}. Expected http://HOST:8265, the head's; start one "
             "with: ray start --head --dashboard-host=0.0.0.0"
         ) from error
+
+
+def _asks_for_token(error: Exception) -> bool:
+    """Whether a cluster lets in only who has its token."""
+    return "authentication" in str(error).lower()
+
+
+def _take_token() -> bool:
+    """Use this user's token, as `ray start` does of itself; False: there is none, or the mode was chosen."""
+    setup = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    logging.getLogger(setup.__name__).setLevel(logging.ERROR)  # it would speak of a cluster that starts
+    return "RAY_AUTH_MODE" not in os.environ and bool(
+        setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    )
 
 
 def _info(client: "JobSubmissionClient", job: str) -> "JobDetails":

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import ray
-from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
+from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from slime_core.errors import WorkerError
 from slime_core.processes import GroupWorker, Reply
@@ -17,6 +17,9 @@ from slime_launcher_ray.actor import Actor, Order, Site
 
 INLINE_S = 0.002
 """Seconds up to which a call may be handed to Ray on the event loop; one that takes longer is handed over beside it."""
+
+ENDS = (RayActorError, OutOfMemoryError, NodeDiedError)
+"""What Ray raises of a call to an actor whose process is gone."""
 
 
 class RayWorker(GroupWorker):
@@ -121,7 +124,9 @@ class RayWorker(GroupWorker):
         try:
             reference = await self._handed_over(what, ask, method)
             reply = await self._or_end(reference)
-        except (RayActorError, _Gone):
+        except (*ENDS, _Gone) as error:
+            if isinstance(error, ENDS):
+                self._how = self._how or how_it_died(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.DEATH_S):
                     await self._ended.wait()

@@ -1,4 +1,4 @@
-"""A head of a cluster that runs already, as users start it."""
+"""Clusters that run already, as users start them."""
 
 import contextlib
 import os
@@ -6,9 +6,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from ray.cluster_utils import Cluster
 
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
 
@@ -39,3 +41,16 @@ def head(ray: Sequence[str | Path], folder: Path) -> Iterator[Head]:
         process.stdout.close()
         process.wait()
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def nodes(head: Mapping[str, object], *others: Mapping[str, object]) -> Iterator[Cluster]:
+    """A cluster of several nodes of this machine, by what each of them counts."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **head})
+    for each in others:
+        cluster.add_node(**each)
+    yield cluster
+    cluster.shutdown()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -5,7 +5,10 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import TypeVar
 
-from slime_core.roles import LauncherSetup, Setup
+import ray
+from ray.util import placement_group_table
+
+from slime_core.roles import LauncherSetup, Setup, WorkerGroupSpec
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
 
@@ -27,6 +30,15 @@ class Live:
             return await call
 
         return self.loop.run(awaited())
+
+    def alive(self) -> tuple[set[str], set[str]]:
+        """Actors and placement groups of the cluster that are there; it is started if it is not."""
+        if not ray.is_initialized():
+            first = WorkerGroupSpec("first", 1, "slime_core.testing.launched:Worker", {"start": 1})
+            self.run(self.run(self.launcher.start(first)).close())
+        actors = {name for name, each in ray._private.state.actors().items() if each["State"] != "DEAD"}
+        groups = {name for name, each in placement_group_table().items() if each["state"] != "REMOVED"}
+        return actors, groups
 
 
 def setup_in(scratch: Path) -> LauncherSetup:

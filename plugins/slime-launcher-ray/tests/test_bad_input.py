@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from bare import environment_without, run
+from pydantic import JsonValue
 
 from slime_core.errors import ConfigError
 from slime_core.roles import GroupUse, Needs
@@ -51,6 +52,19 @@ def test_an_address_that_nobody_answers_at_is_refused() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"no Ray cluster answers at {address}"):
             check_use(RaySettings(address=address), [])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"working_dirr": "x"}, r"unknown key 'working_dirr'. Did you mean 'working_dir'\? Ray's are: .*py_modules"),
+        ({"working_dir": "/nowhere/at/all"}, r"\[launcher.ray\] runtime_env: .*/nowhere/at/all"),
+        ({"pip": 3}, r"\[launcher.ray\] runtime_env: .*'pip'"),
+    ],
+)
+def test_a_runtime_environment_that_ray_does_not_understand_is_refused(given: dict[str, JsonValue], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        check_use(RaySettings(runtime_env=given), [])
 
 
 def test_packages_are_not_sent_to_the_machine_that_has_them() -> None:

@@ -5,19 +5,22 @@ import os
 import signal
 import socket
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ray_live import Live, setup_in
 
-from slime_core.errors import ConfigError, PluginError, UnknownName, WorkerError
+from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, WorkerError
 from slime_core.roles import Needs, PerNode, PluginSet, WorkerGroupSpec
+from slime_launcher_ray import lease
 from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
 
 TARGET = "slime_core.testing.launched:Worker"
+GONE_S = 10.0
 
 
 def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec:
@@ -95,10 +98,14 @@ def test_what_another_group_of_the_run_has_is_not_waited_for(live: Live) -> None
     assert "4 GPUs in all, of which ranks took 4 GPUs" in live.run(play())
 
 
-def test_room_that_other_runs_have_is_waited_for_only_so_long(live: Live, tmp_path: Path) -> None:
+def test_room_that_other_runs_have_is_waited_for_only_so_long(
+    live: Live, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TOLD_S", 1.0)
+
     async def play() -> str:
         group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
-        other = RayLauncher(RaySettings(placement_timeout_s=1.0), setup_in(tmp_path))
+        other = RayLauncher(RaySettings(placement_timeout_s=2.0), setup_in(tmp_path))
         with pytest.raises(ConfigError) as told:
             await other.start(spec("engine", size=1, needs=Needs(gpus=1.0)))
         await other.close()
@@ -106,8 +113,53 @@ def test_room_that_other_runs_have_is_waited_for_only_so_long(live: Live, tmp_pa
         return str(told.value)
 
     text = live.run(play())
-    assert "waited 1 s for room ([launcher.ray] placement_timeout_s)" in text
-    assert "1 GPU" in text
+    assert "waited 2 s for room ([launcher.ray] placement_timeout_s)" in text
+    assert "it needs 1 times 0.001 cores, 1 GPU (PACK), and free on the cluster at " in text
+    assert "group 'engine' waits for room, 1 of 2 s: it needs 1 times " in caplog.text
+
+
+def test_room_that_others_leave_in_time_is_taken(live: Live, tmp_path: Path) -> None:
+    async def play() -> None:
+        group = await live.launcher.start(spec("ranks", needs=Needs(gpus=2.0)))
+        other = RayLauncher(RaySettings(placement_timeout_s=60.0), setup_in(tmp_path))
+        waiting = asyncio.create_task(other.start(spec("engine", size=1, needs=Needs(gpus=1.0))))
+        await asyncio.sleep(1.5)
+        assert not waiting.done()
+        await group.close()
+        assert await (await waiting).call("add", [1]) == [11]
+        await other.close()
+
+    live.run(play())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        WorkerGroupSpec("kit", 2, "slime_elsewhere.room:Worker", {}, Needs(gpus=1.0)),
+        WorkerGroupSpec("kit", 2, TARGET, {"start": -1}, Needs(gpus=1.0)),
+        WorkerGroupSpec("kit", 2, TARGET, {"start": 1, "lock": threading.Lock()}, Needs(gpus=1.0)),
+        WorkerGroupSpec("kit", 9, TARGET, {"start": 1}, Needs(gpus=1.0)),
+        WorkerGroupSpec("kit", 2, TARGET, {"start": 1}, Needs(gpus=1.0), beside="nobody"),
+    ],
+    ids=["not there", "raises", "does not pickle", "too large", "beside nobody"],
+)
+def test_what_was_refused_has_left_nothing(live: Live, asked: WorkerGroupSpec) -> None:
+    before = live.alive()
+    with pytest.raises(SlimeError):
+        live.run(live.launcher.start(asked))
+    end = time.monotonic() + GONE_S
+    while (now := live.alive()) != before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert now == before
+
+
+def test_a_runtime_environment_that_ray_refuses_has_left_nothing(live: Live, tmp_path: Path) -> None:
+    before = live.alive()
+    other = RayLauncher(RaySettings(runtime_env={"working_dir": str(tmp_path / "nowhere")}), setup_in(tmp_path))
+    with pytest.raises(ValueError, match="nowhere is not a valid path"):  # the plan says it better, and before
+        live.run(other.start(spec()))
+    live.run(other.close())
+    assert live.alive() == before
 
 
 def test_a_group_beside_nothing_is_refused(live: Live) -> None:

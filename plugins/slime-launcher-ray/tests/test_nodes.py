@@ -1,48 +1,48 @@
 """Groups on three nodes of one cluster, all of them on this machine; GPUs are declared, and one node is killed."""
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import ray
+from heads import nodes as cluster_of
+from proc import parent
 from ray.cluster_utils import Cluster
 from ray_live import Live, setup_in
 
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import Health, Needs, Pack, PerNode, WorkerGroupSpec
 from slime_launcher_ray.doctor import checks
+from slime_launcher_ray.guard import end_marked
 from slime_launcher_ray.settings import RaySettings
+from slime_launcher_ray.survey import survey
 
 pytestmark = pytest.mark.cluster
 
 TARGET = "slime_core.testing.launched:Worker"
+MARK = "SLIME_RAY_NODES"
+START_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Cluster]]:
     """A head without GPUs and two nodes with two each, joined as a run joins what it did not start."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
-    for _ in range(2):
-        cluster.add_node(num_cpus=4, num_gpus=2)
-    live = Live(tmp_path_factory.mktemp("nodes"), RaySettings(address=cluster.address, placement_timeout_s=5.0))
-    yield live, cluster
-    live.run(live.launcher.close())
-    live.loop.close()
-    cluster.shutdown()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    folder = tmp_path_factory.mktemp("nodes")
+    with cluster_of({"num_cpus": 4}, *[{"num_cpus": 4, "num_gpus": 2}] * 2) as cluster:
+        live = Live(folder, RaySettings(address=cluster.address, placement_timeout_s=5.0))
+        yield live, cluster
+        live.run(live.launcher.close())
+        live.loop.close()
 
 
 def spec(name: str = "kit", size: int = 2, **changes: object) -> WorkerGroupSpec:
     return WorkerGroupSpec(name, size, TARGET, {"start": 10}, **changes)  # type: ignore[arg-type]
-
-
-def parent(pid: int) -> int:
-    """Of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_ranks_go_by_node_then_by_device(nodes: tuple[Live, Cluster]) -> None:
@@ -84,16 +84,78 @@ def test_more_on_a_node_than_any_has_is_refused(nodes: tuple[Live, Cluster]) -> 
         live.run(live.launcher.start(spec("engine", size=1, needs=Needs(gpus=3.0))))
 
 
-def test_a_folder_that_a_node_cannot_write_is_named(nodes: tuple[Live, Cluster], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(nodes: tuple[Live, Cluster], tmp_path: Path) -> None:
     live, cluster = nodes
     (tmp_path / "file").touch()
     other = Live(tmp_path / "file" / "logs", RaySettings(address=cluster.address))
-    with pytest.raises(WorkerError, match="cannot be written on") as told:
+    with pytest.raises(WorkerError, match="cannot be written on this machine") as told:
         other.run(other.launcher.start(spec(size=1)))
     assert str(tmp_path / "file") in str(told.value)
     other.run(other.launcher.close())
     other.loop.close()
-    live.run(live.launcher.start(spec("after", size=1)))  # what another launcher did ends nothing of this one
+    live.run(live.run(live.launcher.start(spec("after", size=1))).close())  # that ended nothing of another launcher
+
+
+@pytest.mark.parametrize(
+    ("apart", "why", "doctor"),
+    [
+        ("mount -t tmpfs none", "the driver's files are not there", "does not see it"),
+        ("mount --bind -o ro", "Read-only file system", "cannot write it (Read-only file system)"),
+    ],
+    ids=["not shared", "read only"],
+)
+def test_a_node_with_another_disk_is_named(
+    nodes: tuple[Live, Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: str, why: str, doctor: str
+) -> None:
+    _, cluster = nodes
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    mount = f"{apart} {folder} {folder}" if "bind" in apart else f"{apart} {folder}"
+    with node_apart(cluster.address, mount):
+        other = Live(folder, RaySettings(address=cluster.address))
+        with pytest.raises(WorkerError, match="cannot be written on") as told:
+            other.run(other.launcher.start(spec(size=1, needs=Needs(custom={"apart": 1.0}))))
+        assert why in str(told.value)
+        assert f"the run's folder {folder} " in str(told.value)
+        other.run(other.launcher.close())
+        other.loop.close()
+        assert list(folder.iterdir()) == []
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        survey.cache_clear()
+        (check,) = (each for each in checks() if each.name == "run_folder")
+        found = check.factory(check.model(), setup_in(tmp_path))()
+        survey.cache_clear()
+    assert found.health is Health.ERROR
+    assert doctor in found.text
+
+
+@contextlib.contextmanager
+def node_apart(address: str, mount: str) -> Iterator[None]:
+    """One more node, which has mounted something where the others have the run's folder."""
+    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*inside, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount anything in a namespace of its own")
+    before = len([each for each in ray.nodes() if each["Alive"]])
+    ray_command = f"{sys.executable} -m ray.scripts.scripts start --block --address={address} --num-cpus=1"
+    process = subprocess.Popen(
+        [*inside, f"{mount} && exec {ray_command} --num-gpus=0 --resources='{{\"apart\": 1}}'"],
+        env=os.environ | {MARK: "apart", "SPT_NOENV": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + START_S
+        while len([each for each in ray.nodes() if each["Alive"]]) == before:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+        end_marked(f"{MARK}=apart")
+        while len([each for each in ray.nodes() if each["Alive"]]) > before:
+            time.sleep(0.1)
 
 
 def test_all_nodes_are_looked_at(nodes: tuple[Live, Cluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

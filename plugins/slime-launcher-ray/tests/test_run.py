@@ -1,6 +1,5 @@
 """Whole runs through the command line, as the local launcher has them."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,55 +7,18 @@ import time
 from pathlib import Path
 
 import pytest
+from small_run import small_run
 
 from slime_launcher_ray.guard import marked
-from slime_local.demo.tasks import problems
-from slime_local.demo.tiny import write_tiny_model
 
 MARK = "SLIME_RAY_TEST"
-REWARD = '''
-from slime_core import RewardContext, Sample, Score
-
-
-def digits(sample: Sample, ctx: RewardContext) -> Score:
-    """Share of digits in the response."""
-    return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
-'''
-RUN = """
-hf_checkpoint = "{root}/model"
-seed = 5
-prompt_data = "{root}/train.jsonl"
-input_key = "question"
-apply_chat_template = true
-rollout_batch_size = 4
-n_samples_per_prompt = 4
-num_rollout = 2
-rollout_max_response_len = 8
-lr = 1e-3
-save_interval = 1
-
-[reward]
-use = {{"{root}/reward.py:digits" = 1.0}}
-
-[engine.local]
-workers = 2
-
-[trainer.local]
-ranks = 2
-"""
 GONE_S = 10.0
 
 
 @pytest.fixture(scope="module")
 def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranks, two engines' workers, two rollouts."""
-    root = tmp_path_factory.mktemp("run")
-    write_tiny_model(directory=root / "model", task="chain", seed=0)
-    (root / "reward.py").write_text(REWARD)
-    rows = [{"question": each.question} for each in problems("chain", 0, 24, "train")]
-    (root / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (root / "run.toml").write_text(RUN.format(root=root))
-    return root / "run.toml"
+    """A small one."""
+    return small_run(tmp_path_factory.mktemp("run"))
 
 
 def train(run_file: Path, name: str, *flags: str, **environment: str) -> "subprocess.Popen[str]":

@@ -32,7 +32,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def live(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Live]:
-    """A launcher that sends, or not."""
+    """A launcher that sends, or not, in a folder that has no slime: Ray has workers look in the driver's, too."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     made = Live(tmp_path, RaySettings(address=address, send_packages=request.param))

@@ -1,0 +1,115 @@
+"""Lease: room in a cluster, as a placement group of Ray's, which a group of workers and those beside it live in.
+
+Example:
+
+    lease = Lease(spec, resources(spec.needs, shared_cores=True))
+    await lease.take(cluster, timeout_s=300.0)          # waits for room that others have, and says so
+    lease.slots                                         # one for each worker
+"""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from slime_core.errors import ConfigError
+from slime_core.roles import WorkerGroupSpec
+from slime_launcher_ray.cluster import Cluster
+from slime_launcher_ray.placement import amount_of, bundles, is_counted
+
+LOOK_S = 1.0
+"""Seconds between two looks whether there is room."""
+TOLD_S = 5.0
+"""Seconds after which it is said what is waited for, and again whenever that has taken twice as long: where there is
+room Ray may take a second or two."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one worker is put."""
+
+    bundle: int
+    """Index of its bundle."""
+    resources: Mapping[str, float]
+    """What of it is the worker's, by Ray's names; nothing beside another group."""
+    devices: tuple[str, ...] = ()
+    """GPUs of who is there already."""
+
+
+class Lease:
+    """Room in a cluster, taken for a group and shared by those beside it; given back when the last worker is gone."""
+
+    def __init__(self, spec: WorkerGroupSpec, each: Mapping[str, float]) -> None:
+        """Nothing is taken yet."""
+        self.name = spec.name
+        self.takes = {name: amount * spec.size for name, amount in each.items()}
+        self._bundles, self._dealt, self._strategy = bundles(spec, each)
+        self._each = each
+        self._users = 0
+        self._group: PlacementGroup | None = None
+
+    @property
+    def group(self) -> PlacementGroup:
+        """Ray's placement group."""
+        assert self._group is not None, "taken"
+        return self._group
+
+    @property
+    def slots(self) -> list[Slot]:
+        """A slot for each worker of its own group."""
+        return [Slot(bundle, self._each) for bundle in self._dealt]
+
+    async def take(self, cluster: Cluster, timeout_s: float) -> None:
+        """Wait for room.
+
+        Raises:
+            ConfigError: others have not left any in time; says what is free.
+        """
+        title = f"slime {self.name} {os.getpid()} {uuid.uuid4().hex[:8]}"  # no two may have one name
+        group: PlacementGroup = await asyncio.to_thread(placement_group, self._bundles, self._strategy, title)
+        self._group = group
+        loop = asyncio.get_running_loop()
+        began, next_s = loop.time(), TOLD_S
+        try:
+            while not await asyncio.to_thread(group.wait, LOOK_S):
+                waited = loop.time() - began
+                if waited > timeout_s:
+                    raise ConfigError(
+                        f"group {self.name!r} waited {timeout_s:g} s for room ([launcher.ray] placement_timeout_s): "
+                        f"{await asyncio.to_thread(self._missing, cluster)}. Wait for other runs to end (`ray status` "
+                        "shows them), or ask for less"
+                    )
+                if waited >= next_s:
+                    next_s *= 2
+                    missing = await asyncio.to_thread(self._missing, cluster)
+                    log.warning("group %r waits for room, %.0f of %g s: %s", self.name, waited, timeout_s, missing)
+        except BaseException:
+            await asyncio.to_thread(remove_placement_group, group)
+            raise
+
+    def _missing(self, cluster: Cluster) -> str:
+        """What it needs beside what is free."""
+        free = ray.available_resources()
+        listed = ", ".join(amount_of(name, each) for name, each in sorted(free.items()) if is_counted(name))
+        bundle = ", ".join(amount_of(name, each) for name, each in self._bundles[0].items())
+        return (
+            f"it needs {len(self._bundles)} times {bundle} ({self._strategy}), and free on the cluster "
+            f"at {cluster.address} are {listed or 'none'}, on {len(cluster.nodes())} nodes"
+        )
+
+    def join(self) -> None:
+        """One worker more lives in it."""
+        self._users += 1
+
+    def leave(self) -> None:
+        """One less."""
+        self._users -= 1
+        if not self._users and self._group is not None and ray.is_initialized():
+            remove_placement_group(self._group)

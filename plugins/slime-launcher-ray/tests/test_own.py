@@ -1,0 +1,31 @@
+"""Clusters of this machine that do not start."""
+
+import pytest
+
+from slime_core.errors import WorkerError
+from slime_launcher_ray.guard import marked
+from slime_launcher_ray.head import MARK
+from slime_launcher_ray.own import Head
+from slime_launcher_ray.settings import RaySettings
+
+
+def refused(settings: RaySettings) -> str:
+    """What is said of one, of which nothing is left."""
+    head = Head(settings)
+    with pytest.raises(WorkerError, match="a Ray cluster of this machine could not be started: its head ") as told:
+        head.started()
+    assert marked(f"{MARK}={head._mark}") == []
+    assert not head._folder.exists()
+    return str(told.value)
+
+
+def test_a_cluster_that_cannot_be_started_is_told_of_with_what_ray_said() -> None:
+    said = refused(RaySettings(object_store_mb=2**40))
+    assert "its head ended; it said:\n" in said
+    assert "object_store_memory" in said or "object store" in said.lower(), said
+
+
+def test_a_cluster_that_does_not_start_in_time_is_not_waited_for() -> None:
+    assert "was not ready within 0.5 s ([launcher.ray] start_timeout_s); it said:" in refused(
+        RaySettings(start_timeout_s=0.5)
+    )
