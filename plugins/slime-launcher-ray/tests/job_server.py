@@ -17,7 +17,7 @@ from slime_core.processes import free_port
 from slime_launcher_ray.guard import end_marked
 
 MARK = "SLIME_RAY_JOBS"
-WAIT_S = 120.0
+WAIT_S = 300.0
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "SPT_NOENV": "1"}
 
 
