@@ -104,7 +104,7 @@ def _reasoning_gym(settings: ReasoningGymSettings, setup: DataSourceSetup) -> Da
 @hookimpl
 def slime_generators() -> Iterable[GeneratorSpec]:
     """One engine call."""
-    yield GeneratorSpec("single_turn", _single_turn, summary="One prompt, one response", scores=False)
+    yield GeneratorSpec("single_turn", _single_turn, summary="One prompt, one response", scores=False, text_only=True)
 
 
 def _single_turn(settings: Settings, setup: Setup) -> Generator:

@@ -24,9 +24,9 @@ def slots_of(model: LocalModel) -> list[WeightSlot]:
 def opened(folder: Path, slots: Sequence[WeightSlot]) -> SharedBufferChannel:
     """A channel in `folder`; opened there before, it is the same one."""
     channel = SharedBufferChannel("shared-buffer", tuple(slots), folder)
-    for version in (0, 1):
-        if not channel.path_of(version).exists():
-            channel.file_of(version).make()
+    for file in channel.files():
+        if not file.path.exists():
+            file.make()
     return channel
 
 

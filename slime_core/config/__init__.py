@@ -6,7 +6,7 @@ from slime_core._lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.config.chosen import Chosen, ChosenRoles
-    from slime_core.config.companions import TEACHER_COLUMN, critic_of, reference_of, teacher_of
+    from slime_core.config.companions import TEACHER_COLUMN, critic_of, old_actor_of, reference_of, teacher_of
     from slime_core.config.describe import ChosenRow, PlanDescription, describe_plan
     from slime_core.config.families import (
         FAMILIES,
@@ -74,6 +74,7 @@ __all__ = [
     "lock_plugins",
     "merge",
     "missing_plugins",
+    "old_actor_of",
     "parse_config",
     "parse_plugins",
     "parse_use",

@@ -92,6 +92,11 @@ class RolloutArgs(Family):
     mask_offpolicy_in_partial_rollout: bool = Field(
         False, description="Leave the tokens that older weights made of such a sample out of the loss."
     )
+    update_weights_interval: Positive = Field(
+        1,
+        description="Rollouts trained between two publications of the weights; a checkpoint and an evaluation publish "
+        "them, too.",
+    )
     over_sampling_batch_size: Positive | None = Field(
         None,
         description="Groups drawn at a time when a group filter is on, or in flight with partial rollouts; "
@@ -244,6 +249,14 @@ class OptimArgs(Family):
     constant_loss_length: Positive | None = Field(
         None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
     )
+    reset_optimizer_states: bool = Field(
+        False, description="Forget the optimizer's moments before a rollout's first step; the schedule goes on."
+    )
+    keep_old_actor: bool = Field(
+        False,
+        description="Hold the weights that generated a rollout beside the policy; with a correction, ratios are "
+        "against these.",
+    )
     max_mean_logprob_abs_diff: float | None = Field(
         None,
         gt=0.0,
@@ -266,6 +279,14 @@ class DebugArgs(Family):
     load_debug_rollout_data: Path | None = Field(
         None, description="Run folder whose samples are trained on, rollout by rollout, instead of new ones."
     )
+    load_debug_rollout_data_subsample: Unit = Field(
+        1.0, description="Share of a kept rollout's groups that is trained on: from its beginning and its end."
+    )
+    save_debug_train_data: str | None = Field(
+        None,
+        description="File for what ranks train on, advantages and all log-probs included: PATH with {rollout_id} and "
+        "{rank} in it, .safetensors.",
+    )
 
 
 class RunArgs(Family):
@@ -282,6 +303,11 @@ class RunArgs(Family):
     )
     checkpoint_hf: bool = Field(
         True, description="Write the model in HF format into each checkpoint; training goes on without it."
+    )
+    save_hf: str | None = Field(
+        None,
+        description="Directory for the model in HF format at each save, apart from checkpoints; {rollout_id} in it is "
+        "the number of rollouts done.",
     )
     async_save: bool = Field(
         False, description="Checksum and sync a checkpoint while the next rollout runs; its snapshot is taken before."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, EvalArgs, OptimArgs, RolloutArgs
 from slime_core.config.family import given_in
+from slime_core.config.train_data import check_template
 from slime_core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def refuse_inert(config: "RunConfig") -> None:
     if config.evaluation.eval_prompt_data and config.evaluation.eval_interval is None:
         problems.append("eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations")
     problems += _best_problems(config)
+    problems += _hf_problems(config)
     needs(
         "apply_chat_template_kwargs",
         data.apply_chat_template,
@@ -70,6 +72,12 @@ def refuse_inert(config: "RunConfig") -> None:
     needs("partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout')
     if rollout.partial_rollout and rollout.rollout_policy == "sync":
         problems += _partial_in_sync(rollout)
+    if streams and rollout.update_weights_interval - 1 > (staleness := _staleness(rollout)):
+        problems.append(
+            f"update_weights_interval = {rollout.update_weights_interval} lets weights be "
+            f"{rollout.update_weights_interval - 1} versions behind, and max_staleness = {staleness}: give at least "
+            "that"
+        )
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
     problems += _schedule_problems(config.optim, given)
     if config.optim.constant_loss_length is not None and config.optim.calculate_per_token_loss:
@@ -129,6 +137,23 @@ def _best_problems(config: "RunConfig") -> Iterator[str]:
         )
 
 
+def _hf_problems(config: "RunConfig") -> Iterator[str]:
+    run = config.run
+    if run.save_hf is None:
+        return
+    if config.debug.debug_rollout_only:
+        yield "save_hf has no effect here: with debug_rollout_only the model stays as it is"
+    if not run.checkpoint_hf:
+        yield (
+            "save_hf and checkpoint_hf = false: the model is linked from the checkpoint's, and takes no more room "
+            "while both are there; leave checkpoint_hf out"
+        )
+    try:
+        check_template("save_hf", run.save_hf, {"rollout_id"})
+    except ConfigError as error:
+        yield str(error)
+
+
 def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
     """A sentence for each key among these that says how to generate, which a finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
@@ -157,6 +182,8 @@ def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
 def _debug_problems(config: "RunConfig") -> Iterator[str]:
     debug = config.debug
     if debug.load_debug_rollout_data is None:
+        if debug.load_debug_rollout_data_subsample < 1.0:
+            yield "load_debug_rollout_data_subsample has no effect here: give load_debug_rollout_data"
         if debug.debug_train_only:
             yield "debug_train_only trains on kept samples: give load_debug_rollout_data, the run folder that has them"
         return
@@ -166,9 +193,13 @@ def _debug_problems(config: "RunConfig") -> Iterator[str]:
         yield f"load_debug_rollout_data = {debug.load_debug_rollout_data} is the run's own folder: give another save"
 
 
+def _staleness(rollout: RolloutArgs) -> int:
+    return 1 if rollout.max_staleness is None else rollout.max_staleness
+
+
 def _partial_in_sync(rollout: RolloutArgs) -> list[str]:
     """What keeps partial rollouts from having an effect between training steps."""
-    batch, staleness = rollout.rollout_batch_size, 1 if rollout.max_staleness is None else rollout.max_staleness
+    batch, staleness = rollout.rollout_batch_size, _staleness(rollout)
     given, most = rollout.over_sampling_batch_size or batch, batch * (staleness + 1)
     if given <= batch:
         least = f"above rollout_batch_size = {batch}"

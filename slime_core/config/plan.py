@@ -17,6 +17,7 @@ from slime_core.config.cluster import check_turns
 from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.groups import group_uses
+from slime_core.config.media import check_media
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
 from slime_core.config.rendering import check_rendered_once
 from slime_core.config.role_table import DEFAULT_USE, OPTIONAL, RoleTable
@@ -24,7 +25,8 @@ from slime_core.config.run_config import RunConfig
 from slime_core.config.served import Served, ServedPlan
 from slime_core.config.settings import read_settings
 from slime_core.config.teacher import TEACHES, check_teacher, teaching
-from slime_core.config.transport import name_transport
+from slime_core.config.train_data import check_train_data
+from slime_core.config.transport import check_interval, name_transport
 from slime_core.config.wants import wanted_extras
 from slime_core.errors import ConfigError, UnknownName, did_you_mean
 from slime_core.roles import (
@@ -105,6 +107,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     if not config.finetunes:
         _check_engine(config, roles.one(EngineSpec))
     _check_eval_choices(plan)
+    check_media(plan)
     return plan
 
 
@@ -206,10 +209,10 @@ def _check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     check_scored(roles)
     check_rendered_once(config, roles)
     source, engine = roles.one(DataSourceSpec), roles.one(EngineSpec).spec
-    if source.spec.reads_prompt_data:
+    if reads := source.spec.reads_prompt_data:
         if not config.data.prompt_data:
             raise ConfigError("prompt_data is required: a .jsonl or .parquet file, --prompt-data FILE")
-    elif config.data.prompt_data:
+    elif reads is False and config.data.prompt_data:
         raise ConfigError(f"prompt_data has no effect here: data source {source.reference!r} makes its own prompts")
     trainer = roles.one(TrainerSpec)
     spec = trainer.spec
@@ -224,7 +227,13 @@ def _check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
             f"checkpoint_hf = false: trainer {trainer.reference!r} continues from hf/ alone; leave it out, or choose "
             "another trainer"
         )
+    if config.optim.reset_optimizer_states and not spec.resets_optimizer:
+        raise ConfigError(
+            f"reset_optimizer_states has no effect on trainer {trainer.reference!r}: leave it out, or choose another"
+        )
+    check_train_data(config, spec, trainer.settings)
     check_turns(config, engine, spec)
+    check_interval(config, roles.one(TransportSpec).spec, engine)
     if config.run.bf16:
         check_bf16(config, engine, spec, catalog)
     buffer, own_filter = roles.one(BufferSpec), roles.one(BufferFilterSpec)

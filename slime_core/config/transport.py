@@ -2,8 +2,9 @@
 
 from slime_core.catalog import Catalog
 from slime_core.config.chosen import Chosen
+from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError
-from slime_core.roles import EngineSpec, TrainerSpec, TransportSpec, agree_transport
+from slime_core.roles import EngineSpec, MemoryTag, TrainerSpec, TransportSpec, agree_transport
 
 
 def name_transport(
@@ -25,3 +26,27 @@ def name_transport(
     agreed = agree_transport(trainer.name, trainer.transports, engine.name, engine.transports, offered, forced_name)
     short = offered[agreed].name
     return short if sum(each.name == short for each in there.values()) == 1 else agreed
+
+
+def check_interval(config: RunConfig, transport: TransportSpec, engine: EngineSpec) -> None:
+    """See that an engine can serve a version while the trainer has newer weights, where the run publishes less often.
+
+    Raises:
+        ConfigError: one that comes late, or takes memory back, needs what the trainer has no more.
+    """
+    asked = f"update_weights_interval = {config.rollout.update_weights_interval}"
+    if config.rollout.update_weights_interval == 1:
+        return
+    if config.debug.debug_rollout_only or config.debug.load_debug_rollout_data is not None:
+        raise ConfigError(f"{asked} has no effect here: only one of engine and trainer is started; leave it out")
+    if transport.rendezvous:
+        raise ConfigError(
+            f"{asked}: by transport {transport.name!r} an engine that is replaced gets the weights that the trainer "
+            "has at the time, not those that are served: set it to 1, or choose a transport of files, "
+            '[transport] use = "disk"'
+        )
+    if config.cluster.offloads_rollout and MemoryTag.WEIGHTS in engine.releases:
+        raise ConfigError(
+            f"{asked}: engine {engine.name!r} gives its weights up while the trainer works, and needs them published "
+            "after each rollout: set it to 1, or offload_rollout = false"
+        )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
     from slime_core.roles.check import Check, CheckSpec, Finding, Health
-    from slime_core.roles.companions import Companion, Critic, KlType, Reference, Teacher
+    from slime_core.roles.companions import Companion, Critic, KlType, OldActor, Reference, Teacher
     from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
     from slime_core.roles.data_source import (
         DataSource,
@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         MeasuresLoss,
         RankSetup,
         SavesLater,
+        SeesPublication,
         SeesRollout,
         StepResult,
         TrainBatch,
@@ -207,6 +208,7 @@ __all__ = [
     "NamesChoices",
     "Needs",
     "NoticesDeath",
+    "OldActor",
     "Optim",
     "Pack",
     "PerNode",
@@ -233,6 +235,7 @@ __all__ = [
     "SampleFilterSpec",
     "SamplingParams",
     "SavesLater",
+    "SeesPublication",
     "SeesRollout",
     "Selection",
     "ServedModel",

@@ -25,6 +25,8 @@ class Companion(enum.Enum):
     """What the policy is distilled from: `use_opd`."""
     CRITIC = "critic"
     """What estimates values: the advantage estimator `ppo`."""
+    OLD_ACTOR = "old policy's"
+    """What generated the rollout that is trained on: `keep_old_actor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,11 @@ class Critic:
     """How far a value may move from what it was before the rollout's training, before moving on pays no more."""
     num_critic_only_steps: int
     """Rollouts, from the first, in which the policy is not trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldActor:
+    """The weights that generated the rollout that is trained on."""
+
+    lag: int
+    """Rollouts that are generated ahead: 0, or 1 where the next one is generated while the trainer works."""

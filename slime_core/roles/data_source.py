@@ -132,5 +132,5 @@ class DataSourceSpec(Spec[DataSource]):
     """Offers a data source."""
 
     role: ClassVar[str] = "data_source"
-    reads_prompt_data: bool = True
-    """Whether `prompt_data` is required; False for sources that make their own prompts."""
+    reads_prompt_data: bool | None = True
+    """Whether `prompt_data` is required; False for sources that make their own prompts, None where they may read it."""

@@ -136,6 +136,8 @@ class GeneratorSpec(Spec[Generator]):
     """Samples at once, or a function of the settings; None: the run's max_concurrency alone."""
     gives: frozenset[Extra] = frozenset()
     """Of what a trainer may read, what its samples bring whichever engine it asks."""
+    text_only: bool = False
+    """Whether it gives engines the text of a prompt alone: prompts with images, videos or audio are refused then."""
     scores: bool = True
     """Whether it may give its samples a reward itself; if not, an estimator may only read rewards that are chosen."""
     renders_prompts: bool = False

@@ -33,3 +33,5 @@ class Optim:
     """Steps of the decay at the end of "WSD"."""
     lr_wsd_decay_style: str = "exponential"
     """Its shape: "exponential", "linear", "cosine" or "minus_sqrt"."""
+    reset_optimizer_states: bool = False
+    """Whether both moments are forgotten before a rollout's first step, and their bias is counted from there."""

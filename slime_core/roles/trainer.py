@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 from slime_core.errors import ConfigError
 from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Settings, Spec, Stability
-from slime_core.roles.companions import Companion, Critic, Reference, Teacher
+from slime_core.roles.companions import Companion, Critic, OldActor, Reference, Teacher
 from slime_core.roles.launcher import Needs, Rendezvous
 from slime_core.roles.memory import MemoryTags
 from slime_core.roles.optim import Optim
@@ -71,6 +71,10 @@ class RankSetup:
     """What the policy is distilled from, if anything."""
     critic: Critic | None = None
     """What estimates values, where the advantage estimator wants them."""
+    old_actor: OldActor | None = None
+    """Which older weights of the policy's are held, if any; `SeesPublication` tells a rank of them."""
+    train_data: str | None = None
+    """Where what is trained on is written; see `slime_core.train.save_train_data`."""
     float32_matmul_precision: str = "highest"
     """What fp32 matrices may be multiplied in, as torch has it; weights, gradient and optimizer stay in fp32."""
     bf16: bool = False
@@ -191,6 +195,15 @@ class SeesRollout(Protocol):
 
 
 @runtime_checkable
+class SeesPublication(Protocol):
+    """A trainer's rank that is told of each version that engines were sent, for those that hold older ones."""
+
+    def published(self, version: int) -> None:
+        """The current weights are this version; told again where an engine comes late."""
+        ...
+
+
+@runtime_checkable
 class MeasuresLoss(Protocol):
     """A trainer's rank that can also tell the loss of a batch that it does not train on; finetuning evaluates so."""
 
@@ -263,6 +276,10 @@ class TrainerSpec(Spec[TrainerRank]):
     """What memory its ranks can give up while engines generate; ranks that can are a `RankReleasesMemory`."""
     loads_without_hf: bool = False
     """Whether its `load` needs no `hf/`, so that `checkpoint_hf = false` may leave it out; refused then if not."""
+    resets_optimizer: bool = False
+    """Whether it does what `Optim.reset_optimizer_states` asks for; refused if not."""
+    keeps_train_data: bool = False
+    """Whether it writes what it trains on where `RankSetup.train_data` says; refused if not."""
     workers_key: str = ""
     """Setting that says how many ranks there are: `actor_num_nodes` times `actor_num_gpus_per_node` sets it. A trainer
     without one decides for itself, and those keys are refused."""

@@ -7,6 +7,7 @@ Example:
     calls.answers                   # of all calls, for what is made known of the samples afterwards
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from slime_core.roles import Extra, GenerateChunk, GenerateOutput, GenerateReque
 from slime_core.rollout.carry import Call
 from slime_core.rollout.pausable import PausableEngine
 from slime_core.rollout.waiting import Followed
-from slime_core.sample import GroupId, Json
+from slime_core.sample import GroupId, Json, Sample
 from slime_core.seeds import derive_seed
 
 ATTEMPT = 0
@@ -68,6 +69,25 @@ class Calls:
         self._identity = (limits.seed, group, index)
         self._names: set[int | str] = set()
         self._unnamed = 0
+        self._sessions: set[str] = set()
+        self._begun = self._busy_since = time.monotonic()
+        self._busy, self._busy_s = 0, 0.0
+
+    def begin(self) -> None:
+        """The generator begins: its time counts from now on."""
+        self._begun, self._busy_s = time.monotonic(), 0.0
+
+    def note(self, samples: Sequence[Sample]) -> None:
+        """Note of finished samples what is known of them all, where their generator did not say.
+
+        The session is the one that all calls named. Between several calls, time without any is that of tools and
+        environments; a single call has nothing to wait for but the engine.
+        """
+        elsewhere = time.monotonic() - self._begun - self._busy_s if len(self.answers) > 1 else 0.0
+        for sample in samples:
+            if sample.session_id is None and len(self._sessions) == 1:
+                (sample.session_id,) = self._sessions
+            sample.non_generation_time = sample.non_generation_time or max(0.0, elsewhere)
 
     async def generate(
         self,
@@ -83,6 +103,8 @@ class Calls:
         name, asked = self._named(turn), sampling or self._sampling
         names, answers, known = self._names, self.answers, self.known  # of a call that `anew` forgets, forgotten ones
         token = self._followed.call_begins()
+        self._busy_since = self._busy_since if self._busy else time.monotonic()
+        self._busy += 1
         try:
             seed = seed_of_call(*self._identity, name)
             asked = self._within_context(prompt, asked)
@@ -93,6 +115,10 @@ class Calls:
             raise
         finally:
             self._followed.call_ends(token)
+            self._busy -= 1
+            self._busy_s += 0.0 if self._busy else time.monotonic() - self._busy_since
+        if session is not None:
+            self._sessions.add(session)
         answers.append(made)
         if made.extras is not None:
             known.append((tuple(prompt), made))
@@ -101,7 +127,8 @@ class Calls:
     def anew(self) -> None:
         """Forget all calls; see `slime_core.roles.GenerateContext`."""
         self.answers, self.known, self.measured = [], [], {}
-        self._names, self._unnamed = set(), 0
+        self._names, self._unnamed, self._sessions = set(), 0, set()
+        self.begin()
 
     def measure(self, name: str, value: float) -> None:
         """Note a value; see `slime_core.roles.GenerateContext`."""

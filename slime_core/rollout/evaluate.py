@@ -8,7 +8,6 @@ Example:
     result = await evaluate(scheduler, [gsm8k], rollout_id=10)      # result.metrics["eval/gsm8k"]
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +17,11 @@ from slime_core.roles import SamplingParams
 from slime_core.rollout.allowance import Allowance
 from slime_core.rollout.executions import execution_rewards
 from slime_core.rollout.policy import Scoring, UsedGenerator
+from slime_core.rollout.sample_metrics import mean, measured_metrics, pass_rates, sample_metrics
 from slime_core.rollout.scheduler import Scheduler
-from slime_core.rollout.tally import Tally, mean, measured_metrics, sample_metrics
+from slime_core.rollout.tally import Tally
 from slime_core.rollout.work import Purpose, RunGroup, all_or_none
 from slime_core.sample import Group, Sample
-
-PASSING_REWARD = 1.0
-"""A sample passes, for pass@k, when its reward is at least this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +102,4 @@ def _metrics(name: str, groups: Sequence[RunGroup]) -> dict[str, float]:
     about = sample_metrics("", scored)
     found[f"eval/{name}-truncated_ratio"] = about.pop("truncated_ratio")
     found |= {f"eval/{name}/{key}": value for key, value in about.items()}
-    size = max(map(len, rewards))
-    powers = [2**power for power in range(size.bit_length())] if size > 1 else []
-    return found | {f"eval/{name}-pass@{k}": pass_at_k(rewards, k) for k in powers}
-
-
-def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
-    """Mean chance that one of k samples passes, from n samples of each prompt of which c pass.
-
-    The unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), eq. 1; prompts of fewer
-    than k samples are left out.
-    """
-    chances = [
-        _pass_at_k(len(each), sum(reward >= PASSING_REWARD for reward in each), k) for each in rewards if len(each) >= k
-    ]
-    return mean(chances)
-
-
-def _pass_at_k(n: int, c: int, k: int) -> float:
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    return found | pass_rates(f"eval/{name}-", rewards)

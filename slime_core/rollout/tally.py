@@ -4,7 +4,7 @@ Everything is added up in the order of the draws, so that figures do not depend 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from slime_core.errors import RolloutError
@@ -12,10 +12,19 @@ from slime_core.roles import Removal
 from slime_core.rollout.allowance import Allowance, Failures
 from slime_core.rollout.executions import execution_rewards
 from slime_core.rollout.hearing import Scored
+from slime_core.rollout.sample_metrics import (
+    caching,
+    mean,
+    measured_metrics,
+    non_generation,
+    pass_rates,
+    sample_metrics,
+    speculation,
+    turns,
+)
 from slime_core.rollout.work import RunGroup, failure_of
-from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.sample import Group, GroupId
 from slime_core.score import NotApplicable, Score
-from slime_core.stats import percentile
 
 
 class Tally:
@@ -116,7 +125,9 @@ class Tally:
             found[f"rollout/{metric}/not_applicable"] = float(count)
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.counts.items())}
-        return found | speculation(samples) | measured_metrics("rollout/", self._measured)
+        found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
+        found |= speculation(samples) | caching(samples) | non_generation(samples)
+        return found | measured_metrics("rollout/", self._measured)
 
 
 def _without(group: Group, positions: Collection[int]) -> Group:
@@ -125,50 +136,6 @@ def _without(group: Group, positions: Collection[int]) -> Group:
         for position, sample in enumerate(group.samples)
     ]
     return replace(group, samples=samples)
-
-
-def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
-    """Lengths and truncation of some samples; nothing of none."""
-    if not samples:
-        return {}
-    lengths = sorted(sample.response_length for sample in samples)
-    middle = len(lengths) // 2
-    median = lengths[middle] if len(lengths) % 2 else (lengths[middle - 1] + lengths[middle]) / 2
-    return {
-        f"{prefix}response_len/mean": mean(lengths),
-        f"{prefix}response_len/median": float(median),
-        f"{prefix}response_len/max": float(lengths[-1]),
-        f"{prefix}response_len/min": float(lengths[0]),
-        f"{prefix}truncated_ratio": mean([sample.status is Status.TRUNCATED for sample in samples]),
-    }
-
-
-def speculation(samples: Sequence[Sample]) -> dict[str, float]:
-    """What came of speculative decoding, over all tokens of some samples; nothing where none was done.
-
-    It depends on what else the engine was at, and so not on the run's seed alone.
-    """
-    known = [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]
-    if not known:
-        return {}
-    accepted, drafted = (sum(getattr(each, f"spec_{name}_token_num") for each in known) for name in ("accept", "draft"))
-    made = sum(each.completion_token_num for each in known)
-    found = {"perf/spec_accept_length": made / sum(each.spec_verify_ct for each in known)}
-    return {**found, "perf/spec_accept_rate": accepted / drafted} if drafted else found
-
-
-def measured_metrics(prefix: str, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Mean and 99th percentile, nearest rank, of what generators measured."""
-    found: dict[str, float] = {}
-    for name, values in sorted(measured.items()):
-        found[f"{prefix}{name}/mean"] = mean(values)
-        found[f"{prefix}{name}/p99"] = percentile(sorted(values), 0.99)
-    return found
-
-
-def mean(numbers: Sequence[float]) -> float:
-    """Arithmetic mean of at least one number."""
-    return sum(numbers) / len(numbers)
 
 
 def _zero_std(groups: Iterable[Group]) -> dict[str, int]:

@@ -224,10 +224,12 @@ class SampleRunner:
             try:
                 if use.lifecycle is not None:
                     await use.lifecycle.start()
+                calls.begin()
                 made = await within(use.part(sample, context), "generator")
             finally:
                 self._slots.release()
             finished = check_generated(made, plugin=use.plugin, sample=sample, vocab_size=self._policy.vocab_size)
+            calls.note(finished)
             note_versions(finished, calls.answers)
             if self._policy.mask_offpolicy_in_partial_rollout:
                 for each in finished:

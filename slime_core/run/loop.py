@@ -33,6 +33,7 @@ from slime_core.run.best import Best
 from slime_core.run.changes import check_changes, saved_settings
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
+from slime_core.run.hf_copies import HfCopies
 from slime_core.run.memory import Phase
 from slime_core.run.records import check_records
 from slime_core.run.saving import Saver
@@ -113,6 +114,8 @@ class Loop:
         self._saver = Saver(session.folder.checkpoints, self._config.run.save_keep)
         best = self._config.run.save_best
         self._best = Best(session.folder.root / "best", best) if best is not None else None
+        template = self._config.run.save_hf
+        self._hf_copies = HfCopies(template) if template is not None else None
         self._saved_at = -1
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
@@ -165,18 +168,30 @@ class Loop:
             await session.emit(TrainStepEnd(self.rollout_id, self._step, step_metrics))
             self._step += 1
         trained = time.monotonic()
-        self._display.phase("engine: new weights")
-        await session.publish(self.rollout_id + 1)
+        await self._publish(self.rollout_id + 1)
         async with session.scheduler.undisturbed():
             session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
         timing = _timing(result, started, rolled_out, trained, time.monotonic())
         prepared_metrics = {**_staleness(draw, self.rollout_id), **shaping_metrics(prepared)}
-        await self._report(result, prepared_metrics, report.steps, timing)
+        await self._report(result, prepared_metrics, report.steps, {**timing, **report.perf})
         self.rollout_id += 1
-        if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
+        if self._evaluates_after(self.rollout_id):
             await self._evaluate()
-        if self._is_due(self._config.run.save_interval):
+        if self._is_due(self._config.run.save_interval, self.rollout_id):
             await self._save()
+
+    async def _publish(self, done: int) -> None:
+        """After so many rollouts: publish, or serve what is served on, where the run publishes less often.
+
+        What is evaluated or saved is published: an evaluation is of the weights that are trained, and a resumed run
+        serves what one that went on does.
+        """
+        is_due = done % self._config.rollout.update_weights_interval == 0 or self._evaluates_after(done)
+        if is_due or self._is_due(self._config.run.save_interval, done):
+            self._display.phase("engine: new weights")
+            await self._session.publish(done)
+        else:
+            await self._session.serve_on()
 
     async def _collect(self) -> RolloutResult:
         """Generate until the buffer can feed a step, and so much that its groups are not used too often."""
@@ -227,10 +242,11 @@ class Loop:
     def _evaluates(self) -> bool:
         return bool(self._session.eval_sets)
 
-    def _is_due(self, interval: int | None) -> bool:
-        return interval is not None and (
-            self.rollout_id % interval == 0 or self.rollout_id == self._session.num_rollout
-        )
+    def _evaluates_after(self, done: int) -> bool:
+        return self._evaluates() and self._is_due(self._config.evaluation.eval_interval, done)
+
+    def _is_due(self, interval: int | None, done: int) -> bool:
+        return interval is not None and (done % interval == 0 or done == self._session.num_rollout)
 
     async def _evaluate(self) -> None:
         session = self._session
@@ -262,6 +278,8 @@ class Loop:
     async def _saved(self, *, wait: bool) -> None:
         """Tell of the checkpoint that is finished now, or what prevented it."""
         if checkpoint := await self._saver.saved(wait=wait):
+            if self._hf_copies:
+                await asyncio.to_thread(self._hf_copies.keep, checkpoint)
             await self._session.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
 
     def _state(self) -> dict[str, Json]:
@@ -339,5 +357,6 @@ def _timing(
         "perf/train_time": trained - rolled_out,
         "perf/update_weights_time": published - trained,
         "perf/step_time": published - started,
+        "perf/wait_time_ratio": 1.0 - (trained - rolled_out) / (published - started),
         "perf/tokens_per_sec": tokens / (published - started),
     }

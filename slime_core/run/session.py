@@ -101,6 +101,7 @@ class Session:
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
+        self._served = 0
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
         for note in self.source.data_notes():
@@ -185,8 +186,15 @@ class Session:
         else:
             await self.engine.load_weights(WeightChannel("none", ()), version)  # which are the model directory's
         await self.go_to(Phase.GENERATE)
+        self._served = version
         self.scheduler.published(version)
         await self.emit(WeightsPublished(version))
+
+    async def serve_on(self) -> None:
+        """Go on with the version that is served, though the trainer's weights are newer."""
+        await self.scheduler.settle()
+        await self.go_to(Phase.GENERATE)
+        self.scheduler.published(self._served)
 
     async def go_to(self, phase: Phase) -> None:
         """Have engine and trainer take turns with their memory, where the run asks for that."""

@@ -5,27 +5,30 @@ Example:
     generated, draw = StoredRollouts(Path("runs/first")).read(3)
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Group
 from slime_core.telemetry import Generated, Shard, list_shards
 
+ItemT = TypeVar("ItemT")
+
 
 class StoredRollouts:
     """The shards of a run folder, from rollout 0 on."""
 
-    def __init__(self, run_dir: Path) -> None:
-        """Find them.
+    def __init__(self, run_dir: Path, share: float = 1.0) -> None:
+        """Find them; of each, a share of the groups that it was trained on is read.
 
         Raises:
             RunFolderError: there are none, or one is missing among them.
         """
-        self._directory = run_dir / "samples"
+        self._directory, self._share = run_dir / "samples", share
         self._paths = list_shards(self._directory)
         if not self._paths:
             raise RunFolderError(
@@ -63,8 +66,16 @@ class StoredRollouts:
                 f"rollout {rollout_id} was trained on {len(missing)} groups that are not in {self._directory}, "
                 f"{min(missing)} for one"
             )
-        drawn = [replace(groups[each.group], metadata=dict(each.metadata)) for each in shard.drawn]
-        return generated, Draw(drawn, [each.weight for each in shard.drawn])
+        of_shard = _subsample(shard.drawn, self._share)
+        drawn = [replace(groups[each.group], metadata=dict(each.metadata)) for each in of_shard]
+        return generated, Draw(drawn, [each.weight for each in of_shard])
+
+
+def _subsample(groups: Sequence[ItemT], share: float) -> Sequence[ItemT]:
+    """Of these a share, at least one, half of it from the beginning and half from the end, as slime has it."""
+    wanted = max(1, int(len(groups) * share))
+    front = wanted // 2
+    return [*groups[:front], *groups[len(groups) - (wanted - front) :]]
 
 
 def _groups(path: Path, wanted: Collection[str]) -> dict[str, Group]:

@@ -24,7 +24,7 @@ from slime_core.telemetry import Display, Generated, MetricsLog
 
 async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path) -> Outcome:
     """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_training`."""
-    stored = StoredRollouts(kept)
+    stored = StoredRollouts(kept, plan.config.debug.load_debug_rollout_data_subsample)
 
     def make(plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> TrainOnly:
         return TrainOnly(plan, folder, display, metrics, stored)

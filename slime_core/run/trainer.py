@@ -8,12 +8,14 @@ Example:
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slime_core.catalog.checks import check_slots, check_step_result
-from slime_core.config import OptimArgs, Plan, critic_of, reference_of, teacher_of
+from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
+from slime_core.errors import ConfigError
 from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
@@ -36,7 +38,7 @@ from slime_core.roles import (
 )
 from slime_core.run.patience import Patience
 from slime_core.run.together import together
-from slime_core.sample import GroupId
+from slime_core.sample import GroupId, Json
 from slime_core.train.balance import Cost
 from slime_core.train.limits import MismatchLimits
 from slime_core.train.prepare import TrainGroup
@@ -57,6 +59,8 @@ class TrainReport:
     """Metrics of each optimizer step."""
     scores: Mapping[GroupId, float]
     """Mean absolute advantage of each group."""
+    perf: Mapping[str, float] = field(default_factory=dict)
+    """Seconds and speed, `perf/`."""
 
 
 class Trainer:
@@ -70,14 +74,16 @@ class Trainer:
         patience: Patience,
         cost: Cost | None,
         reads: frozenset[SampleField],
+        *,
+        balances: bool,
     ) -> None:
-        """Take over started ranks of a plugin's trainer; use `start`."""
+        """Take over started ranks of a plugin's trainer; use `start`. It `balances` shares by their cost."""
         self._shares = shares
         self._group = group
         self._num_steps = keys.num_steps_per_rollout
         self._limits = MismatchLimits(keys.max_mean_logprob_abs_diff, keys.max_logprob_abs_diff)
         self._patience = patience
-        self._cost, self._reads = cost, reads
+        self._cost, self._reads, self._balances = cost, reads, balances
         self._turn = asyncio.Condition()
         self._published: int | None = None
         self._saving = False
@@ -97,7 +103,7 @@ class Trainer:
         Raises:
             WorkerError: a rank could not be built.
         """
-        cost = Cost.of_config(plan.model_config()) if plan.config.optim.balance_by_flops else None
+        balances = plan.config.optim.balance_by_flops
         chosen = plan.roles.one(TrainerSpec)
         spec = chosen.spec
         setup = _rank_setup(plan, scratch, train_steps)
@@ -110,7 +116,8 @@ class Trainer:
         group = await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
         patience = Patience(group, plan.config.run.step_timeout_s, tell)
         shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)
-        return cls(shares, group, plan.config.optim, patience, cost, spec.reads(chosen.settings))
+        cost = _cost(plan.model_config(), is_needed=balances)
+        return cls(shares, group, plan.config.optim, patience, cost, spec.reads(chosen.settings), balances=balances)
 
     async def watch(self) -> None:
         """Wait until the ranks are closed.
@@ -152,6 +159,7 @@ class Trainer:
         if dealt:
             by_rank = self._shares.dealt(list(zip(*shares, strict=True)))
             await self._patience.step("begin_rollout", by_rank, steps=len(dealt))
+        began = time.monotonic()
         for step, (step_groups, batches) in enumerate(zip(dealt, shares, strict=True)):
             replies = await self._patience.step("train_step", [step] * self._group.size)
             results = self._checked(replies, batches)
@@ -160,7 +168,19 @@ class Trainer:
                 self._limits.check(steps[0], rollout_id, tokens=sum(result.tokens for result in results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
-        return TrainReport(steps, scores)
+        return TrainReport(steps, scores, self._perf(groups, time.monotonic() - began) if dealt else {})
+
+    def _perf(self, groups: Sequence[TrainGroup], seconds: float) -> dict[str, float]:
+        """How fast steps were, as slime counts: tokens of whole sequences, and three times their forward, a rank."""
+        lengths = [(each.sample.prompt_length, each.sample.response_length) for one in groups for each in one.samples]
+        found = {
+            "perf/actor_train_time": seconds,
+            "perf/actor_train_tok_per_s": sum(map(sum, lengths)) / seconds,
+        }
+        if self._cost is not None:
+            forward = sum(self._cost.of(prompt, [response]) for prompt, response in lengths)
+            found["perf/actor_train_tflops"] = 3 * forward / seconds / self._group.size / 1e12
+        return found
 
     async def measure(self, groups: Sequence[TrainGroup], rollout_id: int) -> Mapping[str, float]:
         """Means over the trained tokens of groups that are not trained on, `loss` among them; nothing changes.
@@ -175,7 +195,8 @@ class Trainer:
         return {name.removeprefix("train/"): value for name, value in _gather(results, batches[0].step_tokens).items()}
 
     def _split(self, groups: Sequence[TrainGroup], rollout_id: int, step: int) -> list[TrainBatch]:
-        return split_step(groups, self._shares.count, rollout_id, self._cost, self._reads, step)
+        cost = self._cost if self._balances else None
+        return split_step(groups, self._shares.count, rollout_id, cost, self._reads, step)
 
     def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
         """One report a share, of what all ranks answered."""
@@ -256,6 +277,20 @@ def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(step.get(name, 0.0) for step in steps) / len(steps) for name in names}
 
 
+def _cost(config: Mapping[str, Json], *, is_needed: bool) -> Cost | None:
+    """What training costs, where the model's config.json says how large it is.
+
+    Raises:
+        ConfigError: it does not, and `is_needed`.
+    """
+    try:
+        return Cost.of_config(config)
+    except ConfigError:
+        if is_needed:
+            raise
+        return None
+
+
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     config, keys = plan.config, plan.config.optim
     warmup = keys.lr_warmup_iters
@@ -275,6 +310,7 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         lr_decay_iters=keys.lr_decay_iters,
         lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
         lr_wsd_decay_style=keys.lr_wsd_decay_style,
+        reset_optimizer_states=keys.reset_optimizer_states,
     )
     advantage, correction = plan.roles.one(AdvantageSpec), plan.roles.maybe(CorrectionSpec)
     critic = critic_of(config, optim) if advantage.spec.uses_values else None
@@ -295,6 +331,8 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         reference=reference_of(config),
         teacher=teacher_of(config),
         critic=critic,
+        old_actor=old_actor_of(config),
+        train_data=config.debug.save_debug_train_data,
         float32_matmul_precision=config.run.float32_matmul_precision,
         bf16=config.run.bf16,
     )

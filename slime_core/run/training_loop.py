@@ -6,6 +6,7 @@ Example:
         async def _next(self, rollout_id): ...           # the groups to train on, and what is reported of them
 """
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sized
@@ -26,6 +27,7 @@ from slime_core.roles import Draw
 from slime_core.run.changes import check_changes, saved_settings
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
+from slime_core.run.hf_copies import HfCopies
 from slime_core.run.loop import Outcome
 from slime_core.run.records import check_records
 from slime_core.run.run_hooks import RunHooks
@@ -156,7 +158,7 @@ class TrainingLoop(ABC):
             self._step += 1
         done = time.monotonic()
         metrics |= {**shaping_metrics(prepared), **means(report.steps), "rollout/step": float(rollout_id)}
-        metrics |= {"perf/train_time": done - rolled_out, "perf/step_time": done - started}
+        metrics |= {"perf/train_time": done - rolled_out, "perf/step_time": done - started, **report.perf}
         await self._log({**metrics, **self._build.stats.take()})
         self.rollout_id += 1
         await self._measure(trainer)
@@ -191,6 +193,8 @@ class TrainingLoop(ABC):
             trainer.finish_save,
         )
         self._saved_at = self.rollout_id
+        if (template := self._plan.config.run.save_hf) is not None:
+            await asyncio.to_thread(HfCopies(template).keep, saved)
         await self.emit(CheckpointSaved(saved.path, self.rollout_id))
 
     async def _resume(self, trainer: Trainer, checkpoint: Checkpoint | None) -> None:

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from slime_core.train.reduce import token_weights
     from slime_core.train.schedule import learning_rate
     from slime_core.train.sequences import masked_mean, masked_sum
+    from slime_core.train.served_weights import ServedWeights
     from slime_core.train.settings import GrpoSettings, PolicyGradientSettings, PolicyLossSettings
     from slime_core.train.share import Share
     from slime_core.train.sums import MicroBatch, Sums
+    from slime_core.train.train_data import save_train_data
     from slime_core.train.value import value_loss
 
 __getattr__ = exports(__name__, __file__)
@@ -38,6 +40,7 @@ __all__ = [
     "PolicyGradientSettings",
     "PolicyLossSettings",
     "RankHooks",
+    "ServedWeights",
     "Share",
     "Sums",
     "Used",
@@ -50,6 +53,7 @@ __all__ = [
     "masked_sum",
     "mismatch_extremes",
     "policy_gradient",
+    "save_train_data",
     "token_weights",
     "value_loss",
 ]

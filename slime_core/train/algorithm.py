@@ -96,10 +96,11 @@ class Algorithm:
     def wants_old_log_probs(self, share: Share) -> bool:
         """Whether the step on a share needs `Share.old_log_probs_T`.
 
-        With a correction, which answers for the sampler, the loss's ratio is against the policy before the rollout. In
-        a rollout's first step that is the policy itself, so no forward is spent on it.
+        With a correction, which answers for the sampler, the loss's ratio is against the policy before the rollout, or
+        against the older one that is held. In a rollout's first step the former is the policy itself, so no forward is
+        spent on it.
         """
-        return self._correction is not None and share.batch.step > 0
+        return self._correction is not None and (share.batch.step > 0 or self._setup.old_actor is not None)
 
     def estimate(self, shares: Sequence[Share]) -> list[Share]:
         """A rollout's shares with their advantages, and the critic's returns where they have values.
@@ -202,7 +203,7 @@ class Algorithm:
         return advantages_T - self._setup.teacher.kl_coef * share.reverse_kl_T
 
     def _old(self, share: Share, places: torch.Tensor, log_probs_T: torch.Tensor) -> torch.Tensor:
-        """What the ratio is taken against: the sampler, or with a correction the policy before the rollout."""
+        """What the ratio is taken against: the sampler, or with a correction the policy before it, or older."""
         if self._correction is None:
             return share.rollout_log_probs_T[places]
         if not self.wants_old_log_probs(share):

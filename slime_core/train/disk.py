@@ -40,10 +40,8 @@ class DiskChannel(WeightChannel):
         with file.path.open("r+b") as written:
             os.fsync(written.fileno())
         file.path.rename(self.file_of(version).path)
-        kept = {self.file_of(each).path.name for each in (version, version - 1)}
-        for old in self.folder.glob("version_*.safetensors"):
-            if old.name not in kept:
-                old.unlink(missing_ok=True)
+        for old in sorted(self.folder.glob("version_*.safetensors"))[:-2]:
+            old.unlink(missing_ok=True)
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
         """Writes in rank 0."""

@@ -20,6 +20,7 @@ from slime_core.roles import (
     RankSetup,
     Rendezvous,
     SavesLater,
+    SeesPublication,
     SeesRollout,
     StepResult,
     TrainBatch,
@@ -97,6 +98,8 @@ class RankHost:
         finally:
             for _ in made:
                 pass
+        if isinstance(self._rank, SeesPublication):
+            self._rank.published(version)
 
     def release(self, tags: MemoryTags) -> None:
         """Give memory up."""

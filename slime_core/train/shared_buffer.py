@@ -1,6 +1,7 @@
-"""The transport `shared-buffer`: two files that all map, version v in the file v % 2; for one machine.
+"""The transport `shared-buffer`: two files that all map, versions in turn in one and the other; for one machine.
 
-The trainer writes one while engines read the other, and no engine copies anything that it can use in place.
+The trainer writes one while engines read the other, and no engine copies anything that it can use in place. Versions
+may leave numbers out, so each file says which it holds.
 """
 
 from collections.abc import Sequence
@@ -18,17 +19,26 @@ class SharedBufferChannel(WeightChannel):
     folder: Path
     """Of both."""
 
+    def files(self) -> tuple[WeightFile, WeightFile]:
+        """Both."""
+        first, second = (WeightFile(self.folder / f"{number}.safetensors", self.slots) for number in range(2))
+        return first, second
+
     def file_of(self, version: int) -> WeightFile:
-        """The one that a version lies in."""
-        return WeightFile(self.folder / f"{version % 2}.safetensors", self.slots)
+        """The one that a version lies in; the first, where it lies in none."""
+        first, second = self.files()
+        return second if second.version() == version else first
 
     def path_of(self, version: int) -> Path:
         """The file of a version; see `GivesFiles`."""
         return self.file_of(version).path
 
     def begin(self, version: int) -> WeightFile:
-        """The same, which holds no version from now on."""
-        file = self.file_of(version)
+        """The one that holds this version already or else an older one than the other; none from now on."""
+        first, second = self.files()
+        held = [-1 if (found := file.version()) is None else found for file in (first, second)]
+        is_second = held[1] == version or (held[0] != version and held[1] < held[0])
+        file = second if is_second else first
         file.stamp(None)
         return file
 
@@ -59,8 +69,8 @@ class SharedBuffer:
     async def open(self, slots: Sequence[WeightSlot]) -> SharedBufferChannel:
         """Make both."""
         channel = SharedBufferChannel("shared-buffer", tuple(slots), self._folder)
-        for version in (0, 1):
-            channel.file_of(version).make()
+        for file in channel.files():
+            file.make()
         return channel
 
     async def close(self) -> None:

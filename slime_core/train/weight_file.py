@@ -50,6 +50,7 @@ class WeightFile:
         # Wide ones first, so that every number lies at a multiple of its own size.
         self._slots = sorted(slots, key=lambda slot: -slot.dtype.nbytes)
         self._blank = self._blank_header()
+        self._place = self._blank.index(NOTHING)
         self.start = len(self._blank)
         """Bytes before the weights."""
         self.nbytes = self.start + sum(slot.nbytes for slot in slots)
@@ -83,6 +84,16 @@ class WeightFile:
         """Say which version it holds."""
         with self.path.open("r+b") as file:
             file.write(self._header(version))
+
+    def version(self) -> int | None:
+        """Which version it holds, by its header; None where it holds none, or cannot be read."""
+        try:
+            with self.path.open("rb") as file:
+                found = file.read(self.start)
+        except OSError:
+            return None
+        number = found[self._place : self._place + len(NOTHING)].strip()
+        return int(number) if number.isdigit() and found == self._header(int(number)) else None
 
     def check(self, version: int) -> None:
         """See that it holds a version, whole.

@@ -1,6 +1,7 @@
 """Engine calls of one sample: seeds by name whoever comes first, limits kept, parts heard, counts that stay whole."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import pytest
@@ -56,6 +57,18 @@ class Echo:
         yield GenerateChunk([request.seed % 1000], [-1.0], 4)
         await asyncio.sleep(0)
         yield GenerateChunk([2], [-0.5], 4, FinishReason.STOP)
+
+
+class Slow(Echo):
+    """Takes so many seconds for each answer."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        await asyncio.sleep(self.seconds)
+        return await super().generate(request)
 
 
 def calls_of(engine: Echo, waiting: Waiting | None = None, **limits: int | None) -> Calls:
@@ -264,3 +277,47 @@ def test_a_generator_knows_its_limits(make_bench: Make) -> None:
     bench = make_bench(generator=looks, n=1, max_context=40, max_turns=3)
     asyncio.run(bench.scheduler.collect(0, 1))
     assert (seen[0].max_context, seen[0].max_turns) == (40, 3)
+
+
+@pytest.mark.parametrize(("sessions", "noted"), [(("a", "a"), "a"), (("a", None), "a"), (("a", "b"), None), ((), None)])
+def test_samples_are_of_the_session_that_all_calls_named(sessions: Sequence[str | None], noted: str | None) -> None:
+    async def main() -> list[Sample]:
+        calls = calls_of(Echo())
+        for session in sessions:
+            await calls.generate([1], session=session)
+        samples = [Sample(), Sample(session_id="its own")]
+        calls.note(samples)
+        return samples
+
+    assert [sample.session_id for sample in asyncio.run(main())] == [noted, "its own"]
+
+
+def test_time_between_calls_is_that_of_tools_and_time_in_them_is_not() -> None:
+    """Two calls of 0.2 s at once, then a tool: what overlaps is not counted twice, and nothing of it as the tool's."""
+
+    async def main() -> tuple[float, float, float]:
+        calls, sample, began = calls_of(Slow(0.2)), Sample(), time.monotonic()
+        calls.begin()
+        await asyncio.gather(calls.generate([1]), calls.generate([1]))
+        tool_began = time.monotonic()
+        await asyncio.sleep(0.1)
+        tool = time.monotonic() - tool_began
+        calls.note([sample])
+        return tool, sample.non_generation_time, time.monotonic() - began - 0.2
+
+    least, noted, most = asyncio.run(main())
+    assert least <= noted <= most
+
+
+def test_a_single_call_and_what_was_forgotten_leave_no_time_of_tools() -> None:
+    async def main() -> tuple[float, float, float]:
+        calls, alone, anew, told = calls_of(Echo()), Sample(), Sample(), Sample(non_generation_time=7.0)
+        await calls.generate([1])
+        await asyncio.sleep(0.05)
+        calls.note([alone])
+        await calls.generate([1])
+        calls.anew()
+        calls.note([anew, told])
+        return alone.non_generation_time, anew.non_generation_time, told.non_generation_time
+
+    assert asyncio.run(main()) == (0.0, 0.0, 7.0)

@@ -9,8 +9,8 @@ import pytest
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
 from slime_core.rollout import NonzeroStd
-from slime_core.rollout.tally import sample_metrics
-from slime_core.sample import Sample, SpecInfo
+from slime_core.rollout.sample_metrics import caching, non_generation, pass_rates, sample_metrics, turns
+from slime_core.sample import PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
@@ -38,12 +38,78 @@ def test_lengths_rewards_and_truncation(make_bench: Make, make_engine: Make, use
     assert metrics["rollout/truncated_ratio"] == pytest.approx(2 / 6)
     assert metrics["rollout/raw_reward"] == metrics["rollout/rewards"] == pytest.approx(8 / 12)
     assert metrics["rollout/zero_std/count_1.0"] == 2.0
+    assert metrics["passrate/pass@1"] == pytest.approx(8 / 12)
+    assert metrics["passrate/pass@2"] == 1.0
+    assert not [name for name in metrics if name.startswith("multi_turn/")], "nothing but the model spoke"
 
 
 @pytest.mark.parametrize(("lengths", "median"), [([9, 1, 4], 4.0), ([8, 1, 3, 6], 4.5), ([5], 5.0), ([2, 7], 4.5)])
 def test_the_median_is_the_middle_or_between_the_two(lengths: list[int], median: float) -> None:
     metrics = sample_metrics("eval/", [Sample(response_length=length) for length in lengths])
     assert metrics["eval/response_len/median"] == median == statistics.median(lengths)
+
+
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ("no " * 4000, True),
+        ("no " * 3333, False),  # 9,999 characters are no long text
+        ("".join(map(str, range(9000))) + "no " * 4000, True),  # the end counts
+        ("no " * 4000 + "".join(map(str, range(9000))), False),
+        ("\ud800" * 20_000, True),  # half a pair, as broken bytes decode to
+    ],
+    ids=["long", "short", "at-the-end", "at-the-beginning", "half-a-pair"],
+)
+def test_a_long_response_that_repeats_itself_is_counted(text: str, repeats: bool) -> None:
+    metrics = sample_metrics("rollout/", [Sample(response=text), Sample(response="4")])
+    assert metrics["rollout/repetition_frac"] == (0.5 if repeats else 0.0)
+
+
+def test_pass_rates_go_up_to_the_largest_power_of_two_that_a_prompt_has_samples_for() -> None:
+    rates = pass_rates("passrate/", [[1.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0, 0.0]])
+    assert rates == {
+        "passrate/pass@1": pytest.approx(0.1),
+        "passrate/pass@2": pytest.approx(0.2),
+        "passrate/pass@4": 0.4,
+    }
+    assert pass_rates("passrate/", [[1.0], [0.0]]) == {}
+    assert pass_rates("passrate/", []) == {}
+
+
+def test_what_tools_said_is_told_apart_from_what_the_model_did() -> None:
+    """Two turns with 3 tokens of a tool between them, beside a sample of one turn."""
+    two, one = Sample(metadata={"round_number": 2}), Sample(metadata={"round_number": 1})
+    two.append_response_tokens(tokens=[1, 2], log_probs=[-0.1] * 2, weight_version="0")
+    two.append_response_tokens(tokens=[7, 8, 9], trainable=False)
+    two.append_response_tokens(tokens=[3], log_probs=[-0.1], weight_version="0")
+    one.append_response_tokens(tokens=[1, 2], log_probs=[-0.1] * 2, weight_version="0")
+    raw, own = (f"multi_turn/{each}_response_length/response_length_" for each in ("raw", "wo_obs"))
+    rounds = "multi_turn/multi_turn_metric/round_number_"
+    assert turns([two, one]) == {
+        f"{raw}mean": 4.0,
+        f"{raw}max": 6.0,
+        f"{raw}min": 2.0,
+        f"{own}mean": 2.5,
+        f"{own}max": 3.0,
+        f"{own}min": 2.0,
+        f"{rounds}mean": 1.5,
+        f"{rounds}max": 2.0,
+        f"{rounds}min": 1.0,
+    }
+    assert turns([Sample(response_length=3)]) == {}
+
+
+def test_cached_prompts_are_told_where_an_engine_says() -> None:
+    samples = [Sample(prefix_cache_info=PrefixCacheInfo(30, 40)), Sample(prefix_cache_info=PrefixCacheInfo(0, 60))]
+    assert caching(samples) == {"perf/prefix_cache_hit_rate": 0.3, "perf/avg_cached_tokens_per_sample": 15.0}
+    assert caching([Sample()]) == {}
+
+
+def test_time_in_tools_is_told_where_there_was_any() -> None:
+    samples = [Sample(non_generation_time=seconds) for seconds in (0.0, 1.0, 5.0)]
+    name = "perf/non_generation_time/"
+    assert non_generation(samples) == {f"{name}mean": 2.0, f"{name}max": 5.0, f"{name}min": 0.0, f"{name}median": 1.0}
+    assert non_generation([Sample()]) == {}
 
 
 def test_speculative_decoding_is_told_where_it_was_done(make_bench: Make, make_engine: Make, use: Make) -> None:

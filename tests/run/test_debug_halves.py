@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
-from slime_core.sample import Json
+from slime_core.run.stored import StoredRollouts
+from slime_core.sample import Group, Json
 from slime_core.telemetry import MetricsLog, Shard, list_shards
 
 Slime = Callable[..., Any]
@@ -197,3 +199,26 @@ def slime_engines():
     ran = slime("train", "run.toml", "--engine", "fed", "--debug-rollout-only")
     assert ran.code == 2
     assert "engine 'fed' of plugin slime-fed gets its weights from a trainer alone" in ran.err
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.5, [0, 3]), (0.25, [3]), (0.01, [3]), (0.8, [0, 2, 3])])
+def test_a_share_of_kept_groups_is_from_the_beginning_and_the_end(
+    tmp_path: Path, share: float, kept: list[int], make_group: Callable[..., Group], write_samples: Callable[..., None]
+) -> None:
+    groups = [make_group(draw, rewards=(0.0, 1.0)) for draw in range(4)]
+    write_samples(tmp_path / "samples", {0: groups})
+    generated, draw = StoredRollouts(tmp_path, share).read(0)
+    assert [group.id.draw for group in draw.groups] == kept
+    assert len(generated.kept) == 4, "what is reported of the rollout is of all"
+
+
+def test_less_of_a_rollout_is_trained_on_where_that_is_asked(first: Project, slime: Slime) -> None:
+    first.write_run(num_rollout=2)
+    assert slime("train", "run.toml").code == 0
+    flags = ("--load-debug-rollout-data", first.run, "--load-debug-rollout-data-subsample", 0.5, "--save", "half")
+    data = ("--save-debug-train-data", first.root / "dump" / "{rollout_id}.safetensors")
+    ran = slime("train", "run.toml", *flags, *data)
+    assert ran.code == 0, ran.err
+    for number in (0, 1):
+        kept = load_file(first.root / "dump" / f"{number}.safetensors")
+        assert len(set(kept["0/group_index_S"].tolist())) == 2, "of four groups"

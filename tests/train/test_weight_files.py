@@ -65,6 +65,16 @@ def test_two_versions_stand_side_by_side_and_a_third_replaces_the_first(channel:
         read(channel, 4)
 
 
+def test_versions_that_leave_numbers_out_take_turns_as_well(channel: WeightChannel) -> None:
+    """What is served is never written over, and what is sent again stays where it is."""
+    sender = channel.sender(0, 1)
+    for version in (0, 2, 2, 4, 8):
+        sender.send(version, buckets(100.0 * version), ())
+    assert (read(channel, 8), read(channel, 4)) == (list(range(800, 811)), list(range(400, 411)))
+    with pytest.raises(WorkerError, match="version 2"):
+        read(channel, 2)
+
+
 def test_what_an_engine_uses_in_place_stays_until_the_next_but_one(channel: WeightChannel) -> None:
     sender, receiver = channel.sender(0, 1), channel.receiver(0)
     sender.send(0, buckets(100), ())

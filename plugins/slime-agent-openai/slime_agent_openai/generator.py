@@ -132,7 +132,8 @@ class AgentGenerator:
         """
         bridge = self._bridge(ctx.tokenizer, sample)
         family, unfit = await self._family_of(ctx.tokenizer)
-        session = Session(ctx, self._limits, bridge, family, misfit=unfit)
+        name = f"{sample.source}:{sample.group_index}:{sample.index}"
+        session = Session(ctx, self._limits, bridge, family, misfit=unfit, name=name)
         async with self._gateway.opened(session) as url:
             return session, await self._ended(_task(sample, session, url, ctx), session, run)
 

@@ -24,6 +24,8 @@ HOW_TO_ASK = (
     "it ended without a reply of the model: its client asks there with base_url = task.openai_base_url or "
     "task.anthropic_base_url and api_key = task.api_key; a command, with what its environment has"
 )
+ROUNDS = "round_number"
+"""Replies of the model in a conversation, by the name under which their number is a metric."""
 WRONG_TURNS = "agent_turn_rewards"
 """Why a sample failed whose agent returned another number of rewards than its main conversation has replies."""
 
@@ -113,6 +115,7 @@ def _sample(drawn: Sample, chain: Sequence[tuple[Node, bool]], tokenizer: Tokeni
             made.append_response_tokens(output=node.output, text=text)
         elif node.ids:
             made.append_response_tokens(tokens=node.ids, trainable=False, text=text)
+    made.metadata[ROUNDS] = sum(node.output is not None for node, _ in chain)
     return made
 
 

@@ -67,7 +67,14 @@ class Session:
     """One sample's conversations."""
 
     def __init__(
-        self, context: GenerateContext, limits: SessionLimits, bridge: Bridge, family: Family, *, misfit: str = ""
+        self,
+        context: GenerateContext,
+        limits: SessionLimits,
+        bridge: Bridge,
+        family: Family,
+        *,
+        misfit: str = "",
+        name: str | None = None,
     ) -> None:
         """Nothing was asked yet.
 
@@ -77,10 +84,11 @@ class Session:
             bridge: of the policy's template.
             family: how its answers are read.
             misfit: why no tools may be offered, if the calls are not what that family reads.
+            name: of the session, by which routers keep it on one server, and which its samples have.
         """
         self.key = secrets.token_urlsafe(24)
         """What its agent shows; nobody can guess it."""
-        self._bridge = bridge
+        self._bridge, self._name = bridge, name
         self.forest = Forest(bridge, keeps_template=limits.keeps_template)
         """What happened."""
         self.counts = Counter({"constraints_ignored": 0})
@@ -174,7 +182,7 @@ class Session:
         self._taken[asked] += 1
         try:
             turn = f"{asked}/{number}"
-            output = await self._context.generate(prompt, sampling, turn=turn, session=self.key[:8], tell=tell)
+            output = await self._context.generate(prompt, sampling, turn=turn, session=self._name, tell=tell)
         except BaseException as error:
             self._taken[asked] -= 1
             if isinstance(error, LimitError):

@@ -141,7 +141,7 @@ def slime_data_sources() -> Iterable[DataSourceSpec]:
         _source,
         FunctionSettings,
         "class(args), slime's --data-source-path",
-        reads_prompt_data=False,
+        reads_prompt_data=None,
     )
 
 

@@ -21,6 +21,16 @@ from slime_core.errors import ContractError
 from slime_core.roles import DataSourceSetup
 from slime_core.sample import Json
 
+ROW_KEYS = (
+    "input_key",
+    "label_key",
+    "metadata_key",
+    "tool_key",
+    "multimodal_keys",
+    "apply_chat_template",
+    "apply_chat_template_kwargs",
+)
+"""Keys of rows that slime calls the same."""
 SLOT = 0
 """The rollout number under which the state is written; a checkpoint has one."""
 
@@ -33,6 +43,20 @@ class _Source(Protocol):
     def save(self, rollout_id: int) -> None: ...
     def load(self, rollout_id: int | None = None) -> None: ...
     def __len__(self) -> int: ...
+
+
+def _known(setup: DataSourceSetup) -> dict[str, object]:
+    """What slime's flags of data are, for a class that reads them."""
+    rows = setup.row_format
+    return {
+        "n_samples_per_prompt": setup.n_samples_per_prompt,
+        "rollout_seed": setup.seed,
+        "rollout_shuffle": setup.shuffle,
+        "prompt_data": str(setup.prompts[0].path) if setup.prompts else None,
+        "rollout_max_prompt_len": rows.max_prompt_len,
+        "buffer_filter_path": None,
+        **{name: getattr(rows, name) for name in ROW_KEYS},
+    }
 
 
 class SlimeDataSource:
@@ -50,9 +74,8 @@ class SlimeDataSource:
         # A role without a `close`: the directory goes with the object, or with the process.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._scratch = Path(folder)
-        known = {"n_samples_per_prompt": setup.n_samples_per_prompt, "rollout_seed": setup.seed}
-        places = {"save": folder, "load": folder, "rollout_global_dataset": True}
-        self._args = Arguments({**known, **settings.args, **places}, "data_source.source")
+        places = {"save": folder, "load": folder, "rollout_global_dataset": True, "source_setup": setup}
+        self._args = Arguments({**_known(setup), **settings.args, **places}, "data_source.source")
         self._source = cast(_Source, build(self._args))
         self._drawn = 0
         self._returned: list[Group] = []

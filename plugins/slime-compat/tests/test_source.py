@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from slime_compat.settings import FunctionSettings
 from slime_compat.source import SlimeDataSource
 from slime_core.errors import ContractError
-from slime_core.roles import DataSourceSetup
+from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
+from slime_core.sample import Json
 from slime_core.testing import CharTokenizer
 
 
@@ -16,9 +18,31 @@ def make(role: str, name: str, **settings: object) -> object:
     raise LookupError(name)
 
 
-def source(path: str) -> SlimeDataSource:
-    setup = DataSourceSetup(make, 1, prompts=(), tokenizer=CharTokenizer(), n_samples_per_prompt=2, shuffle=False)
-    return SlimeDataSource(FunctionSettings(path=path), setup)
+def source(path: str, rows: Path | None = None, *, shuffle: bool = False, **args: Json) -> SlimeDataSource:
+    row_format = RowFormat(label_key="label")
+    prompts = [PromptFile.of(rows, "rows", row_format)] if rows else ()
+    setup = DataSourceSetup(
+        make,
+        1,
+        prompts=prompts,
+        tokenizer=CharTokenizer(),
+        n_samples_per_prompt=2,
+        shuffle=shuffle,
+        row_format=row_format,
+    )
+    return SlimeDataSource(FunctionSettings(path=path, args=args), setup)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"input": "x" * n, "label": str(n)}) + "\n" for n in (3, 1, 2)))
+    return path
+
+
+def slimes(name: str) -> str:
+    """A class as slime's users name it."""
+    return f"slime.rollout.data_source.{name}"
 
 
 def draw(made: SlimeDataSource, count: int) -> list[str]:
@@ -45,3 +69,51 @@ def test_it_continues_where_its_state_was_taken_with_returned_groups_first(path:
 def test_a_source_that_comes_up_short_is_an_error(path: str) -> None:
     with pytest.raises(ContractError, match=r"get_samples\(3\) gave 2"):
         asyncio.run(source(f"{path}ShortOfPrompts").draw(3))
+
+
+@pytest.mark.parametrize("name", ["RolloutDataSource", "RolloutDataSourceWithBuffer"])
+def test_slimes_own_sources_read_the_runs_prompts_epoch_after_epoch(name: str, rows: Path) -> None:
+    """Five groups of three rows: slime's own hands out three and the rest of one epoch at most."""
+    made = source(slimes(name), rows)
+    groups = asyncio.run(made.draw(5))
+    assert [group.samples[0].prompt for group in groups] == ["xxx", "x", "xx", "xxx", "x"]
+    assert [sample.label for sample in groups[1].samples] == ["1", "1"]
+    assert len(made) == 3
+
+
+def test_shuffled_epochs_have_orders_of_their_own_and_a_resume_has_the_same(rows: Path) -> None:
+    one = source(slimes("RolloutDataSource"), rows, shuffle=True)
+    epochs = [draw(one, 3) for _ in range(8)]
+    assert all(sorted(epoch) == ["x", "xx", "xxx"] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+    again = source(slimes("RolloutDataSource"), rows, shuffle=True)
+    assert draw(again, 4) == [*epochs[0], epochs[1][0]]
+    state = json.loads(json.dumps(again.state_dict()))
+    resumed = source(slimes("RolloutDataSource"), rows, shuffle=True)
+    resumed.load_state_dict(state)
+    assert draw(resumed, 5) == [*epochs[1][1:], *epochs[2]]
+
+
+def test_a_class_extends_slimes_source(path: str, rows: Path) -> None:
+    """Shortest first, by a method that calls the one it overrides."""
+    assert draw(source(f"{path}ShortestFirst", rows), 3) == ["x", "xx", "xxx"]
+
+
+def test_groups_in_slimes_buffer_go_first_and_are_part_of_the_state(path: str, rows: Path) -> None:
+    made = source(f"{path}Returning", rows)
+    assert draw(made, 2) == ["xxx", "x"]
+    state = json.loads(json.dumps(made.state_dict()))
+    resumed = source(f"{path}Returning", rows)
+    resumed.load_state_dict(state)
+    assert draw(resumed, 2) == draw(made, 2) == ["xxx", "xx"], "what was put back, then the next row"
+
+
+def test_slimes_buffer_filter_chooses_from_its_buffer(path: str, rows: Path) -> None:
+    made = source(f"{path}Returning", rows, buffer_filter_path=f"{path}take_nothing")
+    assert draw(made, 2) + draw(made, 2) == ["xxx", "x", "xx", "xxx"]
+
+
+def test_without_prompt_data_samples_are_blank() -> None:
+    made = source(slimes("RolloutDataSourceWithBuffer"))
+    assert draw(made, 2) == ["", ""]
+    assert len(made) == 0

@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 
-from slime.rollout.data_source import DataSource
+from slime.rollout.data_source import DataSource, RolloutDataSource, RolloutDataSourceWithBuffer
 from slime.rollout.filter_hub.base_types import DynamicFilterOutput
 from slime.rollout.sglang_rollout import GenerateState
 from slime.rollout.sglang_rollout import generate as default_generate
@@ -209,3 +209,25 @@ class Counting(DataSource):
 class ShortOfPrompts(Counting):
     def get_samples(self, num_samples):
         return super().get_samples(num_samples)[:-1]
+
+
+class ShortestFirst(RolloutDataSource):
+    """As of a curriculum."""
+
+    def get_samples(self, num_samples):
+        return sorted(super().get_samples(num_samples), key=lambda group: len(group[0].prompt))
+
+
+class Returning(RolloutDataSourceWithBuffer):
+    """Puts the first group of each draw back."""
+
+    def get_samples(self, num_samples):
+        groups = super().get_samples(num_samples)
+        if self.get_buffer_length() == 0:
+            self.add_samples(groups[:1])
+        return groups
+
+
+def take_nothing(args, rollout_id, buffer, num_samples):
+    """A buffer filter that waits."""
+    return []

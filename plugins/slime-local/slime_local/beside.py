@@ -57,6 +57,8 @@ class Beside:
 
         `ref_update_interval` K, as slime has it: after K rollouts, which is before the first step of rollout K.
         """
+        if self.critic:
+            self.critic.begin_rollout()
         if self._reference is None or self._about is None or self._about.update_interval is None:
             return
         due = rollout_id // self._about.update_interval

@@ -57,6 +57,10 @@ class LocalCritic:
         decayed = [slice(slot.offset, slot.offset + slot.numel) for slot in matrices]
         self._optimizer = FlatAdamW(self._weights, [*decayed, slice(size, len(self._weights))], critic.optim)
 
+    def begin_rollout(self) -> None:
+        """Training on a rollout begins."""
+        self._optimizer.begin_rollout()
+
     def values(self, packs: Sequence[Pack], tokens: int) -> torch.Tensor:
         """Values [T] of the samples in packs; 0 for other tokens of the batch."""
         found_T = torch.zeros(tokens)

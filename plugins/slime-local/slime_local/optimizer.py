@@ -26,13 +26,21 @@ class FlatAdamW:
         """Start with zero moments; `weights` [K] is updated in place, weight decay reaches the slices `decayed`."""
         self._weights, self._decayed, self._optim = weights, decayed, optim
         self._m, self._v = torch.zeros_like(weights), torch.zeros_like(weights)
-        self.steps = 0
+        self.steps = self._counted = 0
+
+    def begin_rollout(self) -> None:
+        """Forget both moments, where that is asked for: their bias is counted from here, the schedule goes on."""
+        if self._optim.reset_optimizer_states:
+            self._m.zero_()
+            self._v.zero_()
+            self._counted = 0
 
     def step(self, gradient: torch.Tensor, norm: float) -> float:
         """Apply one gradient [K], which is scaled in place to the norm limit; returns the learning rate used."""
         optim = self._optim
         lr = learning_rate(optim, self.steps)
         self.steps += 1
+        self._counted += 1
         if optim.clip_grad and norm > optim.clip_grad:
             gradient.mul_(optim.clip_grad / (norm + 1e-6))
         self._m.lerp_(gradient, 1 - optim.adam_beta1)
@@ -40,7 +48,7 @@ class FlatAdamW:
         if optim.weight_decay:
             for part in self._decayed:
                 self._weights[part].mul_(1 - lr * optim.weight_decay)
-        correction_m, correction_v = 1 - optim.adam_beta1**self.steps, 1 - optim.adam_beta2**self.steps
+        correction_m, correction_v = 1 - optim.adam_beta1**self._counted, 1 - optim.adam_beta2**self._counted
         denominator = (self._v / correction_v).sqrt_().add_(optim.adam_eps)
         self._weights.addcdiv_(self._m, denominator, value=-lr / correction_m)
         return lr
@@ -64,4 +72,4 @@ class FlatAdamW:
         self._weights.copy_(tensors["weights"])
         self._m.copy_(tensors["m"])
         self._v.copy_(tensors["v"])
-        self.steps = int(tensors["steps"])
+        self.steps = self._counted = int(tensors["steps"])  # where moments are forgotten, the next rollout does so

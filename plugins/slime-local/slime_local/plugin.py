@@ -73,6 +73,8 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         companions=frozenset(Companion),
         bf16=True,
         loads_without_hf=True,
+        resets_optimizer=True,
+        keeps_train_data=True,
         releases=frozenset({MemoryTag.GRADIENT}),
         workers_key="ranks",
         flat_keys=(

@@ -23,11 +23,13 @@ from slime_core.train import (
     failing_together,
     gradient_norm,
     mismatch_extremes,
+    save_train_data,
 )
 from slime_local.beside import Beside
 from slime_local.collectives import add_over_ranks, gather_over_ranks, sum_over_ranks
 from slime_local.device import use_device
 from slime_local.model import load_model
+from slime_local.old_policy import OldPolicy
 from slime_local.optimizer import FlatAdamW
 from slime_local.parameters import trained_parameters
 from slime_local.settings import LocalTrainerSettings
@@ -59,6 +61,7 @@ class LocalRank:
         self._beside = Beside(setup, sum_over_ranks) if setup.reference or setup.teacher or setup.critic else None
         if settings.gradient_checkpointing and self._beside and self._beside.critic:
             self._beside.critic.model.checkpoint_layers()
+        self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
         self._algorithm = Algorithm.in_rank(catalog, setup, sum_over_ranks)
         self._step = LocalStep(
             self._model,
@@ -76,6 +79,7 @@ class LocalRank:
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
         """What is of the weights as they are now; see `SeesRollout`."""
         rollout_id = batches[0].rollout_id
+        self._optimizer.begin_rollout()
         if self._beside:
             self._beside.begin(rollout_id, self._weights)
             for weights, other in self._beside.models():
@@ -84,7 +88,10 @@ class LocalRank:
         with failing_together(self._rank, self._world_size, sum_over_ranks):
             shares = self._shares(batches)
             if not self._trains_critic_alone(rollout_id):
-                shares = [self._step.with_old_log_probs(share) for share in shares]
+                old = self._old.model(rollout_id) if self._old else None
+                shares = [self._step.with_old_log_probs(share, old) for share in shares]
+        if self._setup.train_data is not None:
+            save_train_data(self._setup.train_data, shares, self._rank)
         self._begun = {share.batch.step: share for share in shares}
 
     def train_step(self, batch: TrainBatch) -> StepResult:
@@ -115,6 +122,11 @@ class LocalRank:
             extremes = mismatch_extremes(gather_over_ranks(sums.log_ratios()))
             scalars |= {"grad_norm": norm, "lr-pg_0": lr, **extremes}
         return sums.result(share, scalars)
+
+    def published(self, version: int) -> None:
+        """Engines have the weights as they are; see `SeesPublication`."""
+        if self._old:
+            self._old.published(version, self._weights)
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The loss of a batch without a step; see `MeasuresLoss`."""
@@ -165,12 +177,12 @@ class LocalRank:
                 self._model.save_hf(directory / "hf", self._weights)
             self._parameters.export(directory)
             self._optimizer.save(directory / "optim")
-            if self._beside:
-                self._beside.save(directory / "optim")
+            for each in filter(None, (self._beside, self._old)):
+                each.save(directory / "optim")
 
     def load(self, directory: Path) -> None:
         """Read weights and moments."""
         self._optimizer.load(directory / "optim")
         self._parameters.apply()
-        if self._beside:
-            self._beside.load(directory / "optim")
+        for each in filter(None, (self._beside, self._old)):
+            each.load(directory / "optim")

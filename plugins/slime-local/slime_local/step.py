@@ -49,13 +49,13 @@ class LocalStep:
         if not len(self._gradient):
             self._gradient = torch.zeros(self._model.numel)
 
-    def with_old_log_probs(self, share: Share) -> Share:
-        """The share with the policy's own log-probs as they are now, if its step will need them."""
+    def with_old_log_probs(self, share: Share, old: LocalModel | None = None) -> Share:
+        """The share with the policy's own log-probs as they are now, or an `old` one's, if its step will need them."""
         if not self._algorithm.wants_old_log_probs(share):
             return share
-        found_T = torch.zeros_like(share.mask_T)
+        found_T, model = torch.zeros_like(share.mask_T), old or self._model
         for pack in self.packs(share, self._algorithm.signal(share)):
-            found_T[pack.tokens] = self._model.log_probs(pack.groups, temperature=self._temperature).log_probs_T
+            found_T[pack.tokens] = model.log_probs(pack.groups, temperature=self._temperature).log_probs_T
         return replace(share, old_log_probs_T=found_T)
 
     def packs(self, share: Share, signal_T: torch.Tensor) -> list[Pack]:

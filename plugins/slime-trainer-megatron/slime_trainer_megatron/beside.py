@@ -27,8 +27,8 @@ REFRESHED = "refreshed"
 class FrozenModel:
     """A model that is read and not trained."""
 
-    def __init__(self, directory: Path, setup: RankSetup) -> None:
-        """Load this rank's part.
+    def __init__(self, directory: Path, setup: RankSetup, *, replays: bool = False) -> None:
+        """Load this rank's part; it may replay what experts the sampler chose.
 
         Raises:
             ConfigError: the layout cannot hold it, or there is no converter for its family.
@@ -41,7 +41,8 @@ class FrozenModel:
         load_hf(self.policy, directory, self.model)
         given = setup.settings.__dict__
         head = Head(self.model.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
-        self.passes = Passes(self.policy, self.policy, self.model, head, given["max_tokens_per_gpu"])
+        tokens = given["max_tokens_per_gpu"]
+        self.passes = Passes(self.policy, self.policy, self.model, head, tokens, replays=replays)
 
     @torch.no_grad()
     def take(self, policy: Policy) -> None:
@@ -75,6 +76,8 @@ class Beside:
 
     def begin(self, rollout_id: int, policy: Policy) -> None:
         """Training on a rollout begins: where it is time, the reference becomes the policy as it is now."""
+        if self.critic:
+            self.critic.optimizer.begin_rollout()
         if self._reference is None or self._interval is None:
             return
         due = rollout_id // self._interval

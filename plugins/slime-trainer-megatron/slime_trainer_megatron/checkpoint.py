@@ -27,6 +27,7 @@ from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.hf_files import HfWriter
 from slime_trainer_megatron.model import Policy
 from slime_trainer_megatron.moments import MOMENTS
+from slime_trainer_megatron.old_policy import VERSION, OldPolicy
 from slime_trainer_megatron.optimizer import RankOptimizer
 from slime_trainer_megatron.pieces import held_by
 from slime_trainer_megatron.stored import Stored
@@ -45,6 +46,8 @@ OPTIMIZER = "optimizer.state."
 """What Megatron puts before the names of a moment and its weight."""
 CRITIC = "critic."
 """What stands before the names of a critic's."""
+OLD = "old_actor."
+"""What stands before those of the weights that generated the next rollout."""
 REFERENCE = "reference."
 """What stands before a refreshed reference's."""
 BESIDE = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -61,6 +64,8 @@ class Saved:
     """Its part of the moments."""
     beside: Beside
     """The models beside it."""
+    old: OldPolicy | None
+    """What generated a rollout that is still to be trained on."""
     model: Model
     """The whole."""
     source: Path
@@ -85,14 +90,18 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     pieces, critic = [*_trained(saved.policy, saved.optimizer)], saved.beside.critic
     pieces += _trained(critic.policy, critic.optimizer, CRITIC) if critic else ()
     reference = saved.beside.refreshed()
-    for held in held_by(reference) if reference else ():
-        pieces += held.pieces(held.parameter.data, REFERENCE) if held.is_given else []
+    old = saved.old.saved() if saved.old else None
+    for model, prefix in ((reference, REFERENCE), (old[1] if old else None, OLD)):
+        for held in held_by(model) if model else ():
+            pieces += held.pieces(held.parameter.data, prefix) if held.is_given else []
     folder = directory / "optim"
     saving = Saving(folder, pieces)
     if first:
         model = _in_files(saved.model)
         about = {"format": FORMAT, "steps": saved.optimizer.steps, "model": model, **saved.beside.told()}
         about |= began_with(saved.source)
+        if old:
+            about[VERSION] = old[0]
         if critic:
             about["critic_steps"] = critic.optimizer.steps
         (folder / ABOUT).write_text(json.dumps(about, indent=2), "utf-8")
@@ -123,6 +132,10 @@ def load(directory: Path, saved: Saved) -> None:
     if reference := saved.beside.restored(about):
         for held in held_by(reference):
             stored.read(held.pieces(held.parameter.data, REFERENCE))
+    if saved.old and VERSION in about:
+        for held in held_by(saved.old.restored):
+            stored.read(held.pieces(held.parameter.data, OLD))
+        saved.old.restore(int(str(about[VERSION])))
 
 
 def _trained(policy: Policy, optimizer: RankOptimizer, prefix: str = "") -> Iterator[Piece]:

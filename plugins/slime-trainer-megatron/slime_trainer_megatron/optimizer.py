@@ -91,6 +91,18 @@ class RankOptimizer:
             # Megatron's own schedule does so at every step; the core's is used here.
             group["weight_decay"] = optim.weight_decay * group["wd_mult"]
 
+    def begin_rollout(self) -> None:
+        """Forget both moments, where that is asked for: their bias is counted from here, the schedule goes on."""
+        if not self._optim.reset_optimizer_states:
+            return
+        for part in self._parts:
+            for group in part.param_groups:
+                if "step" in group:
+                    group["step"] = 0
+            for state in part.optimizer.state.values():
+                for name in {"step", *MOMENTS.values()} & state.keys():
+                    state[name] = torch.zeros_like(state[name])
+
     def prepare(self) -> float:
         """The norm of the whole gradient, the same on all ranks."""
         with quietly():

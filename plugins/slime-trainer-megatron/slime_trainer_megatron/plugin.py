@@ -27,6 +27,8 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         companions=frozenset(Companion),
         bf16=True,
         loads_without_hf=True,
+        resets_optimizer=True,
+        keeps_train_data=True,
         workers_key="num_gpus",
         flat_keys=(
             *PASSED,

@@ -16,7 +16,16 @@ import torch.distributed as dist
 from slime_core.errors import ConfigError, ContractError, NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.roles import RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_core.train import Algorithm, RankHooks, Share, Sums, discover_in_worker, failing_together, mismatch_extremes
+from slime_core.train import (
+    Algorithm,
+    RankHooks,
+    Share,
+    Sums,
+    discover_in_worker,
+    failing_together,
+    mismatch_extremes,
+    save_train_data,
+)
 from slime_trainer_megatron.compat import importing, stand_in_for_cuda
 
 with importing():
@@ -26,6 +35,7 @@ with importing():
     from slime_trainer_megatron.checkpoint import Saved, load, save, slots_of
     from slime_trainer_megatron.export import exported
     from slime_trainer_megatron.model import Policy, build_policy, freeze, laid_out, load_hf
+    from slime_trainer_megatron.old_policy import OldPolicy
     from slime_trainer_megatron.optimizer import RankOptimizer, gradients_of
     from slime_trainer_megatron.passes import Passes
     from slime_trainer_megatron.router import routers
@@ -78,8 +88,15 @@ class MegatronRank:
         )
         self._step = MegatronStep(self._passes, self._algorithm)
         self._beside = Beside(setup)
+        self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
         self._saved = Saved(
-            self._policy, self._optimizer, self._beside, self._whole, setup.hf_checkpoint, given["max_shard_size"]
+            self._policy,
+            self._optimizer,
+            self._beside,
+            self._old,
+            self._whole,
+            setup.hf_checkpoint,
+            given["max_shard_size"],
         )
         self._saving: Saving | None = None
         self._begun: dict[int, Share] = {}
@@ -92,6 +109,7 @@ class MegatronRank:
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
         """What is of the weights as they are now; see `SeesRollout`."""
         rollout_id = batches[0].rollout_id
+        self._optimizer.begin_rollout()
         self._beside.begin(rollout_id, self._policy)
         for weights, policy in (*self._beside.models(), ("actor", self._policy)):
             self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, policy))
@@ -99,7 +117,9 @@ class MegatronRank:
         with failing_together(self._rank, self._world_size, summed):
             shares = self._algorithm.estimate(shares)
         if not self._trains_critic_alone(rollout_id):
-            shares = [self._step.with_old_log_probs(share) for share in shares]
+            old = self._old.passes(rollout_id) if self._old else None
+            shares = [self._step.with_old_log_probs(share, old) for share in shares]
+        self._keep(shares)
         self._begun = {share.batch.step: share for share in shares}
 
     def train_step(self, batch: TrainBatch) -> StepResult:
@@ -125,6 +145,17 @@ class MegatronRank:
             scalars |= critic.step(critic_norm)
         scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance(), **self._further()}
         return self._reported(share, sums, scalars, extremes=True)
+
+    def _keep(self, shares: Sequence[Share]) -> None:
+        """Write what is trained on, where that is asked for: one rank of each replica, which has all log-probs."""
+        one = parallel_state.get_tensor_model_parallel_rank() == parallel_state.get_context_parallel_rank() == 0
+        if self._setup.train_data is not None and one and parallel_state.is_pipeline_last_stage():
+            save_train_data(self._setup.train_data, shares, parallel_state.get_data_parallel_rank())
+
+    def published(self, version: int) -> None:
+        """Engines have the weights as they are; see `SeesPublication`."""
+        if self._old:
+            self._old.published(version, self._policy)
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The loss of a batch without a step; see `MeasuresLoss`."""

@@ -40,8 +40,9 @@ class MegatronStep:
             raise errors[0]
         return sums
 
-    def with_old_log_probs(self, share: Share) -> Share:
-        """The share with the policy's own log-probs as they are now, if its step will need them."""
+    def with_old_log_probs(self, share: Share, old: Passes | None = None) -> Share:
+        """The share with the policy's own log-probs as they are now, or an `old` one's, if its step will need them."""
         if not self._algorithm.wants_old_log_probs(share):
             return share
-        return replace(share, old_log_probs_T=self._passes.log_probs(share, self._algorithm.signal(share)))
+        passes = old or self._passes
+        return replace(share, old_log_probs_T=passes.log_probs(share, self._algorithm.signal(share)))

@@ -11,9 +11,9 @@ import torch
 from made import STRETCHED, dealt, setup_of, steps_of, write_model
 
 from slime_core.errors import CheckpointError, ModelError
-from slime_core.roles import Choice, Critic, Reference
+from slime_core.roles import Choice, Critic, OldActor, Reference
 from slime_core.train import Share
-from slime_core.train.settings import PpoSettings
+from slime_core.train.settings import PpoSettings, TisSettings
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import mine_of_whole, pack_samples
 from slime_trainer_megatron.rank import MegatronRank, use_device
@@ -262,3 +262,77 @@ def test_a_loss_is_measured_without_a_step(model: Path, tmp_path: Path) -> None:
     assert all(torch.equal(before[name], each) for name, each in rank.weights())
     assert measured.scalars == {}
     assert rank.train_step(dealt(rows, 1)[0]).metrics["loss"] == pytest.approx(measured.metrics["loss"])
+
+
+TIS = Choice("correction", "slime-core/tis", "slime-core", TisSettings())
+
+
+def weights_of(rank: MegatronRank) -> list[torch.Tensor]:
+    return [each.clone() for _, each in rank.weights()]
+
+
+def same(one: MegatronRank, other: MegatronRank) -> bool:
+    return all(torch.equal(mine, theirs) for mine, theirs in zip(weights_of(one), weights_of(other), strict=True))
+
+
+def test_ratios_are_against_what_generated_the_rollout_through_a_resume_too(model: Path, tmp_path: Path) -> None:
+    """One rollout ahead: rollout 2 is of version 1, which a checkpoint after two rollouts keeps beside version 2."""
+    (rows,) = steps_of(model, 1)
+    older = {
+        "correction": TIS,
+        "old_actor": OldActor(lag=1),
+        "optim": replace(setup_of(model, tmp_path, ONE).optim, lr=1e-2),
+    }
+    one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **older)) for _ in range(2))
+    one.published(0)
+    found = []
+    for rollout_id in (0, 1):
+        (batch,) = dealt(rows, 1, rollout_id)
+        one.begin_rollout([batch])
+        found.append(one._begun[0].old_log_probs_T)
+        one.train_step(batch)
+        one.published(rollout_id + 1)
+    assert torch.equal(found[0], found[1]), "both are of version 0"
+    one.save(tmp_path / "saved", hf=False)
+    one.finish_save(wait=True)
+    other.load(tmp_path / "saved")
+    other.published(2)
+    (batch,) = dealt(rows, 1, 2)
+    for each in (one, other):
+        each.begin_rollout([batch])
+    assert torch.equal(one._begun[0].old_log_probs_T, other._begun[0].old_log_probs_T)
+    assert not torch.equal(one._begun[0].old_log_probs_T, found[0])
+    told = [each.train_step(batch) for each in (one, other)]
+    assert told[0].metrics["ppo_kl"] == told[1].metrics["ppo_kl"] != 0.0
+    assert same(one, other)
+
+
+def test_moments_are_forgotten_before_each_rollout_where_that_is_asked(model: Path, tmp_path: Path) -> None:
+    """The second rollout's step is that of a rank which begins with these weights."""
+    (rows,) = steps_of(model, 1)
+    about = replace(setup_of(model, tmp_path, ONE).optim, lr=1e-2)
+    resets = {"optim": replace(about, reset_optimizer_states=True)}
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **resets))
+    plain = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, optim=about))
+    for each in (rank, plain):
+        each.train_step(dealt(rows, 1, 0)[0])
+    rank.save(tmp_path / "after")
+    rank.finish_save(wait=True)
+    anew = MegatronRank(0, 1, setup_of(tmp_path / "after" / "hf", tmp_path, ONE, optim=about))
+    for each in (rank, plain, anew):
+        each.train_step(dealt(rows, 1, 1)[0])
+    assert same(rank, anew)
+    assert not same(rank, plain)
+
+
+def test_what_is_trained_on_is_kept(model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    template = str(tmp_path / "{rollout_id}-{rank}.safetensors")
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, train_data=template))
+    (rows,) = steps_of(model, 1)
+    (batch,) = dealt(rows, 1, 3)
+    rank.begin_rollout([batch])
+    kept = load_file(tmp_path / "3-0.safetensors")
+    assert kept["0/tokens_T"].tolist() == list(batch.tokens_T)
+    assert torch.equal(kept["0/advantages_T"], rank._begun[0].advantages_T)

@@ -1,0 +1,54 @@
+"""Media: prompts with images, videos or audio are refused where somebody on their way would leave these out unsaid.
+
+Example:
+
+    check_media(plan)       # ConfigError: multimodal_keys: generator 'single_turn' gives engines the text alone; ...
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from slime_core.errors import ConfigError
+from slime_core.roles import EngineSpec, GeneratorSpec, SampleField, TrainerSpec
+
+if TYPE_CHECKING:
+    from slime_core.config.chosen import Chosen
+    from slime_core.config.plan import Plan
+
+
+def check_media(plan: "Plan") -> None:
+    """See that no generator drops what `multimodal_keys` of the run, or of an evaluation set, reads.
+
+    A generator that looks at a sample's media itself is left alone: it may make text of them, or ask an engine that
+    takes them.
+
+    Raises:
+        ConfigError: one does; names it, and every other part that could not make use of media either.
+    """
+    config, generator = plan.config, plan.roles.one(GeneratorSpec)
+    if config.finetunes or config.debug.load_debug_rollout_data is not None:
+        return
+    uses: dict[str, tuple[Mapping[str, str], Chosen[GeneratorSpec]]] = {
+        "multimodal_keys": (config.data.multimodal_keys, generator)
+    }
+    for name, own in config.evaluation.eval_prompt_data.items():
+        keys = config.data.multimodal_keys if own.multimodal_keys is None else own.multimodal_keys
+        chosen = plan.choose(GeneratorSpec, own.generator) if own.generator else generator
+        uses[f"eval_prompt_data.{name}.multimodal_keys"] = dict(keys), chosen
+    for key, (media, chosen) in uses.items():
+        if media and chosen.spec.text_only:
+            kinds = " and ".join(media)
+            raise ConfigError(
+                f"{key}: prompts with {kinds} cannot be used here: " + "; ".join(_unable(plan, chosen)) + ". Leave it "
+                "out to train on the text alone, or choose a generator of your own that reads sample.multimodal_inputs"
+            )
+
+
+def _unable(plan: "Plan", generator: "Chosen[GeneratorSpec]") -> Iterator[str]:
+    engine, trainer = plan.roles.one(EngineSpec), plan.roles.one(TrainerSpec)
+    yield f"generator {generator.reference!r} gives engines the text of a prompt alone"
+    if not engine.spec.takes_media:
+        yield f"engine {engine.reference!r} takes no media"
+    reads = trainer.spec.reads(trainer.settings)
+    if SampleField.MULTIMODAL_TRAIN_INPUTS not in reads:
+        yield f"trainer {trainer.reference!r} reads no multimodal_train_inputs"

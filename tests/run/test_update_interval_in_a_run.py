@@ -1,0 +1,81 @@
+"""Weights that are published every so many rollouts, in real runs of the local backend: who generated what, counted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.sample import Json
+from slime_core.telemetry import MetricsLog, Shard, list_shards
+
+Slime = Callable[..., Any]
+Project = Any
+
+
+def made_by(path: Path) -> set[str]:
+    return {each for row in Shard(path).rows() for each in row.weight_versions}
+
+
+def versions(run: Path) -> list[set[str]]:
+    """Of each rollout, the versions that made its tokens."""
+    return [
+        {each for row in Shard(path).rows() for each in row.weight_versions} for path in list_shards(run / "samples")
+    ]
+
+
+def staleness(run: Path) -> list[float]:
+    rows = [row.metrics for row in MetricsLog.read(run / "metrics.jsonl") if "rollout/step" in row.metrics]
+    return [metrics["rollout/staleness/max"] for metrics in rows]
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    newest = max((run / "checkpoints").iterdir())
+    return {path.name: path.read_bytes() for path in newest.rglob("*.safetensors")}
+
+
+def test_every_third_rollout_publishes_and_the_weights_grow_older_meanwhile(project: Project, slime: Slime) -> None:
+    project.write_run(num_rollout=5, update_weights_interval=3)
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    assert versions(project.run) == [{"0"}, {"0"}, {"0"}, {"3"}, {"3"}]
+    assert staleness(project.run) == [0.0, 1.0, 2.0, 0.0, 1.0]
+
+
+def test_one_rollout_ahead_is_one_version_older(project: Project, slime: Slime) -> None:
+    project.write_run(num_rollout=5, update_weights_interval=2, rollout_policy="async")
+    assert slime("train", "run.toml").code == 0
+    assert versions(project.run) == [{"0"}, {"0"}, {"0"}, {"2"}, {"2"}]
+    assert staleness(project.run) == [0.0, 1.0, 2.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("policy", ["sync", "async"])
+def test_a_run_that_is_resumed_at_a_checkpoint_is_as_if_it_had_not_stopped(
+    project: Project, slime: Slime, policy: str
+) -> None:
+    """The checkpoint after 3 rollouts publishes as well, so both serve version 3 from there."""
+    keys: dict[str, Json] = {"update_weights_interval": 2, "save_interval": 3, "rollout_policy": policy, "lr": 1e-3}
+    keys |= {"correction": {"use": "tis"}, "keep_old_actor": True}
+    project.write_run(num_rollout=6, **keys)
+    assert slime("train", "run.toml").code == 0
+    whole = project.run.rename(project.root / "whole")
+    stops = (
+        "from slime_core.errors import StopRun\nfrom slime_core.hookspecs import hookimpl\n\nSLIME_API = '1'\n\n\n"
+        "@hookimpl\ndef slime_rollout_start(event):\n    if event.rollout_id == 2:\n        raise StopRun('enough')\n"
+    )
+    (project.root / "stops.py").write_text(stops)
+    assert slime("train", "run.toml", "--plugin", "./stops.py").code == 0
+    ran = slime("resume", project.run, "--accept-changed-plugins")
+    assert ran.code == 0, ran.err
+    assert versions(project.run) == versions(whole)
+    assert weights(project.run) == weights(whole)
+
+
+def test_an_evaluation_is_of_the_weights_that_are_trained(project: Project, slime: Slime) -> None:
+    project.write_run(
+        num_rollout=4, update_weights_interval=4, eval_prompt_data={"held": "prompts.jsonl"}, eval_interval=2
+    )
+    assert slime("train", "run.toml").code == 0
+    evaluated = [made_by(path) for path in sorted((project.run / "samples").glob("eval_*.parquet"))]
+    assert evaluated == [{"0"}, {"2"}, {"4"}]
+    assert versions(project.run) == [{"0"}, {"0"}, {"2"}, {"2"}]
