@@ -43,8 +43,9 @@ def _lines() -> Iterator[str]:
     yield (
         f"Every flag of slime {NEWEST}, those that it had before, and those of Megatron-LM that its scripts pass on: "
         + ", ".join(f"{number} {what}" for what, number in counts.items())
-        + ". `slime plan` says the same to whoever types one, with slime-compat installed; `slime migrate` writes a "
-        "run file from a script of them. `--sglang-…` are [arguments of SGLang](../sglang.md#arguments-of-sglang), "
+        + ". What is *mapped* is taken under slime's name, with slime-compat installed; `slime plan` says for what; "
+        "the rest is told to whoever types it. `slime migrate` writes a run file from a script of them. `--sglang-…` "
+        "are [arguments of SGLang](../sglang.md#arguments-of-sglang), "
         "`--router-…` are `[engine.sglang.router]`, and what is not in the list of Megatron-LM's is asked of "
         "[the trainer](../megatron.md)."
     )

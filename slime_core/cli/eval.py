@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from slime_core.catalog import Catalog
 from slime_core.cli.plugin_options import plugin_options, plugin_set, with_plugin_options
 from slime_core.cli.resume import run_file_of
 from slime_core.cli.run_options import RunCommand, catalog_of, collect_values, refuse_unused
-from slime_core.config import FlatKeys, parse_config, read_run_file, resolve
+from slime_core.config import parse_config, read_run_file, resolve
 from slime_core.errors import CheckpointError, ConfigError
 from slime_core.run import RunFolder, model_of, newest_checkpoint
 from slime_core.run.evaluation import evaluate_model
@@ -28,7 +29,7 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
     slime eval runs/first --n-samples-per-eval-prompt 8
     """
     catalog = catalog_of(ctx, plugin_set(ctx, _read(run)))
-    values = with_plugin_options(ctx, _values(run, flags, ctx.obj, FlatKeys(catalog)))
+    values = with_plugin_options(ctx, _values(run, flags, ctx.obj, catalog))
     plan = resolve(parse_config(_for_evaluation(values), catalog), catalog)
     refuse_unused(plan.unused, ctx.obj)
     root = plan.config.run.save
@@ -48,18 +49,16 @@ def _read(run: Path | None) -> dict[str, Json]:
     return read_run_file(run_file_of(run) if run.is_dir() else run)
 
 
-def _values(
-    run: Path | None, flags: dict[str, object], settings: dict[str, Json], flat_keys: FlatKeys
-) -> dict[str, Json]:
+def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json], catalog: Catalog) -> dict[str, Json]:
     """Keys of what is evaluated: it has a folder of its own, so that a run's folder is never touched."""
     if run is not None and (run / "config.json").exists():
         given: dict[str, Json] = {"save": f"runs/{run.resolve().name}-eval", "hf_checkpoint": str(run)}
-        return given | collect_values(None, flags, settings, flat_keys)
+        return given | collect_values(None, flags, settings, catalog)
     if run is None or not run.is_dir():
-        values = collect_values(run, flags, settings, flat_keys)
+        values = collect_values(run, flags, settings, catalog)
         trained = values.get("save", f"runs/{run.stem if run else 'model'}")
         return values | {"save": str(flags["save"] or f"{trained}-eval")}
-    values = collect_values(run_file_of(run), flags, settings, flat_keys)
+    values = collect_values(run_file_of(run), flags, settings, catalog)
     checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(text, err=True))
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet")

@@ -47,7 +47,7 @@ def flat_flags(
         arguments: what is typed: a flag that only its beginning makes known is added if it is among them.
         values: keys of the run file, for installed settings.
     """
-    typed = {_key(argument) for argument in arguments if argument.startswith("--")}
+    typed = {key_typed(argument) for argument in arguments if argument.startswith("--")}
     typed |= {key.removeprefix("no_") for key in typed if key.startswith("no_")}
     keys = dict(flat_keys.owners)
     found: dict[str, RoleFlags] = {}
@@ -129,7 +129,7 @@ class _Models:
 
     def _in_table(self, owner: Owner, prefixed: PrefixedTable) -> type[Settings] | None:
         table = self._section(owner).get(prefixed.key)
-        typed = [_key(each) for each in self._arguments if each.startswith("--")]
+        typed = [key_typed(each) for each in self._arguments if each.startswith("--")]
         names = [
             key.removeprefix(prefixed.prefix) for key in (*self._values, *typed) if key.startswith(prefixed.prefix)
         ]
@@ -154,7 +154,8 @@ class _Models:
         return found
 
 
-def _key(argument: str) -> str:
+def key_typed(argument: str) -> str:
+    """The key that an argument is the flag of."""
     return argument.removeprefix("--").partition("=")[0].replace("-", "_")
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
-from slime_core.cli.train import given_values, plan_run
+from slime_core.cli.train import given_values, names_taken, plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec
@@ -40,11 +40,14 @@ def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, out: Path 
         notes: Sequence[str] = [f"{len(read_dialogs(resolved)[0])} dialogs to train on"]
     else:
         notes = read_all_prompts(resolved)
+    taken = names_taken(ctx, run_file, flags)
     if as_json:
-        click.echo(json.dumps({**describe_plan(resolved), "data_notes": [*notes]}, indent=2))
+        click.echo(json.dumps({**describe_plan(resolved), "taken": taken, "data_notes": [*notes]}, indent=2))
     else:
         console = Console()
         show_plan(resolved, console)
+        for note in taken:
+            console.print(Text(f"taken               {note}", "yellow"))
         for note in notes:
             console.print(Text(note, "yellow"))
 

@@ -6,14 +6,14 @@ Example:
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from slime_core.catalog import Catalog
 from slime_core.cli.flags import flag, literal, option_of, ranges, typed_value
-from slime_core.cli.flat_flags import RoleFlags, flat_flags
+from slime_core.cli.flat_flags import RoleFlags, flat_flags, key_typed
 from slime_core.cli.plugin_options import early_plugins, early_values
 from slime_core.cli.switches import plain_switches
 from slime_core.config import (
@@ -23,6 +23,7 @@ from slime_core.config import (
     FAMILY_OF_KEY,
     WEIGHTED,
     FlatKeys,
+    TakenNames,
     elsewhere,
     hint_for,
     merge,
@@ -34,7 +35,7 @@ from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.sample import Json
 
-_CATALOG, _FLAGS = "slime_core.run.catalog", "slime_core.run.flags"
+_CATALOG, _FLAGS, _TAKEN = "slime_core.run.catalog", "slime_core.run.flags", "slime_core.run.taken"
 
 
 class RunCommand(click.Command):
@@ -66,6 +67,7 @@ class RunCommand(click.Command):
         for of_role in flags.values():
             of_role.options = [option for option in of_role.options if not taken & {*option.opts}]
         ctx.meta[_CATALOG], ctx.meta[_FLAGS] = (plugins, catalog), flags
+        ctx.meta[_TAKEN] = list(_taken_options(catalog, rest, taken))
         try:
             return super().parse_args(ctx, plain_switches(rest, self._switches(ctx)))
         except click.NoSuchOption as error:
@@ -81,7 +83,8 @@ class RunCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The core's flags, and those of choices."""
         flags: dict[str, RoleFlags] = ctx.meta.get(_FLAGS, {})
-        return [*super().get_params(ctx), *(option for each in flags.values() for option in each.options)]
+        taken: list[click.Option] = ctx.meta.get(_TAKEN, [])
+        return [*super().get_params(ctx), *(option for each in flags.values() for option in each.options), *taken]
 
     def _switches(self, ctx: click.Context) -> dict[str, str]:
         """The flag that says no to each that says yes."""
@@ -92,7 +95,8 @@ class RunCommand(click.Command):
         flags: dict[str, RoleFlags] = ctx.meta.get(_FLAGS, {})
         grouped = {id(option) for options in self.sections.values() for option in options}
         grouped |= {id(option) for each in flags.values() for option in each.options}
-        own = [param for param in self.get_params(ctx) if isinstance(param, click.Option) and id(param) not in grouped]
+        shown = (param for param in self.get_params(ctx) if isinstance(param, click.Option) and not param.hidden)
+        own = [param for param in shown if id(param) not in grouped]
         for title, options in {"Options": own, **self.sections}.items():
             with formatter.section(title):
                 formatter.write_dl([_help_record(option, ctx) for option in options], col_max=36)
@@ -115,13 +119,34 @@ def catalog_of(ctx: click.Context, plugins: PluginSet) -> Catalog:
     return catalog if plugins == read_with else Catalog.discover(plugins)
 
 
+def _taken_options(catalog: Catalog, arguments: Sequence[str], known: set[str]) -> Iterator[click.Option]:
+    """The flags among those that are typed which have another framework's name for exactly the same."""
+    typed = {flag(key_typed(each)) for each in arguments if each.startswith("--")} - known
+    for name, each in TakenNames(catalog).names.items():
+        if flag(name) in typed:
+            yield click.Option([flag(name)], is_flag=each.is_switch, default=None, hidden=True)
+
+
 def _help_record(option: click.Option, ctx: click.Context) -> tuple[str, str]:
     names, text = option.get_help_record(ctx) or ("", "")
     return (f"--[no-]{option.opts[0].removeprefix('--')}" if option.secondary_opts else names), text
 
 
+def typed_values(flags: Mapping[str, object]) -> dict[str, Json]:
+    """What the command line says, by the keys that it says it of."""
+    typed: dict[str, Json] = {}
+    for key, value in flags.items():
+        if value is None or value == ():
+            continue
+        typed[key] = {"use": _parse_uses(key, value)} if key in SELECTABLE else _plain(key, value)
+    return typed
+
+
 def collect_values(
-    run_file: Path | None, flags: Mapping[str, object], settings: Mapping[str, Json], flat_keys: FlatKeys
+    run_file: Path | None,
+    flags: Mapping[str, object],
+    settings: Mapping[str, Json],
+    catalog: Catalog,
 ) -> dict[str, Json]:
     """The run file with the command line on top; a flag wins over every spelling of its key in the file.
 
@@ -129,18 +154,11 @@ def collect_values(
         run_file: the file, if any.
         flags: what click read.
         settings: what `split_settings` found.
-        flat_keys: which choices have which keys.
+        catalog: what is offered: which choices have which keys, which names from elsewhere are taken.
     """
-    base = read_run_file(run_file) if run_file else {}
-    over: dict[str, Json] = {}
-    for key, value in flags.items():
-        if value is None or value == ():
-            continue
-        if key in SELECTABLE:
-            over[key] = {"use": _parse_uses(key, value)}
-        else:
-            over[key] = _plain(key, value)
-    over = merge(over, settings)
+    flat_keys, names = FlatKeys(catalog), TakenNames(catalog)
+    base = names.place(read_run_file(run_file) if run_file else {}).values
+    over = merge(names.place(typed_values(flags)).values, settings)
     both = merge(base, over)
     for name in over:
         for path in _other_places(name, both, flat_keys):

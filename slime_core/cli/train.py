@@ -11,11 +11,11 @@ import click
 from slime_core.catalog import Catalog
 from slime_core.cli.main import STOPPED
 from slime_core.cli.plugin_options import plugin_options, plugin_set, with_plugin_options
-from slime_core.cli.run_options import RunCommand, catalog_of, collect_values, refuse_unused
+from slime_core.cli.run_options import RunCommand, catalog_of, collect_values, refuse_unused, typed_values
 from slime_core.config import (
-    FlatKeys,
     Plan,
     RunConfig,
+    TakenNames,
     missing_plugins,
     parse_config,
     read_run_file,
@@ -91,7 +91,14 @@ def given_values(ctx: click.Context, run_file: Path | None, flags: dict[str, obj
     """The keys that a run file and flags give, without defaults."""
     settings: dict[str, Json] = ctx.obj
     installed = catalog_of(ctx, plugin_set(ctx, read_run_file(run_file) if run_file else {}))
-    return with_plugin_options(ctx, collect_values(run_file, flags, settings, FlatKeys(installed)))
+    return with_plugin_options(ctx, collect_values(run_file, flags, settings, installed))
+
+
+def names_taken(ctx: click.Context, run_file: Path | None, flags: dict[str, object]) -> list[str]:
+    """A sentence for each key of the run file, and for each flag, that has another framework's name."""
+    values = read_run_file(run_file) if run_file else {}
+    names = TakenNames(catalog_of(ctx, plugin_set(ctx, values)))
+    return [*names.place(values).notes, *names.place(typed_values(flags)).notes]
 
 
 def plan_config(ctx: click.Context, config: RunConfig) -> Plan:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from slime_core.config.run_config import RunConfig, default_settings, parse_config
     from slime_core.config.run_file import RUN_FILES, merge, read_run_file, say_lines, write_toml
     from slime_core.config.settings import read_settings, settings_schema, show_settings
+    from slime_core.config.taken_names import Taken, TakenNames
     from slime_core.config.teacher import TEACHES, teaching
     from slime_core.config.unknown_key import elsewhere, hint_for
     from slime_core.config.workers import spellings
@@ -62,6 +63,8 @@ __all__ = [
     "RolloutArgs",
     "RunArgs",
     "RunConfig",
+    "Taken",
+    "TakenNames",
     "add_plugins",
     "changed_plugins",
     "check_model_dir",

@@ -31,6 +31,7 @@ from slime_core.config.plugin_table import TABLE, parse_plugins, plugins_table
 from slime_core.config.role_table import DEFAULT_USE, RoleTable, parse_role_table
 from slime_core.config.served import ServedArgs
 from slime_core.config.settings import explain
+from slime_core.config.taken_names import TakenNames
 from slime_core.config.unknown_key import unknown_key
 from slime_core.config.workers import place_workers
 from slime_core.errors import ConfigError
@@ -111,6 +112,7 @@ def parse_config(values: Mapping[str, Json], catalog: Catalog | None = None) -> 
     except ConfigError as error:
         problems.append(str(error))
     catalog = catalog or Catalog.discover(plugins)
+    values = TakenNames(catalog).place(values).values
     flat_keys = FlatKeys(catalog)
     placed = flat_keys.place(values)
     flat = placed.values

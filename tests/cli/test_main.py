@@ -201,7 +201,7 @@ def test_a_flag_wins_over_every_spelling_of_its_key_in_the_run_file(
 ) -> None:
     path = tmp_path / "run.toml"
     path.write_text(in_file)
-    assert collect_values(path, flags, settings, FlatKeys(Catalog.discover())) == expected
+    assert collect_values(path, flags, settings, Catalog.discover()) == expected
 
 
 THREAD = """

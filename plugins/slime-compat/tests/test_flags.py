@@ -17,6 +17,14 @@ from slime_core.roles import SELECTABLE
 from slime_core.sample import Json
 
 ROOT = Path(__file__).resolve().parents[3]
+STAGES: dict[str, Json] = {"trainer": {"use": "megatron"}, "pipeline_model_parallel_size": 2}
+NEEDS: dict[str, dict[str, Json]] = {
+    "decoder_first_pipeline_num_layers": STAGES,
+    "decoder_last_pipeline_num_layers": STAGES,
+    "rm_url": {"reward": {"use": "remote_rm"}},
+    "update_weight_disk_dir": {"transport": {"use": "disk"}},
+}
+"""What else is said where a flag is."""
 LEAST: dict[str, Json] = {"hf_checkpoint": "m", "prompt_data": "p", "save": "s", "num_rollout": 3}
 
 
@@ -49,7 +57,37 @@ def test_a_flag_of_the_same_name_is_a_key(catalog: Catalog, flag: Flag) -> None:
     assert flag.name in {*FAMILY_OF_KEY, *CHOOSES} or FlatKeys(catalog).owners_of(flag.name)
 
 
-@of(Outcome.MAPPED, Outcome.ALWAYS, Outcome.REFUSED)
+def taken(flag: Flag) -> Json:
+    """A value that it is taken with."""
+    return True if flag.takes is Takes.NOTHING else _given(flag)
+
+
+@of(Outcome.MAPPED)
+def test_a_flag_that_is_written_otherwise_is_taken_for_exactly_that(catalog: Catalog, flag: Flag) -> None:
+    """The same configuration as of the keys that the page says."""
+    if flag.asks:
+        return  # told, as the trainer has it or not
+    before = merge({"reward": {"use": "math"}}, {**LEAST, **NEEDS.get(flag.name, {})})
+    if flag.name in ("rm_type", "custom_rm_path"):
+        del before["reward"]
+    by_slimes_name = parse_config({**before, flag.name: taken(flag)}, catalog)
+    assert by_slimes_name.to_dict() == parse_config(merge(before, _written(flag)), catalog).to_dict()
+
+
+def test_what_it_means_and_what_stands_there_must_agree(catalog: Catalog) -> None:
+    with pytest.raises(ConfigError, match=r"rm_type = 'math' contradicts reward.use = 'dapo': give one of them"):
+        parse_config({**LEAST, "reward": {"use": "dapo"}, "rm_type": "math"}, catalog)
+    parse_config({**LEAST, "reward": {"use": "math"}, "rm_type": "math"}, catalog)
+
+
+def test_a_value_that_means_no_more_than_nearly_the_same_is_told(catalog: Catalog) -> None:
+    with pytest.raises(ConfigError, match=r"^unknown key 'custom_tis_function_path'"):
+        parse_config({**LEAST, "reward": {"use": "math"}, "custom_tis_function_path": "mine.tis"}, catalog)
+    with pytest.raises(ConfigError, match=r"^unknown key 'rollout_seed'"):
+        parse_config({**LEAST, "reward": {"use": "math"}, "rollout_seed": 42}, catalog)
+
+
+@of(Outcome.TOLD, Outcome.ALWAYS, Outcome.REFUSED)
 def test_any_other_flag_is_answered(catalog: Catalog, flag: Flag) -> None:
     if flag.asks and FlatKeys(catalog).owners_of(flag.name):
         return  # the trainer has it
@@ -73,12 +111,16 @@ def test_what_a_flag_becomes_is_accepted(installed: Installed, flag: Flag) -> No
     installed.check(merge({"reward": {"use": "math"}}, {**LEAST, **_written(flag)}))
 
 
+def _given(flag: Flag) -> Json:
+    """Its example, typed."""
+    kinds = {Takes.INTEGER: int, Takes.NUMBER: float}
+    return kinds.get(flag.takes, str)(flag.example)
+
+
 def _written(flag: Flag) -> dict[str, Json]:
     """The keys that it becomes, with what else they need."""
     assert flag.set or flag.example, "a row with a key has an example"
-    value: Json = flag.values.get(flag.example, flag.example)
-    if flag.takes in (Takes.INTEGER, Takes.NUMBER):
-        value = float(flag.example) if flag.takes is Takes.NUMBER else int(flag.example)
+    value = flag.values.get(flag.example, _given(flag))
     written: dict[str, Json] = dict(flag.set)
     if flag.key:
         *path, key = flag.key.split(".")
@@ -86,15 +128,7 @@ def _written(flag: Flag) -> dict[str, Json]:
         for part in reversed(path):
             table = {part: table}
         written = merge(written, table)
-    stages: dict[str, Json] = {"trainer": {"use": "megatron"}, "pipeline_model_parallel_size": 2}
-    needs: dict[str, dict[str, Json]] = {
-        "decoder_first_pipeline_num_layers": stages,
-        "decoder_last_pipeline_num_layers": stages,
-        "rm_url": {"reward": {"use": "remote_rm"}},
-        "update_weight_disk_dir": {"transport": {"use": "disk"}},
-        "data_source_path": {"prompt_data": []},
-    }
-    return merge(written, needs.get(flag.name, {}))
+    return merge(written, NEEDS.get(flag.name, {}))
 
 
 @of(*Outcome)

@@ -107,11 +107,11 @@ def test_every_framework_is_there_and_no_name_twice_in_one() -> None:
 
 
 def test_a_flag_of_slimes_is_answered_with_what_does_the_same(catalog: Catalog) -> None:
-    assert said(catalog, "use_tis") == (
-        "unknown key 'use_tis'. It is slime's: [correction] use = \"tis\", or --correction tis."
+    assert said(catalog, "global_batch_size") == (
+        "unknown key 'global_batch_size'. It is slime's: num_steps_per_rollout is rollout_batch_size * "
+        "n_samples_per_prompt / global_batch_size."
     )
-    path = said(catalog, "custom_rm_path", "my.rewards.custom_rm")
-    assert "--reward rm --reward.rm.path …, calls the function as slime does." in path
+    assert "calls the function as slime does." in said(catalog, "group_rm", True)
 
 
 def test_a_value_is_told_as_well_where_it_differs(catalog: Catalog) -> None:

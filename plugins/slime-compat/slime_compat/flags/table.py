@@ -49,7 +49,9 @@ class Outcome(enum.Enum):
     SAME = "same"
     """It has the same name here."""
     MAPPED = "mapped"
-    """It is written otherwise."""
+    """It is taken for what is written otherwise here."""
+    TOLD = "told"
+    """It is written otherwise, and that depends on more than the flag, or is nearly the same."""
     ALWAYS = "nothing to write"
     """What it asks for is always so, or follows from something else."""
     REFUSED = "refused"
@@ -78,6 +80,8 @@ class Flag:
     """Whether what it sets gives way to what another flag says."""
     special: str = ""
     """The function of `slime_compat.migrate.specials` that knows what it is, where others decide, too."""
+    nearly: bool = False
+    """Whether what it is here is not exactly the same."""
     asks: str = ""
     """`role.choice` whose setting of this very name it is, if that has one."""
     always: str = ""
@@ -109,7 +113,9 @@ class Flag:
         """What becomes of it."""
         if self.same:
             return Outcome.SAME
-        if self.key or self.set or self.special:
+        if self.special or (self.nearly and self.key):
+            return Outcome.TOLD
+        if self.key or self.set:
             return Outcome.MAPPED
         return Outcome.ALWAYS if self.always else Outcome.REFUSED
 

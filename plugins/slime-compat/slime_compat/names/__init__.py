@@ -1,15 +1,17 @@
 """Names from elsewhere: what slime, TRL, verl, OpenRLHF and peft call keys and flags, and what those are here.
 
-Whoever types one is told ours, or what to do instead; nothing is taken for something that it only resembles.
+Whoever types one is told ours, or what to do instead; taken is what means exactly the same, and nothing else.
 
     $ slime train run.toml --learning-rate 1e-5
     Error: No such option '--learning-rate'. Did you mean '--lr'?
 """
 
 from collections.abc import Iterator
+from functools import partial
 
+from slime_compat.flags.meaning import meaning
 from slime_compat.flags.spelling import advice, key_of
-from slime_compat.flags.table import Outcome, flags
+from slime_compat.flags.table import Outcome, Takes, flags
 from slime_compat.names import others
 from slime_core.roles import ForeignName
 
@@ -33,4 +35,13 @@ def slime_names() -> Iterator[ForeignName]:
             continue
         values = {value: ours for value, ours in flag.values.items() if isinstance(ours, str) and ours != value}
         key = key_of(flag)
-        yield ForeignName(name, key, framework="slime", values=values if key else {}, advice=advice(flag))
+        means = partial(meaning, flag) if flag.outcome is Outcome.MAPPED and not flag.asks else None
+        yield ForeignName(
+            name,
+            key,
+            framework="slime",
+            values=values if key else {},
+            advice=advice(flag),
+            means=means,
+            is_switch=flag.takes is Takes.NOTHING,
+        )
