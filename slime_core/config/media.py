@@ -28,13 +28,12 @@ def check_media(plan: "Plan") -> None:
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
     if config.finetunes or config.debug.load_debug_rollout_data is not None:
         return
-    uses: dict[str, tuple[Mapping[str, str], Chosen[GeneratorSpec]]] = {
-        "multimodal_keys": (config.data.multimodal_keys, generator)
-    }
+    whole: Mapping[str, str] = dict(config.data.multimodal_keys)
+    uses = {"multimodal_keys": (whole, generator)}
     for name, own in config.evaluation.eval_prompt_data.items():
-        keys = config.data.multimodal_keys if own.multimodal_keys is None else own.multimodal_keys
+        keys: Mapping[str, str] = whole if own.multimodal_keys is None else dict(own.multimodal_keys)
         chosen = plan.choose(GeneratorSpec, own.generator) if own.generator else generator
-        uses[f"eval_prompt_data.{name}.multimodal_keys"] = dict(keys), chosen
+        uses[f"eval_prompt_data.{name}.multimodal_keys"] = keys, chosen
     for key, (media, chosen) in uses.items():
         if media and chosen.spec.text_only:
             kinds = " and ".join(media)
