@@ -258,11 +258,28 @@ def test_evaluation_sets_come_from_their_file(tmp_path: Path) -> None:
     assert "custom_rm_path of evaluation set 'own'" in left(migration)["--eval-config"]
 
 
+EXPERTS = "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 --actor-num-gpus-per-node 2"
+
+
 @pytest.mark.parametrize(
     ("flag", "fate", "said"),
     [
-        ("--update-weights-interval 4", Fate.LEFT_OUT, "weights are published after every rollout"),
-        ("--update-weights-interval 1", Fate.NEEDLESS, "it is so anyway"),
+        ("--update-weights-interval 4", Fate.CARRIED, "update_weights_interval = 4"),
+        ("--keep-old-actor", Fate.NEEDLESS, "keep_old_actor has no effect here"),
+        ("--save-hf /models/{rollout_id}", Fate.CARRIED, 'save_hf = "/models/{rollout_id}"'),
+        ("--colocate --actor-num-gpus-per-node 4", Fate.MINOR, "offload_train = false: trainer 'megatron' keeps its"),
+        ("--expert-tensor-parallel-size 1", Fate.NEEDLESS, "it is so anyway"),
+        ("--tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", Fate.NEEDLESS, "no experts are dealt out"),
+        (
+            f"{EXPERTS} --expert-tensor-parallel-size 1",
+            Fate.CARRIED,
+            "trainer.megatron.expert_tensor_parallel_size = 1",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 3 --actor-num-gpus-per-node 2",
+            Fate.MAPPED,
+            "trainer.megatron.num_layers_in_last_pipeline_stage = 3",
+        ),
         ("--rolout-seed 3", Fate.LEFT_OUT, "slime has no such flag. Did you mean 'rollout_seed'?"),
         ("--use-dynamic-global-batch-size", Fate.NEEDLESS, "until 0.2.4"),
         ("--critic-train-only", Fate.LEFT_OUT, "until 0.2.4; num_critic_only_steps says"),

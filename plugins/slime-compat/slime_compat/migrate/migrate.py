@@ -23,6 +23,8 @@ from slime_core.errors import ConfigError, SlimeError
 MOST_ROUNDS = 100
 """Keys that may be refused one after another."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
+_STAYS = re.compile(r"(?P<role>(?:trainer|engine) '\w+') cannot give up memory; set (?P<key>offload_\w+) = false")
+"""What a plan says of a part that shares devices, and keeps what it has."""
 _KEY = re.compile(r"(?:unknown (?:key|setting) )?['\[]?([a-z_][\w.-]*)")
 
 
@@ -145,6 +147,11 @@ def _settle(migration: Migration) -> None:
             refused = str(error).splitlines()
         else:
             return
+        if (stays := next(filter(None, map(_STAYS.search, refused)), None)) and migration.get(stays["key"]) is None:
+            migration.put((stays["key"],), False)
+            said = f"{stays['key']} = false: {stays['role']} keeps its memory all the time, and trains the same"
+            migration.rows.append(Row(Fate.MINOR, "--colocate", said, 0, path=(stays["key"],)))
+            continue
         culprits = {row.path: line for line in refused if (row := _culprit(line, migration)) is not None}
         if not culprits:
             migration.problems = refused

@@ -54,6 +54,19 @@ def _near(given: Given, migration: Migration) -> Path:
     return next((folder / path for folder in folders if (folder / path).is_file()), path)
 
 
+def expert_tensor_parallel_size(given: Given, others: Others, migration: Migration) -> None:
+    """Of the trainer, which has it for models of experts that are dealt out; it is the tensor's size unless given."""
+    size, tensor = str(given.values[0]), _text(others, "tensor_model_parallel_size") or "1"
+    if not size.isdecimal():
+        migration.note(Fate.LEFT_OUT, given.typed, "it takes a whole number", given.line, given.file)
+    elif size == tensor:
+        migration.note(Fate.NEEDLESS, given.typed, "it is so anyway", given.line, given.file)
+    elif (_text(others, "expert_model_parallel_size") or "1") == "1":
+        migration.note(Fate.NEEDLESS, given.typed, "no experts are dealt out", given.line, given.file)
+    else:
+        _put(migration, given, ("trainer", "megatron", "expert_tensor_parallel_size"), int(size), Fate.CARRIED)
+
+
 def finetunes(others: Others) -> bool:
     """Whether the script finetunes on given responses."""
     return _text(others, "loss_type") == "sft_loss"
@@ -257,6 +270,7 @@ SPECIALS: Mapping[str, Special] = {
     "eval_config": eval_config,
     "eval_prompt_data": eval_prompt_data,
     "eval_tool_key": eval_tool_key,
+    "expert_tensor_parallel_size": expert_tensor_parallel_size,
     "external_engines": external_engines,
     "global_batch_size": global_batch_size,
     "group_rm": group_rm,
