@@ -72,12 +72,7 @@ def refuse_inert(config: "RunConfig") -> None:
     needs("partial_rollout", rollout.rollout_policy != "async", 'with "async", the weights wait for a whole rollout')
     if rollout.partial_rollout and rollout.rollout_policy == "sync":
         problems += _partial_in_sync(rollout)
-    if streams and rollout.update_weights_interval - 1 > (staleness := _staleness(rollout)):
-        problems.append(
-            f"update_weights_interval = {rollout.update_weights_interval} lets weights be "
-            f"{rollout.update_weights_interval - 1} versions behind, and max_staleness = {staleness}: give at least "
-            "that"
-        )
+    problems += _older_than_allowed(rollout) if streams else ()
     needs("max_filter_waves", filtering, 'choose a group filter ([group_filter] use = "nonzero_std")')
     problems += _schedule_problems(config.optim, given)
     if config.optim.constant_loss_length is not None and config.optim.calculate_per_token_loss:
@@ -191,6 +186,16 @@ def _debug_problems(config: "RunConfig") -> Iterator[str]:
         yield "debug_rollout_only starts no trainer, load_debug_rollout_data only a trainer: give one of them"
     if debug.load_debug_rollout_data.resolve() == config.run.save.resolve():
         yield f"load_debug_rollout_data = {debug.load_debug_rollout_data} is the run's own folder: give another save"
+
+
+def _older_than_allowed(rollout: RolloutArgs) -> Iterator[str]:
+    """Whether weights that are published less often grow older than groups may be."""
+    behind, most = rollout.update_weights_interval - 1, _staleness(rollout)
+    if behind > most:
+        yield (
+            f"update_weights_interval = {behind + 1} lets weights be {behind} versions behind, and max_staleness = "
+            f"{most}: give at least that"
+        )
 
 
 def _staleness(rollout: RolloutArgs) -> int:
