@@ -5,7 +5,7 @@ Example:
     check_media(plan)       # ConfigError: multimodal_keys: generator 'single_turn' gives engines the text alone; ...
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from slime_core.errors import ConfigError
@@ -28,17 +28,18 @@ def check_media(plan: "Plan") -> None:
     config, generator = plan.config, plan.roles.one(GeneratorSpec)
     if config.finetunes or config.debug.load_debug_rollout_data is not None:
         return
-    whole: Mapping[str, str] = dict(config.data.multimodal_keys)
+    whole = [*config.data.multimodal_keys]
     uses = {"multimodal_keys": (whole, generator)}
     for name, own in config.evaluation.eval_prompt_data.items():
-        keys: Mapping[str, str] = whole if own.multimodal_keys is None else dict(own.multimodal_keys)
+        kinds = whole if own.multimodal_keys is None else [*own.multimodal_keys]
         chosen = plan.choose(GeneratorSpec, own.generator) if own.generator else generator
-        uses[f"eval_prompt_data.{name}.multimodal_keys"] = keys, chosen
-    for key, (media, chosen) in uses.items():
-        if media and chosen.spec.text_only:
-            kinds = " and ".join(media)
+        uses[f"eval_prompt_data.{name}.multimodal_keys"] = kinds, chosen
+    for key, (kinds, chosen) in uses.items():
+        if kinds and chosen.spec.text_only:
             raise ConfigError(
-                f"{key}: prompts with {kinds} cannot be used here: " + "; ".join(_unable(plan, chosen)) + ". Leave it "
+                f"{key}: prompts with {' and '.join(kinds)} cannot be used here: "
+                + "; ".join(_unable(plan, chosen))
+                + ". Leave it "
                 "out to train on the text alone, or choose a generator of your own that reads sample.multimodal_inputs"
             )
 

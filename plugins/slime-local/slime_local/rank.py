@@ -177,12 +177,16 @@ class LocalRank:
                 self._model.save_hf(directory / "hf", self._weights)
             self._parameters.export(directory)
             self._optimizer.save(directory / "optim")
-            for each in filter(None, (self._beside, self._old)):
-                each.save(directory / "optim")
+            if self._beside:
+                self._beside.save(directory / "optim")
+            if self._old:
+                self._old.save(directory / "optim")
 
     def load(self, directory: Path) -> None:
         """Read weights and moments."""
         self._optimizer.load(directory / "optim")
         self._parameters.apply()
-        for each in filter(None, (self._beside, self._old)):
-            each.load(directory / "optim")
+        if self._beside:
+            self._beside.load(directory / "optim")
+        if self._old:
+            self._old.load(directory / "optim")

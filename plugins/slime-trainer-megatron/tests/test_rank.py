@@ -271,6 +271,13 @@ def weights_of(rank: MegatronRank) -> list[torch.Tensor]:
     return [each.clone() for _, each in rank.weights()]
 
 
+def old_log_probs(rank: MegatronRank) -> torch.Tensor:
+    """Those of the step that has begun."""
+    found = rank._begun[0].old_log_probs_T
+    assert found is not None
+    return found
+
+
 def same(one: MegatronRank, other: MegatronRank) -> bool:
     return all(torch.equal(mine, theirs) for mine, theirs in zip(weights_of(one), weights_of(other), strict=True))
 
@@ -289,7 +296,7 @@ def test_ratios_are_against_what_generated_the_rollout_through_a_resume_too(mode
     for rollout_id in (0, 1):
         (batch,) = dealt(rows, 1, rollout_id)
         one.begin_rollout([batch])
-        found.append(one._begun[0].old_log_probs_T)
+        found.append(old_log_probs(one))
         one.train_step(batch)
         one.published(rollout_id + 1)
     assert torch.equal(found[0], found[1]), "both are of version 0"
@@ -300,8 +307,8 @@ def test_ratios_are_against_what_generated_the_rollout_through_a_resume_too(mode
     (batch,) = dealt(rows, 1, 2)
     for each in (one, other):
         each.begin_rollout([batch])
-    assert torch.equal(one._begun[0].old_log_probs_T, other._begun[0].old_log_probs_T)
-    assert not torch.equal(one._begun[0].old_log_probs_T, found[0])
+    assert torch.equal(old_log_probs(one), old_log_probs(other))
+    assert not torch.equal(old_log_probs(one), found[0])
     told = [each.train_step(batch) for each in (one, other)]
     assert told[0].metrics["ppo_kl"] == told[1].metrics["ppo_kl"] != 0.0
     assert same(one, other)
@@ -335,4 +342,6 @@ def test_what_is_trained_on_is_kept(model: Path, tmp_path: Path) -> None:
     rank.begin_rollout([batch])
     kept = load_file(tmp_path / "3-0.safetensors")
     assert kept["0/tokens_T"].tolist() == list(batch.tokens_T)
-    assert torch.equal(kept["0/advantages_T"], rank._begun[0].advantages_T)
+    advantages = rank._begun[0].advantages_T
+    assert advantages is not None
+    assert torch.equal(kept["0/advantages_T"], advantages)

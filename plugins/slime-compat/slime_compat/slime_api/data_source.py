@@ -89,7 +89,7 @@ class RolloutDataSource(DataSource):
         self.args = args
         self.epoch_id = self.sample_group_index = self.sample_index = self.sample_offset = 0
         self.metadata: dict[str, Json] = {}
-        setup = args.source_setup
+        setup = cast("DataSourceSetup | None", args.source_setup)
         self.dataset = Dataset(setup) if setup is not None and setup.prompts else None
         self._order()
 
