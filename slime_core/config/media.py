@@ -38,8 +38,8 @@ def check_media(plan: "Plan") -> None:
         if kinds and chosen.spec.text_only:
             unable = "; ".join(_unable(plan, chosen))
             raise ConfigError(
-                f"{key}: prompts with {' and '.join(kinds)} cannot be used here: {unable}. Leave it out to train on the "
-                "text alone, or choose a generator of your own that reads sample.multimodal_inputs"
+                f"{key}: prompts with {' and '.join(kinds)} cannot be used here: {unable}. Leave it out to train on "
+                "the text alone, or choose a generator of your own that reads sample.multimodal_inputs"
             )
 
 
