@@ -21,10 +21,11 @@ REACH_INTO_THE_CORE = (
     ROOT / "plugins" / "slime-engine-sglang" / "tests" / "test_two_servers.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_names.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_flags.py",
+    ROOT / "plugins" / "slime-compat" / "tests" / "test_source.py",
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_layouts.py",
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_rank.py",
 )
-"""Tests that compare a plugin with what the core does: its formulas, its processes, its keys, its pool."""
+"""Tests that compare a plugin with what the core does: its formulas, its processes, its keys, its pool, its prompts."""
 
 OF_A_PLUGIN = {"slime_core: SlimeRunner"}
 """Names that a plugin gives the core, found when they are asked for."""

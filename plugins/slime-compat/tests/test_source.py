@@ -8,10 +8,14 @@ import pytest
 
 from slime_compat.settings import FunctionSettings
 from slime_compat.source import SlimeDataSource
+from slime_core.catalog import Catalog
 from slime_core.errors import ContractError
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
+from slime_core.run.own_make import with_own_make
 from slime_core.sample import Json
 from slime_core.testing import CharTokenizer
+
+CATALOG = Catalog.discover()
 
 
 def make(role: str, name: str, **settings: object) -> object:
@@ -30,7 +34,7 @@ def source(path: str, rows: Path | None = None, *, shuffle: bool = False, **args
         shuffle=shuffle,
         row_format=row_format,
     )
-    return SlimeDataSource(FunctionSettings(path=path, args=args), setup)
+    return SlimeDataSource(FunctionSettings(path=path, args=args), with_own_make("data_source", setup, CATALOG))
 
 
 @pytest.fixture

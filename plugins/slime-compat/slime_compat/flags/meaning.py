@@ -6,8 +6,9 @@ Example:
     meaning(flags()["rollout_seed"], 42)        # None: nearly the same
 """
 
+from collections.abc import Mapping, Sequence
+
 from slime_compat.flags.table import Flag, Outcome, Takes
-from slime_core.config import merge
 from slime_core.sample import Json
 
 
@@ -25,8 +26,11 @@ def meaning(flag: Flag, value: Json) -> dict[str, Json] | None:
         return ours
     if flag.refused and text not in flag.values:
         return None
-    *sections, key = flag.key.split(".")
-    table: dict[str, Json] = {key: ours}
-    for section in reversed(sections):
-        table = {section: table}
-    return merge(flag.set, table)
+    return _with(flag.set, flag.key.split("."), ours)
+
+
+def _with(tables: Mapping[str, Json], path: Sequence[str], value: Json) -> dict[str, Json]:
+    """Tables with a value at a place besides."""
+    inner = tables.get(path[0])
+    below = inner if isinstance(inner, dict) else {}
+    return {**tables, path[0]: _with(below, path[1:], value) if len(path) > 1 else value}

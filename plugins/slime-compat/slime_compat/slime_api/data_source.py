@@ -8,17 +8,19 @@ Example:
 """
 
 import abc
+import asyncio
 import copy
 import json
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
 from slime_compat.arguments import Arguments
 from slime_compat.function import load
 from slime_compat.slime_api.types import Sample
-from slime_core.data import every_prompt
+from slime_core.roles import DataSource as CoreSource
 from slime_core.roles import DataSourceSetup
 from slime_core.sample import Json
 
@@ -56,13 +58,15 @@ class Dataset:
     """The run's prompts, in the order of an epoch."""
 
     def __init__(self, setup: DataSourceSetup) -> None:
-        """Read all prompt files.
+        """Read all prompt files, as the core's own source does.
 
         Raises:
             DataError: one cannot be read, or has no usable row.
         """
-        read = [every_prompt(file, setup.tokenizer, 1) for file in setup.prompts]
-        self.origin_samples = [Sample.of(group.samples[0]) for each in read for group in each.groups]
+        source = cast("CoreSource", setup.make("data_source", "prompts"))
+        with ThreadPoolExecutor(1) as thread:  # this one may be running an event loop
+            groups = thread.submit(asyncio.run, source.draw(len(source))).result()
+        self.origin_samples = [Sample.of(group.samples[0]) for group in groups]
         self.samples = self.origin_samples
         self.seed, self.epoch_id = setup.seed, -1
 
