@@ -182,7 +182,7 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
             ValueError: one has another number of samples than `args.n_samples_per_prompt`.
         """
         for group in samples:
-            if not isinstance(group, list) or len(group) != self.args.n_samples_per_prompt:
+            if len(group) != self.args.n_samples_per_prompt:
                 raise ValueError(f"{group!r:.80} is not a group of {self.args.n_samples_per_prompt} samples")
             self.buffer.append(group)
 
