@@ -33,7 +33,7 @@ class RolloutLoop(Loop):
         spent = time.monotonic() - started
         await self._report(result, {}, [], {"perf/rollout_time": spent, "perf/step_time": spent})
         self.rollout_id += 1
-        if self._evaluates() and self._is_due(self._config.evaluation.eval_interval):
+        if self._evaluates_after(self.rollout_id):
             await self._evaluate()
 
     async def _save(self) -> None:

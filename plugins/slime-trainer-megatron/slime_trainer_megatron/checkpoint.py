@@ -91,8 +91,8 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
     pieces += _trained(critic.policy, critic.optimizer, CRITIC) if critic else ()
     reference = saved.beside.refreshed()
     old = saved.old.saved() if saved.old else None
-    for model, prefix in ((reference, REFERENCE), (old[1] if old else None, OLD)):
-        for held in held_by(model) if model else ():
+    for older, prefix in ((reference, REFERENCE), (old[1] if old else None, OLD)):
+        for held in held_by(older) if older else ():
             pieces += held.pieces(held.parameter.data, prefix) if held.is_given else []
     folder = directory / "optim"
     saving = Saving(folder, pieces)
