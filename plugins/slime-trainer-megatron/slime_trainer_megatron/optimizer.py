@@ -96,12 +96,10 @@ class RankOptimizer:
         if not self._optim.reset_optimizer_states:
             return
         for part in self._parts:
-            for group in part.param_groups:
-                if "step" in group:
-                    group["step"] = 0
-            for state in part.optimizer.state.values():
-                for name in {"step", *MOMENTS.values()} & state.keys():
-                    state[name] = torch.zeros_like(state[name])
+            for optimizer in _adams(part):
+                for state in optimizer.state.values():
+                    for name in {"step", *MOMENTS.values()} & state.keys():
+                        state[name].zero_()
 
     def prepare(self) -> float:
         """The norm of the whole gradient, the same on all ranks."""
