@@ -70,8 +70,8 @@ def train(kind: str, folder: Path, transport: str, asked: IO[str], told: IO[str]
     _make(kind, model)
     channel = channel_of(model, folder / "weights", transport)
     if isinstance(channel, SharedBufferChannel):
-        for version in (0, 1):
-            channel.file_of(version).make()
+        for file in channel.files():
+            file.make()
     sender = channel.sender(0, 1)
     generator = torch.Generator().manual_seed(0)
     weights = [(slot.name, 0.02 * torch.randn(slot.shape, generator=generator)) for slot in channel.slots]

@@ -37,9 +37,9 @@ def publish_model(model: Path, folder: Path, version: int) -> WeightChannel:
     """
     weights = {slot: numbers for path in sorted(model.glob("*.safetensors")) for slot, numbers in _weights(path)}
     channel = SharedBufferChannel("shared-buffer", tuple(weights), folder)
-    for each in (0, 1):
-        if not channel.path_of(each).exists():
-            channel.file_of(each).make()
+    for each in channel.files():
+        if not each.path.exists():
+            each.make()
     file = channel.begin(version)
     with file.path.open("r+b") as written:
         for slot, offset in file.places():

@@ -66,7 +66,6 @@ def test_a_run_without_anything(project: Project, slime: Slime) -> None:
     [
         ("--rolout-batch-size 3", ["'--rolout-batch-size'", "Did you mean", "--rollout-batch-size"]),
         ("--learning-rate 1e-5", ["'--learning-rate'", "Did you mean '--lr'?"]),
-        ("--use-tis", ['It is slime\'s: [correction] use = "tis", or --correction tis.']),
         ("--lr-scheduler-type=inverse_sqrt", ["'--lr-decay-style'?", "'inverse_sqrt' is 'inverse-square-root' here."]),
         ("--tis-clip 2", ["correction.use is empty", '[correction] use = "tis" or --correction tis']),
         ("--actor-num-nodes 2", ["actor_num_nodes has no effect here: give actor_num_gpus_per_node"]),

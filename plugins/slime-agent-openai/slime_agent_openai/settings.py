@@ -65,7 +65,7 @@ class CommonSettings(Settings):
     public_url: str = Field(
         "",
         description="What agents on other machines reach the gateway by, as http://10.0.0.5:8700; needed where host is "
-        "no loopback address. Without /v1: base URLs are made of it.",
+        "not a loopback address. Without /v1: base URLs are made of it.",
     )
 
     @field_validator("parser")

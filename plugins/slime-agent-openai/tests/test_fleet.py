@@ -364,7 +364,7 @@ def test_a_run_that_cannot_be_reached_is_named() -> None:
     async def main() -> None:
         with pytest.raises(WorkerError, match=r"no run serves at http://127\.0\.0\.1:9"):
             await FleetClient("http://127.0.0.1:9/", TOKEN, patience_s=0.0).work(Doing(), 1)
-        with pytest.raises(ConfigError, match="no URL"):
+        with pytest.raises(ConfigError, match="not a URL"):
             await FleetClient("localhost", TOKEN).work(Doing(), 1)
 
     asyncio.run(main())
