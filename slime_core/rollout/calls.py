@@ -78,16 +78,18 @@ class Calls:
         self._begun, self._busy_s = time.monotonic(), 0.0
 
     def note(self, samples: Sequence[Sample]) -> None:
-        """Note of finished samples what is known of them all, where their generator did not say.
-
-        The session is the one that all calls named. Between several calls, time without any is that of tools and
-        environments; a single call has nothing to wait for but the engine.
-        """
-        elsewhere = time.monotonic() - self._begun - self._busy_s if len(self.answers) > 1 else 0.0
+        """Note of finished samples the session that all calls named, where their generator did not say one."""
         for sample in samples:
             if sample.session_id is None and len(self._sessions) == 1:
                 (sample.session_id,) = self._sessions
-            sample.non_generation_time = sample.non_generation_time or max(0.0, elsewhere)
+
+    @property
+    def elsewhere_s(self) -> float:
+        """Seconds without any call, between several: those of tools and environments.
+
+        It is a metric and no field of samples, which are the same in every bit in two runs of one seed.
+        """
+        return max(0.0, time.monotonic() - self._begun - self._busy_s) if len(self.answers) > 1 else 0.0
 
     async def generate(
         self,

@@ -103,9 +103,8 @@ def caching(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def non_generation(samples: Sequence[Sample]) -> dict[str, float]:
-    """Seconds in tools and environments a sample; nothing where there were none."""
-    seconds = [sample.non_generation_time for sample in samples]
+def non_generation(seconds: Sequence[float]) -> dict[str, float]:
+    """Seconds in tools and environments, one number an execution; nothing where there were none."""
     return _four("perf/non_generation_time/", seconds) if any(seconds) else {}
 
 

@@ -47,6 +47,7 @@ class Tally:
         self._not_applicable: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
         self._measured: defaultdict[str, list[float]] = defaultdict(list)
+        self._elsewhere: list[float] = []
 
     def add_samples(self, groups: Iterable[RunGroup]) -> None:
         """Count what became of the samples of a wave, by execution."""
@@ -59,6 +60,7 @@ class Tally:
                     self._add_verdicts(scored)
             for name, values in group.measured.items():
                 self._measured[name] += values
+            self._elsewhere += group.elsewhere
 
     def _add_verdicts(self, scored: Scored) -> None:
         for metric, verdict in scored.verdicts.items():
@@ -126,7 +128,7 @@ class Tally:
         found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
         found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.counts.items())}
         found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
-        found |= speculation(samples) | caching(samples) | non_generation(samples)
+        found |= speculation(samples) | caching(samples) | non_generation(self._elsewhere)
         return found | measured_metrics("rollout/", self._measured)
 
 

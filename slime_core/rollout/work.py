@@ -78,6 +78,8 @@ class RunGroup:
     """The finished samples of each drawn one, in order of the drawn ones."""
     measured: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """What generators measured, by `<generator>/<name>`, in the same order."""
+    elsewhere: Sequence[float] = ()
+    """Seconds of each execution in tools and environments, in the same order."""
 
     @property
     def scored(self) -> list[Scored]:
@@ -94,6 +96,8 @@ class _Running:
     """By drawn sample; empty while it runs."""
     measured: list[Mapping[str, Sequence[float]]]
     """By drawn sample."""
+    elsewhere: list[float]
+    """Likewise."""
     missing: int
     """Drawn samples that still run."""
     scoring: Scoring
@@ -104,7 +108,7 @@ class _Running:
     def of(cls, group: Group, scoring: Scoring, freed: Callable[[], None] | None) -> "_Running":
         """A drawn group."""
         size = len(group.samples)
-        return cls(group, [[] for _ in range(size)], [{} for _ in range(size)], size, scoring, freed)
+        return cls(group, [[] for _ in range(size)], [{} for _ in range(size)], [0.0] * size, size, scoring, freed)
 
     def ended(self) -> RunGroup:
         """What became of it, all of it being closed."""
@@ -113,7 +117,7 @@ class _Running:
             for name, values in each.items():
                 measured[name] += values
         closed = [each for each in self.made if not isinstance(each, Execution)]
-        return RunGroup(self.group.id, self.group, closed, measured)
+        return RunGroup(self.group.id, self.group, closed, measured, self.elsewhere)
 
 
 class SampleRunner:
@@ -183,6 +187,8 @@ class SampleRunner:
         want = frozenset[Extra]() if purpose.evaluation else self._policy.want
         calls = Calls(self.engine, self._limits, purpose.sampling, (group_id, drawn.index or 0, followed), want)
         made = await self._generate(fresh_copy(drawn), generator, purpose, calls)
+        told = [] if isinstance(made, Failure) else [each.non_generation_time for each in made]
+        running.elsewhere[place] = max(told, default=0.0) or calls.elsewhere_s
         running.measured[place] = {f"{generator.name}/{name}": each for name, each in calls.measured.items()}
         if running.freed is not None:
             running.freed()

@@ -52,7 +52,7 @@ def test_a_verdict_arrives_as_it_was(verdict: Verdict) -> None:
 
 @given(values)
 def test_what_is_no_verdict_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="no verdict"):
+    with pytest.raises(ValueError, match="not a verdict"):
         receive_verdict(value)  # type: ignore[arg-type]
 
 

@@ -296,28 +296,26 @@ def test_time_between_calls_is_that_of_tools_and_time_in_them_is_not() -> None:
     """Two calls of 0.2 s at once, then a tool: what overlaps is not counted twice, and nothing of it as the tool's."""
 
     async def main() -> tuple[float, float, float]:
-        calls, sample, began = calls_of(Slow(0.2)), Sample(), time.monotonic()
+        calls, began = calls_of(Slow(0.2)), time.monotonic()
         calls.begin()
         await asyncio.gather(calls.generate([1]), calls.generate([1]))
         tool_began = time.monotonic()
         await asyncio.sleep(0.1)
         tool = time.monotonic() - tool_began
-        calls.note([sample])
-        return tool, sample.non_generation_time, time.monotonic() - began - 0.2
+        return tool, calls.elsewhere_s, time.monotonic() - began - 0.2
 
     least, noted, most = asyncio.run(main())
     assert least <= noted <= most
 
 
 def test_a_single_call_and_what_was_forgotten_leave_no_time_of_tools() -> None:
-    async def main() -> tuple[float, float, float]:
-        calls, alone, anew, told = calls_of(Echo()), Sample(), Sample(), Sample(non_generation_time=7.0)
+    async def main() -> tuple[float, float]:
+        calls = calls_of(Echo())
         await calls.generate([1])
         await asyncio.sleep(0.05)
-        calls.note([alone])
+        alone = calls.elsewhere_s
         await calls.generate([1])
         calls.anew()
-        calls.note([anew, told])
-        return alone.non_generation_time, anew.non_generation_time, told.non_generation_time
+        return alone, calls.elsewhere_s
 
-    assert asyncio.run(main()) == (0.0, 0.0, 7.0)
+    assert asyncio.run(main()) == (0.0, 0.0)

@@ -111,10 +111,8 @@ class Publications:
             if not each.name.endswith(WEIGHTS):
                 (folder / each.name).symlink_to(each.resolve())
         (folder / "model.safetensors").symlink_to(file.absolute())
-        kept = {f"version_{each:06d}" for each in (version, version - 1)}
-        for old in self._folder.glob("version_*"):
-            if old.name not in kept:
-                shutil.rmtree(old, ignore_errors=True)
+        for old in sorted(self._folder.glob("version_*"))[:-2]:  # the one before stays: it may have to be loaded again
+            shutil.rmtree(old, ignore_errors=True)
         return folder
 
     def _shapes(self) -> Mapping[str, tuple[int, ...]]:

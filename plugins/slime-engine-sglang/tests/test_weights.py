@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
-from slime_core.testing import write_tiny_model
+from slime_core.testing import publish_model, write_tiny_model
 from slime_core.testing.fake_engine import Slow
 from slime_engine_sglang.checksums import joined, sums_of
 from slime_engine_sglang.engine import SglangEngine
@@ -89,8 +89,9 @@ def test_nothing_goes_on_before_what_was_served_is_back(tmp_path: Path, new_weig
 def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_else(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> None:
         Between(engine, {LOAD: ModelError("no room")})
+        await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)  # which this engine was not told of
         with pytest.raises(WorkerError, match=r"no room.*nor can what was served be loaded.*not hold version 0"):
-            await load(engine, tmp_path, 2)  # in the file of version 0
+            await load(engine, tmp_path, 2)  # in the file that held version 0
 
     used(tmp_path, use)
 

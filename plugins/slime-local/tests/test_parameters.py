@@ -183,7 +183,7 @@ def test_patterns_that_make_no_sense_are_refused(tiny_hf: TinyHf, settings: dict
         ({"lora_target_modules": ["q_proj"]}, "no effect here: set lora_rank"),
         ({"lora_rank": 4, "freeze_params_name_list": ["mlp"]}, "lora_target_modules"),
         ({"only_train_params_name_list": ["a"], "freeze_params_name_list": ["b"]}, "give one of them"),
-        ({"freeze_params_name_list": ["("]}, "no regular expression"),
+        ({"freeze_params_name_list": ["("]}, "not a regular expression"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], message: str) -> None:

@@ -57,7 +57,7 @@ class Idle(LocalRank):
 class Forgetful(LocalRank):
     def load(self, directory: Path) -> None:
         super().load(directory)
-        self._optimizer.steps = 0
+        self._optimizer.steps = self._optimizer._counted = 0
 
 
 class Swallowing(LocalRank):
