@@ -26,7 +26,7 @@ async def digits(sample: Sample, ctx: RewardContext) -> Score:
         kill.unlink()
         for each in Path("/proc").glob("[0-9]*"):
             ours = {str(os.getpid()), *_children(os.getpid())}
-            if (each / "comm").read_text() == "trainer 0\\n" and _parent(each) in ours:
+            if _read(each / "comm") == "trainer 0\\n" and _parent(each) in ours:
                 os.kill(int(each.name), signal.SIGKILL)
     return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
 
@@ -36,8 +36,13 @@ def _children(pid: int) -> set[str]:
 
 
 def _parent(folder: Path) -> str:
+    return (_read(folder / "stat").rpartition(")")[2].split() or ["", ""])[1]
+
+
+def _read(file: Path) -> str:
+    """A file of /proc; empty once its process is gone."""
     try:
-        return (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        return file.read_text()
     except OSError:
         return ""
 '''
