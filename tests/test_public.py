@@ -22,6 +22,7 @@ REACH_INTO_THE_CORE = (
     ROOT / "plugins" / "slime-compat" / "tests" / "test_names.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_flags.py",
     ROOT / "plugins" / "slime-compat" / "tests" / "test_source.py",
+    ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_device.py",
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_layouts.py",
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_rank.py",
 )
