@@ -55,8 +55,9 @@ class ByOrder(SharedBufferChannel):
 
 @dataclass(frozen=True, slots=True)
 class OneForAll(SharedBufferChannel):
-    def file_of(self, version: int) -> WeightFile:
-        return SharedBufferChannel.file_of(self, 0)
+    def files(self) -> tuple[WeightFile, WeightFile]:
+        first, _ = SharedBufferChannel.files(self)
+        return first, first
 
 
 @dataclass(frozen=True, slots=True)
