@@ -7,8 +7,10 @@ Example:
 
 import os
 import struct
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,10 @@ from slime_trackers.tracker import Opened, ServiceTracker, need
 
 if TYPE_CHECKING:
     import wandb
+
+
+CLOSING_S = 20.0
+"""Seconds that W&B's service may take to end after its driver."""
 
 
 def wandb_tracker(settings: WandbSettings, setup: TrackerSetup) -> ServiceTracker:
@@ -71,6 +77,7 @@ class WandbRun:
         )
         if given.host:
             settings.base_url = given.host
+        wait_until_closed(files_of(self._run_dir, run_id))
         self._run = wandb.init(
             project=given.project,
             entity=given.team,
@@ -101,12 +108,36 @@ class WandbRun:
             self._run = None
 
 
+def files_of(run_dir: Path, run_id: str) -> list[Path]:
+    """The offline files of a run."""
+    return sorted((run_dir / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
+
+
+def wait_until_closed(files: Sequence[Path]) -> None:
+    """Wait until W&B's service has ended after its driver was killed: on a busy machine it may write for a moment more.
+
+    Who is at a file only /proc of Linux says; elsewhere nothing is waited for.
+    """
+    names = {str(file.resolve()) for file in files}
+    until = time.monotonic() + CLOSING_S
+    while names and time.monotonic() < until and any(map(names.__contains__, _open_files())):
+        time.sleep(0.1)
+
+
+def _open_files() -> Iterator[str]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it is gone, or another user's
+            for link in (process / "fd").iterdir():
+                with suppress(OSError):
+                    yield str(link.readlink())
+
+
 def written(run_dir: Path, run_id: str) -> int:
     """The last step of a run that its offline files have; -1 before the first."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     last = -1
-    for path in (run_dir / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"):
+    for path in files_of(run_dir, run_id):
         for data in records(path.read_bytes()):
             record = Record.FromString(data)
             if record.WhichOneof("record_type") == "history":

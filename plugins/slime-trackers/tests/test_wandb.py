@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from slime_core.errors import ConfigError
 from slime_core.roles import TrackerSetup
 from slime_trackers import WandbSettings
-from slime_trackers.with_wandb import records, wandb_tracker
+from slime_trackers.with_wandb import records, wait_until_closed, wandb_tracker
 
 if importlib.util.find_spec("wandb") is None:
     pytest.skip("wandb is not installed", allow_module_level=True)
@@ -59,6 +61,18 @@ def test_an_evaluation_of_the_last_step_that_comes_after_the_kill_is_sent(tmp_pa
     process("wandb", {"mode": "offline"}, run_dir, [(1, {"train/loss": 0.5}), (1, {"eval/heldout": 0.25})])
     assert curve(run_dir, "train/loss") == [(1, 0.5)]
     assert curve(run_dir, "eval/heldout") == [(1, 0.25)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_files_that_somebody_still_writes_are_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "run-a.wandb"
+    path.write_bytes(b"")
+    writing = "import sys, time; file = open(sys.argv[1], 'ab'); print(flush=True); time.sleep(1); file.write(b'last')"
+    with subprocess.Popen([sys.executable, "-c", writing, str(path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        wait_until_closed([path])
+        assert path.read_bytes() == b"last"
 
 
 def test_the_run_file_is_its_configuration_and_holds_no_secret(tmp_path: Path, process: Process) -> None:
