@@ -7,6 +7,7 @@ Example:
 
 import os
 import struct
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +66,10 @@ class WandbRun:
         """Begin or go on: which it is, W&B tells by the id."""
         # What the library reports to its makers is sent offline, too, unless this is set before it is imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        if "wandb" not in sys.modules:
+            # A parent that uses W&B hands its service down. It outlives a killed driver and keeps the driver's run:
+            # who goes on hears "run ID … is in use".
+            os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
         given = self._settings

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -61,6 +62,19 @@ def test_an_evaluation_of_the_last_step_that_comes_after_the_kill_is_sent(tmp_pa
     process("wandb", {"mode": "offline"}, run_dir, [(1, {"train/loss": 0.5}), (1, {"eval/heldout": 0.25})])
     assert curve(run_dir, "train/loss") == [(1, 0.5)]
     assert curve(run_dir, "eval/heldout") == [(1, 0.25)]
+
+
+def test_a_killed_run_goes_on_where_a_parent_uses_the_library_too(tmp_path: Path, process: Process) -> None:
+    import wandb
+
+    wandb.setup()  # starts a service, and names it in the environment
+    try:
+        assert "WANDB_SERVICE" in os.environ
+        process("wandb", {"mode": "offline"}, tmp_path / "first", [(1, {"train/loss": 0.5})], killed=True)
+        process("wandb", {"mode": "offline"}, tmp_path / "first", [(2, {"train/loss": 0.25})])
+    finally:
+        wandb.teardown()
+    assert curve(tmp_path / "first", "train/loss") == [(1, 0.5), (2, 0.25)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
