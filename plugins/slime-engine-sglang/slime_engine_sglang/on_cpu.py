@@ -21,8 +21,9 @@ import platform
 import runpy
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -172,6 +173,46 @@ def _let_seeds_be_heeded() -> None:
     sampler.multinomial_with_seed = getattr(
         sampler.multinomial_with_seed, "_torchdynamo_orig_callable", sampler.multinomial_with_seed
     )
+    sampler.top_k_top_p_min_p_sampling_from_probs_torch = drawing_by_id(
+        sampler.top_k_top_p_min_p_sampling_from_probs_torch, lambda *given: sampler.multinomial_with_seed(*given)
+    )
+
+
+def drawing_by_id(draw: Callable[..., Any], drawn_with_seed: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """SGLang's draw by top-k and top-p, with a seed's noise on ids of tokens, as where neither is asked for.
+
+    SGLang lays the noise on ranks, and draws a whole batch so where one request in it is greedy or has a top-k or
+    top-p: with a health check in their batch, eight requests of a run drew other tokens than in the run before.
+    """
+
+    def by_id(
+        probs: torch.Tensor,
+        top_ks: torch.Tensor,
+        top_ps: torch.Tensor,
+        min_ps: torch.Tensor,
+        need_min_p_sampling: bool,
+        sampling_seed: torch.Tensor | None,
+        positions: torch.Tensor,
+        **named: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        made = draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **named)
+        if sampling_seed is None:
+            return made
+        kept, ids = probs.sort(dim=-1, descending=True)
+        before = kept.cumsum(dim=-1) - kept
+        ranks = torch.arange(probs.shape[-1])
+        kept[(ranks >= top_ks[:, None]) | (before > top_ps[:, None])] = 0.0
+        # Rounded sums may cut the tail of what is not to be cut.
+        whole = (top_ks >= probs.shape[-1]) & (top_ps >= 1.0)
+        weights = torch.where(whole[:, None], probs, torch.zeros_like(probs).scatter_(1, ids, kept))
+        drawn = drawn_with_seed(weights.log(), sampling_seed, positions)
+        tokens = drawn.view(-1).to(torch.int32)
+        if not named.get("return_filtered_probs"):
+            return tokens
+        _, filtered, order, _ = made
+        return tokens, filtered, order, weights.gather(1, drawn).view(-1)
+
+    return by_id
 
 
 def make_rows_independent(enable_bmm: bool = True) -> None:

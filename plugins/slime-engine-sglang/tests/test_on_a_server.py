@@ -168,8 +168,13 @@ def test_with_seeds_an_answer_is_the_same_in_every_bit_whatever_else_is_asked(tm
     if mixture:
         torch.manual_seed(0)
         Qwen3MoeForCausalLM(MOE).save_pretrained(model)
+    cut: list[dict[str, float]] = [{}, {"temperature": 0.0}, {"top_p": 0.7}, {}, {"top_k": 5}, {"temperature": 0.7}]
     requests = [
-        GenerateRequest(PROMPT[: 1 + seed % 5] * (1 + seed % 3), SamplingParams(8 + seed, ignore_eos=True), seed)
+        GenerateRequest(
+            PROMPT[: 1 + seed % 5] * (1 + seed % 3),
+            SamplingParams(8 + seed, ignore_eos=True, **cut[seed % len(cut)]),  # type: ignore[arg-type]  # top_k
+            seed,
+        )
         for seed in range(24)
     ]
 
