@@ -2,9 +2,10 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Collection, Coroutine, Sequence, Set
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from slime_core.roles import Engine, EngineSetup, EngineSpec, SamplingParams, WeightChannel
@@ -43,6 +44,8 @@ class EngineRuns(RoleContract[EngineSpec]):
     fresh: ClassVar[bool] = True
     """Whether each check starts an engine of its own. False, where starting one is dear: one serves all checks but
     those that close it. It then loads version 0 again after 1, and `publish` is called again for either."""
+    otherwise: ClassVar[Mapping[str, object]] = {}
+    """Settings, over `settings`, of an engine that takes what this one refuses by name; it is then started, too."""
     _kept: ClassVar[Kept | None] = None
 
     def __init_subclass__(cls) -> None:
@@ -97,14 +100,18 @@ class EngineRuns(RoleContract[EngineSpec]):
         tasks, running = await play.settled(lambda: (len(asyncio.all_tasks() - before), self.running(play.engine) or 0))
         return len(going_on), tasks, running
 
-    def _build(self, setup: EngineSetup) -> Engine:
-        return self.spec.factory(self.validated(), setup)
+    def _build(self, setup: EngineSetup, settings: Mapping[str, object] = MappingProxyType({})) -> Engine:
+        return self.spec.factory(self.validated(**settings), setup)
 
     def _run(
         self, use: Callable[[Play], Coroutine[None, None, ResultT]], *, start: bool = True, fresh: bool = False
     ) -> ResultT:
         """Use an engine that serves version 0: a fresh one in a fresh loop, or the one that the class keeps."""
         return self._run_served(lambda served: use(served.play), start=start, fresh=fresh)
+
+    def _run_otherwise(self, use: Callable[[Play], Coroutine[None, None, ResultT]]) -> ResultT:
+        """Use a fresh engine with the settings of `otherwise`."""
+        return self._run_fresh(lambda served: use(served.play), start=True, settings=self.otherwise)
 
     def _run_with_weights(self, use: Callable[[Play, Load], Coroutine[None, None, ResultT]]) -> ResultT:
         """The same, with a function that publishes a version and loads it."""
@@ -119,9 +126,15 @@ class EngineRuns(RoleContract[EngineSpec]):
         kept = contract._kept = contract._kept or Kept(self._served_in)
         return kept.run(use)
 
-    def _run_fresh(self, use: Callable[[Served], Coroutine[None, None, ResultT]], *, start: bool) -> ResultT:
+    def _run_fresh(
+        self,
+        use: Callable[[Served], Coroutine[None, None, ResultT]],
+        *,
+        start: bool,
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> ResultT:
         async def main(scratch: Path) -> ResultT:
-            served = self._served_in(scratch)
+            served = self._served_in(scratch, settings)
             try:
                 if start:
                     await served.start()
@@ -132,7 +145,7 @@ class EngineRuns(RoleContract[EngineSpec]):
         with tempfile.TemporaryDirectory() as scratch:
             return asyncio.run(main(Path(scratch)))
 
-    def _served_in(self, scratch: Path) -> Served:
+    def _served_in(self, scratch: Path, settings: Mapping[str, object] = MappingProxyType({})) -> Served:
         setup = self.make_setup(scratch)
-        engine = self._build(setup)
+        engine = self._build(setup, settings)
         return Served(setup, Play(engine, self.prompts, self.limit_s, lambda: self.running(engine)), self.publish)

@@ -18,7 +18,7 @@ import enum
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, TypeVar
@@ -165,6 +165,8 @@ class Contract:
     """Reason by number of each check that the plugin is known to break."""
     automatic: ClassVar[bool] = False
     """Whether the kit runs it on its own: checks of what only an author can tell are then skipped, and say so."""
+    patience: ClassVar[float] = 1.0
+    """How many times as long as others its checks may take before `slime plugins check` ends them."""
     _noted: ClassVar[dict[str, CheckResult]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -208,6 +210,10 @@ class Contract:
     def result(cls, identity: str) -> CheckResult:
         """Run one check, unless another one has run it already because it needs it."""
         return cls._excused(cls._outcome(cls.checks()[identity]))
+
+    def beyond(self) -> Collection[str]:
+        """Numbers of checks of what a choice of its kind does not have; `slime plugins check` leaves them out."""
+        return ()
 
     @classmethod
     def teardown_class(cls) -> None:

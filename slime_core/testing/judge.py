@@ -9,6 +9,7 @@ Example:
 process goes on after the check in which one ended: what is in OUTPUT is known, and is not judged again.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,19 +21,20 @@ from pathlib import Path
 
 from slime_core.catalog import Candidate, installed_candidates, is_plugin_module
 from slime_core.catalog._candidates import project_candidates
-from slime_core.errors import UnknownName, did_you_mean
+from slime_core.errors import PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.processes.leash import keep_descendants
 from slime_core.processes.tree import end_descendants
 from slime_core.roles import SPECS, PluginSet
 from slime_core.testing.contract import NOT_RUN, CheckStatus, Contract
+from slime_core.testing.offered import load_contract, offered_contracts
 from slime_core.testing.package import PluginPackageContract
 from slime_core.testing.registry import CONTRACTS
 from slime_core.testing.role import catalog_of
 from slime_core.testing.run_hooks import RunHooksContract
 
 SUBJECT_LIMIT_S = 600.0
-"""Seconds that one thing may take before its other checks are left out."""
+"""Seconds that one thing may take before its other checks are left out, times its contract's `patience`."""
 
 
 def found(name: str, plugins: PluginSet) -> tuple[Candidate, PluginSet]:
@@ -82,17 +84,22 @@ def _needed_first(contract: type[Contract]) -> list[str]:
 
     for identity in checks:
         add(identity)
-    return list(found)
+    beyond = contract().beyond()
+    return [identity for identity in found if identity not in beyond]
 
 
 def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
     """What judges what the plugin offers: a class for each choice, and one for its run hooks."""
     catalog, shared = catalog_of(plugins), {"plugins": plugins, "automatic": True}
+    offered = offered_contracts(candidate.dist) if candidate.dist else {}
     for role in SPECS:
         for registered in catalog.choices(role).values():
             if registered.plugin == candidate.plugin and role in CONTRACTS:
-                name = f"{role} {registered.spec.name}"
-                yield name, type("Choice", (CONTRACTS[role],), {"choice": registered.qualified, **shared})
+                base, name = CONTRACTS[role], registered.spec.name
+                if entry := offered.get(f"{role}.{name}"):
+                    with contextlib.suppress(PluginError):  # PKG-015 has said so
+                        base = load_contract(entry, base)
+                yield f"{role} {name}", type("Choice", (base,), {"choice": registered.qualified, **shared})
     if any(each.plugin == candidate.plugin for hook in HOOK_OF_EVENT.values() for each in catalog.listeners(hook)):
         yield "run hooks", type("Hooks", (RunHooksContract,), {"plugin": candidate.plugin, **shared})
 
@@ -121,9 +128,9 @@ def main() -> None:
                 continue
             if given_up := known.get((title, "")):
                 contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}{given_up['detail']}")
-            elif wall_s[title] > SUBJECT_LIMIT_S:
-                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}it has taken more than {SUBJECT_LIMIT_S:g} s")
-            lines.write(encode(about) + "\n")
+            elif wall_s[title] > (limit_s := SUBJECT_LIMIT_S * contract.patience):
+                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}it has taken more than {limit_s:g} s")
+            lines.write(encode({**about, "patience": contract.patience}) + "\n")
             lines.flush()
             began = time.monotonic()
             result = contract.result(identity)

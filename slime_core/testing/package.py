@@ -1,4 +1,4 @@
-"""PluginPackageContract: what every plugin as a whole must keep, PKG-001 to PKG-014.
+"""PluginPackageContract: what every plugin as a whole must keep, PKG-001 to PKG-015.
 
 class TestPackage(PluginPackageContract):
     dist = "slime-reward-math"
@@ -21,9 +21,11 @@ from pydantic import SecretBytes, SecretStr, ValidationError
 
 from slime_core.catalog import ALL_INSTALLED, PluginState, Registered, owner_of
 from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, key_faults
+from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.testing._probe import BLAME
 from slime_core.testing.contract import Contract, check, require
+from slime_core.testing.offered import load_contract, offered_contracts
 from slime_core.testing.role import catalog_of, declared_by
 
 CORE = "slime-core"
@@ -207,6 +209,24 @@ class PluginPackageContract(Contract):
             of_core = any(each.spec.name == name and each.dist == CORE for each in catalog.choices(role).values())
             owner = CORE if of_core else owner_of(role, name) or registered.dist
             require(owner == registered.dist, f"{role} {name!r} is the name of a choice of {owner}; take another one")
+
+    @check("PKG-015", needs=("PKG-002",))
+    def test_the_contracts_that_it_offers_are_of_its_choices(self) -> None:
+        """An entry of the group `slime.contracts` is called ROLE.NAME, and is a subclass of the role's contract.
+
+        The kit judges that choice with it; with one that it cannot take, what only the author knows is not seen.
+        """
+        from slime_core.testing.registry import CONTRACTS
+
+        roles = {f"{each.spec.role}.{each.spec.name}": each.spec.role for each in self._choices()}
+        for name, entry in (offered_contracts(self.dist) if self.dist else {}).items():
+            hint = f"{did_you_mean(name, roles)} Choices of this plugin: {', '.join(roles)}"
+            require(name in roles, f"{name} = {entry.value} is for no choice.{hint}")
+            require(roles[name] in CONTRACTS, f"{name} = {entry.value}: the role {roles[name]} has no contract")
+            try:
+                load_contract(entry, CONTRACTS[roles[name]])
+            except PluginError as error:
+                raise AssertionError(str(error)) from None
 
     def declared_api(self) -> str:
         """SLIME_API of the plugin's module."""

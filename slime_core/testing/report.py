@@ -7,6 +7,7 @@ Example:
         print(subject.title, [result for result in subject.results if result.status is CheckStatus.FAILED])
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -29,7 +30,7 @@ from slime_core.testing.judge import found
 from slime_core.testing.registry import ALL_CHECKS
 
 LIMIT_S = 90.0
-"""Seconds that one check may take before the kit ends its process."""
+"""Seconds that one check may take, times its contract's `patience`, before the kit ends its process."""
 MOST_ENDS = 3
 """Processes that one thing may end before its other checks are left out."""
 SAID_LINES = 4
@@ -185,14 +186,14 @@ def _run(name: str, plugins: PluginSet, output: Path) -> str:
     errors = output.with_name("errors.txt")
     with errors.open("w") as stderr:
         process = subprocess.Popen(command, env=environment, stdout=stderr, stderr=stderr)
-        size, end = output.stat().st_size, time.monotonic() + LIMIT_S
+        size, limit_s, began = output.stat().st_size, LIMIT_S, time.monotonic()
         try:
             while process.poll() is None:
                 time.sleep(0.02)
                 if (now := output.stat().st_size) > size:
-                    size, end = now, time.monotonic() + LIMIT_S
-                elif time.monotonic() > end:
-                    return f"it had not come back after {LIMIT_S:g} s, and its process was ended"
+                    size, limit_s, began = now, _limit_s(output), time.monotonic()
+                elif time.monotonic() > began + limit_s:
+                    return f"it had not come back after {limit_s:g} s, and its process was ended"
         finally:
             end_descendants(process.pid)
             process.kill()
@@ -201,6 +202,13 @@ def _run(name: str, plugins: PluginSet, output: Path) -> str:
         return ""
     said = "\n".join(errors.read_text("utf-8", "replace").strip().splitlines()[-SAID_LINES:])
     return f"it ended the process, with exit status {process.returncode}{': ' if said else ''}{said}"
+
+
+def _limit_s(output: Path) -> float:
+    """Seconds until the next line: the last one says which check has begun, or that none has."""
+    with contextlib.suppress(ValueError):  # half a line, so far
+        return LIMIT_S * float(json.loads(output.read_text("utf-8").splitlines()[-1]).get("patience", 1.0))
+    return LIMIT_S
 
 
 def _result(line: Mapping[str, str]) -> CheckResult:

@@ -61,10 +61,11 @@ class RoleContract(Contract, Generic[SpecT]):
 
         Example: `self.spec.factory(self.validated(times=2), self.setup())`, in a test of your own, names no class.
         """
-        missing = [key for key, info in self.spec.model.model_fields.items() if info.is_required()]
+        given = {**self.settings, **settings}
+        missing = [key for key, info in self.spec.model.model_fields.items() if info.is_required() and key not in given]
         if missing and self.automatic:
             raise SkipTest(f"needs the author's `settings`: {', '.join(missing)} must be given")
-        return self.spec.model.model_validate({**self.settings, **settings})
+        return self.spec.model.model_validate(given)
 
     def make(self, role: str, name: str, **settings: object) -> object:
         """Build another choice, as `Setup.make` does in a run."""

@@ -50,6 +50,38 @@ dependencies = ["slime-core>=0.1,<0.2"]
 [project.entry-points."slime.plugins"]
 watcher = "slime_watcher.plugin"
 """
+SAYS = """
+from pydantic import Field
+from slime_core import RewardSpec, Score, Settings, hookimpl
+
+SLIME_API = "1"
+
+
+class SaysSettings(Settings):
+    word: str = Field(description="What has to be said")
+
+
+def build(settings, setup):
+    async def says(sample, ctx):
+        return Score(float(sample.response == settings.word))
+
+    return says
+
+
+@hookimpl
+def slime_rewards():
+    yield RewardSpec("says", build, SaysSettings, summary="1 when it says the word")
+"""
+CONTRACT = """
+from slime_core.testing import RewardContract, make_sample
+
+
+class SaysContract(RewardContract):
+    settings = {"word": "blue"}
+    good = make_sample(response="blue")
+    bad = make_sample(response="red")
+    needs_label = False
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -279,6 +311,26 @@ def test_a_choice_that_replaces_what_the_kit_uses_fails_its_own_checks_alone(sli
     assert first["REW-019"]["detail"] == "a call replaced json.dumps"
     assert not any("Traceback" in each["detail"] for each in first.values())
     assert second["REW-002"]["status"] == "passed"
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_what_only_an_author_knows_comes_with_the_package(slime: Slime, tmp_path: Path, offered: bool) -> None:
+    folder = tmp_path / "slime-says"
+    folder.mkdir()
+    (folder / "slime_says.py").write_text(SAYS)
+    (folder / "says_contract.py").write_text(CONTRACT)
+    contracts = '[project.entry-points."slime.contracts"]\n"reward.says" = "says_contract:SaysContract"\n'
+    text = PYPROJECT.replace("slime_watcher.plugin", "slime_says").replace("watcher", "says")
+    (folder / "pyproject.toml").write_text(text + contracts * offered)
+    (folder / "README.md").write_text("Offers says.")
+    ran = slime("plugins", "check", folder, "--json")
+    (row,) = ran.json()["plugins"]
+    assert ran.code == 0, ran.out
+    assert bool(row["undecided"]) is not offered
+    assert {each["contract"] for each in row["subjects"] if each["title"] == "reward says"} == {
+        "SaysContract" if offered else "RewardContract"
+    }
+    assert ("entry point of the group slime.contracts" in slime("plugins", "check", folder).out) is not offered
 
 
 def test_what_a_report_leaves_open_is_in_its_headline(slime: Slime, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def install(
 
     def install(package: object) -> None:
         given = {field.name: getattr(package, field.name) for field in dataclasses.fields(package)}  # type: ignore[arg-type]
-        given["entry_points"] = dict(given["entry_points"])
+        given |= {group: dict(given[group]) for group in ("entry_points", "contracts")}
         install_plugin("slime-reward-short", {"reward_short.py": given.pop("source")}, **given)
 
     return install
@@ -166,7 +166,7 @@ def test_an_import_that_changes_the_process_is_named(
     (library / "retries.py").write_text("import os, random\nrandom.seed(4)\nos.mkdir('kept')\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
     monkeypatch.syspath_prepend(str(tmp_path))
-    (package,) = (each for each in GOOD if not isinstance(each[2], type))
+    package = next(each for each in GOOD if not isinstance(each[2], type))
     install(dataclasses.replace(package[2], source=f"import a_library\n{package[2].source}"))  # type: ignore[type-var]
     found = failing(installed())["PKG-008"]
     assert "used the generator of `random` (in the import of a_library.retries)" in found

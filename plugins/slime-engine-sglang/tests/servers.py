@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from fake_python import python_with
 
+from slime_engine_sglang.contract import VARIABLE
+
 ROOT = Path(__file__).resolve().parents[3]
 STAND_IN = Path(__file__).with_name("stand_in.py")
-VARIABLE = "SLIME_SGLANG_PYTHON"
 ROUTERS_VARIABLE = "SLIME_ROUTERS_PYTHON"
 ROUTERS = Path(os.environ.get(ROUTERS_VARIABLE, ROOT / ".venv-routers/bin/python"))
 PYTHON = Path(os.environ.get(VARIABLE, ROOT / ".venv-sglang/bin/python"))

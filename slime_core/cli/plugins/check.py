@@ -17,9 +17,11 @@ from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 from slime_core.testing import CheckStatus, PluginReport, check_plugin
+from slime_core.testing.offered import GROUP
 from slime_core.testing.registry import ALL_CHECKS
 
 CORE = "slime-core"
+OF_THE_AUTHOR = "needs the author's"
 _COLOURS = {
     CheckStatus.PASSED: "green",
     CheckStatus.FAILED: "red",
@@ -131,3 +133,5 @@ def _show_undecided(report: PluginReport) -> None:
     for (title, why), identities in reasons.items():
         named = identities[0] if len(identities) == 1 else f"{identities[0]} and {len(identities) - 1} more"
         click.echo(f"  {click.style('not decided', fg='yellow')}  {title}, {named}: {why}")
+    if any(OF_THE_AUTHOR in why for _, why in reasons):
+        click.echo(f"  What only the author knows comes with the package, by an entry point of the group {GROUP}.")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
-from slime_core.testing import write_distribution
+from slime_core.testing import offered, write_distribution
 
 GROUP = "slime.plugins"
 
@@ -39,6 +39,7 @@ def as_if_installed(folder: Path) -> Iterator[str]:
             name,
             {},
             entry_points=entries,
+            contracts=_group(project, offered.GROUP),
             version=str(project.get("version", "0")),
             requires=_texts(project.get("dependencies", [])),
             readme=_readme(folder, project.get("readme")),
@@ -71,13 +72,19 @@ def _read_project(folder: Path) -> Mapping[str, Json]:
 
 
 def _entry_points(folder: Path, project: Mapping[str, Json]) -> tuple[str, dict[str, str]]:
-    groups = project.get("entry-points", {})
-    entries = groups.get(GROUP, {}) if isinstance(groups, dict) else {}
-    if not isinstance(entries, dict) or not entries:
+    entries = _group(project, GROUP)
+    if not entries:
         raise ConfigError(
             f'{folder / "pyproject.toml"} names no plugin: write [project.entry-points."{GROUP}"] NAME = "MODULE"'
         )
-    return str(project["name"]), {name: str(value) for name, value in entries.items()}
+    return str(project["name"]), entries
+
+
+def _group(project: Mapping[str, Json], group: str) -> dict[str, str]:
+    """The entry points of a group."""
+    groups = project.get("entry-points", {})
+    entries = groups.get(group, {}) if isinstance(groups, dict) else {}
+    return {name: str(value) for name, value in entries.items()} if isinstance(entries, dict) else {}
 
 
 def _source_folder(folder: Path, entries: Mapping[str, str]) -> Path:

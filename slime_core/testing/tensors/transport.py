@@ -9,7 +9,7 @@ Example:
 import asyncio
 import inspect
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -137,6 +137,12 @@ class TransportContract(RoleContract[TransportSpec]):
             sent = values(1)
             for read in ends.publish(1, [sent, {}]).values():
                 self._require_equal(read, sent, "with nothing on rank 1")
+
+    def beyond(self) -> Collection[str]:
+        """All that is read: one that brings no receiver is read by an engine, whose contract loads weights."""
+        if self.spec.brings_receiver:
+            return ()
+        return [identity for identity, info in self.checks().items() if {identity, *info.needs} & {"TRP-003"}]
 
     def _build(self, scratch: Path) -> Transport:
         setup = TransportSetup(self.make, SEED, scratch=scratch, engines=ENGINES, receivers=WORKERS)

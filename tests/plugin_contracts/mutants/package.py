@@ -41,6 +41,7 @@ class Package:
 
     source: str = MODULE
     entry_points: tuple[tuple[str, str], ...] = (("reward-short", "reward_short"),)
+    contracts: tuple[tuple[str, str], ...] = ()
     requires: tuple[str, ...] = ("slime-core>=0.1,<0.2",)
     readme: str = "Offers the reward `short`."
 
@@ -56,7 +57,7 @@ def instead(old: str, new: str, head: str = "") -> Package:
     return Package(source=f"{head}\n{MODULE.replace(old, new)}")
 
 
-GOOD = [Package()]
+GOOD = [Package(), Package(contracts=(("reward.short", "slime_core.testing.reward:RewardContract"),))]
 MUTANTS = {
     "PKG-001": [Package(entry_points=(("short", "reward_short"),))],
     "PKG-002": [
@@ -124,6 +125,11 @@ MUTANTS = {
         Package(source=MODULE.replace('"short"', '"math"'), readme="Offers math."),
         Package(source=MODULE.replace('"short"', '"random"'), readme="Offers random."),
         Package(source=f"{MODULE}\n\n{SHADOW}", readme="Offers short and single_turn."),
+    ],
+    "PKG-015": [
+        Package(contracts=(("reward.shorter", "slime_core.testing.reward:RewardContract"),)),
+        Package(contracts=(("reward.short", "slime_core.testing.engine_contract:EngineContract"),)),
+        Package(contracts=(("reward.short", "reward_short:ShortContract"),)),
     ],
     "PKG-013": [
         instead("Limits, summary", "Limits, flat_keys=lambda: ('limits',), summary"),

@@ -1,0 +1,78 @@
+"""The engine's contract on a real server with the kit's tiny model, for `slime plugins check` and for tests.
+
+Example:
+
+    SLIME_SGLANG_PYTHON=.venv-sglang/bin/python slime plugins check slime-engine-sglang
+"""
+
+import json
+import os
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, cast
+from unittest import SkipTest
+
+from slime_core.roles import Engine, EngineSetup, Settings, WeightChannel
+from slime_core.testing import EngineContract, make_launcher, publish_model, write_tiny_model
+from slime_engine_sglang.checks import HOW_TO_GET
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.installed import installed_version
+
+VARIABLE = "SLIME_SGLANG_PYTHON"
+"""Names the Python that has SGLang."""
+BESIDE = Path(".venv-sglang/bin/python")
+"""Where `make servers` puts it."""
+
+
+def python_of_servers() -> Path | None:
+    """The Python with which the checks start servers; None: the one that this runs in, which has SGLang itself.
+
+    Raises:
+        SkipTest: nowhere is an SGLang.
+    """
+    named = os.environ.get(VARIABLE)
+    python = Path(named) if named else None if installed_version(None) else BESIDE
+    try:
+        found = (python is None or python.exists()) and installed_version(python)
+    except ValueError as error:
+        raise SkipTest(f"needs SGLang: {error}") from None
+    if not found:
+        tried = f"{VARIABLE} names {named}" if named else f"this Python has none, nor has {BESIDE}"
+        raise SkipTest(f"needs SGLang: {tried}. {HOW_TO_GET}; {VARIABLE} names it to the checks")
+    return python.absolute() if python else None
+
+
+class SglangContract(EngineContract):
+    """One server on the CPU serves all checks but those that close it."""
+
+    choice = "slime-engine-sglang/sglang"
+    settings: ClassVar[Mapping[str, object]] = {"deterministic": True}
+    otherwise: ClassVar[Mapping[str, object]] = {"deterministic": False}
+    too_long = 300
+    limit_s = 400.0
+    fresh = False
+    patience = 6.0
+
+    def validated(self, **settings: object) -> Settings:
+        """With the Python that has SGLang."""
+        return super().validated(**{"python": python_of_servers(), **settings})
+
+    def make_setup(self, scratch: Path) -> EngineSetup:
+        """The tiny model, whose end token is 2; skips the check where there is no SGLang."""
+        python_of_servers()
+        model, launcher = write_tiny_model(scratch / "model"), make_launcher(scratch)
+        return EngineSetup(
+            self.make, 1, hf_checkpoint=model, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
+        )
+
+    def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
+        """By `shared-buffer`."""
+        return publish_model(setup.hf_checkpoint, setup.scratch, version)
+
+    def running(self, engine: Engine) -> int:
+        """What the server itself says."""
+        url = cast(SglangEngine, engine).url
+        with urllib.request.urlopen(f"{url}/v1/loads", timeout=30) as reply:
+            loads = json.load(reply)["loads"]
+        return sum(each["num_running_reqs"] + each["num_waiting_reqs"] for each in loads)
