@@ -43,6 +43,7 @@ from slime_core.roles import (
     RewardSpec,
     Spec,
     TrainerSpec,
+    TrainerUse,
     TransportSpec,
 )
 from slime_core.sample import Json
@@ -96,6 +97,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     check_model_dir(config.run.hf_checkpoint)
     check_companion_dirs(config)
     _check_trained(config, roles.one(TrainerSpec))
+    _check_use(config, roles.one(TrainerSpec))
     _check_size(config)
     if not config.finetunes:
         _check_lengths(config)
@@ -340,6 +342,17 @@ def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
                 (beside or trainer.spec.check_model)(trainer.settings, model)
         except ConfigError as error:
             raise ConfigError(f"{key} = {directory}: {error}" if key else str(error)) from None
+
+
+def _check_use(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
+    """Have the trainer say whether it can do what the run asks, if the run starts any."""
+    if config.debug.debug_rollout_only:
+        return
+    spec, nodes = trainer.spec, config.cluster.actor_num_nodes or 1
+    if spec.check is not None:
+        with blaming(f"check of trainer {trainer.reference!r}", trainer.plugin):
+            on_gpus = spec.needs(trainer.settings).gpus > 0
+            spec.check(trainer.settings, TrainerUse(config.run.bf16, nodes if on_gpus else 1))
 
 
 def _check_size(config: RunConfig) -> None:

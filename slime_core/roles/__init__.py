@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         TrainerFactory,
         TrainerRank,
         TrainerSpec,
+        TrainerUse,
     )
     from slime_core.roles.transport import (
         ANY_RECEIVER,
@@ -259,6 +260,7 @@ __all__ = [
     "TrainerFactory",
     "TrainerRank",
     "TrainerSpec",
+    "TrainerUse",
     "Transport",
     "TransportSetup",
     "TransportSpec",

@@ -242,6 +242,17 @@ class TrainerFactory(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TrainerUse:
+    """What a run asks of its trainer, as far as it is known before anything starts."""
+
+    bf16: bool = False
+    """Whether it is to compute in bf16."""
+    nodes: int = 1
+    """Nodes that its ranks lie on, neighbours together and as many on each; 1, too, where ranks need no GPU: they are
+    then dealt as there is room."""
+
+
 @dataclass(frozen=True)
 class TrainerSpec(Spec[TrainerRank]):
     """Offers a trainer; its factory is `factory(rank, world_size, setup)` and runs in the rank's process."""
@@ -263,6 +274,8 @@ class TrainerSpec(Spec[TrainerRank]):
     """The same for a model beside the policy, where the policy is asked for more: settings that are of it alone."""
     needs: Callable[[Settings], Needs] = lambda settings: Needs()
     """What each rank needs of its machine with these settings."""
+    check: Callable[[Settings, TrainerUse], None] | None = None
+    """Sees, before anything starts, that it can do what the run asks with these settings; raises ConfigError if not."""
     preload: tuple[str, ...] = ()
     """Modules that take long to import and may be imported once for all ranks: nothing in them starts a thread."""
     companions: frozenset[Companion] = frozenset()

@@ -78,10 +78,11 @@ class Place:
 
     def train(self, name: str, tables: Mapping[str, Mapping[str, object]] = {}, **keys: object) -> Run:
         """`slime train` on a run file with these keys, and tables by role."""
-        device = {"device": "cuda"} if on_gpus() else {}
+        share = {"engine": {"gpus_per_worker": 0.25}, "trainer": {"gpus_per_rank": 0.25}}  # one GPU is enough
+        device = {role: {"device": "cuda", **part} if on_gpus() else {} for role, part in share.items()}
         given: dict[str, Mapping[str, object]] = {
-            "engine.local": {"workers": 1, **device},
-            "trainer.local": {"ranks": 2, **device},
+            "engine.local": {"workers": 1, **device["engine"]},
+            "trainer.local": {"ranks": 2, **device["trainer"]},
         }
         usual = {
             "hf_checkpoint": "model",

@@ -34,21 +34,36 @@ def check_model_type(name: str, directory: Path) -> None:
     Raises:
         ConfigError: slime has no such name, or the model has other sizes.
     """
-    if name not in model_types():
-        raise ConfigError(
-            f"slime's scripts/models has no {name!r}.{did_you_mean(name, model_types())} The model is read from "
-            "model_dir, with any name or none: leave model_type out"
-        )
     try:
         config = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         said = f"model_type = {name!r} is held against {directory}/config.json, which cannot be read: {error}"
         raise ConfigError(said) from None
-    wrong = [f"{key} {size}, and {there} there" for key, size, there in _compared(name, config) if size != there]
+    check_sizes(name, config, "model_type", f"the model in {directory}")
+
+
+def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> None:
+    """See that a config.json is that of the model that a name says.
+
+    Args:
+        name: slime's.
+        config: the config.json.
+        key: what the name was given by, for an error.
+        model: what the config.json is of, in words, likewise.
+
+    Raises:
+        ConfigError: slime has no such name, or the model has other sizes.
+    """
+    if name not in model_types():
+        raise ConfigError(
+            f"{key} = {name!r}: slime's scripts/models has no such name.{did_you_mean(name, model_types())} The model "
+            f"is read from its directory, with any name or none: leave {key} out"
+        )
+    wrong = [f"{each} {size}, and {there} there" for each, size, there in _compared(name, config) if size != there]
     if wrong:
         others = fitting(config)
         hint = f" It has the sizes of {' or '.join(map(repr, others))}." if others else ""
-        raise ConfigError(f"model_type = {name!r} does not fit {directory}: {'; '.join(wrong)}.{hint}")
+        raise ConfigError(f"{key} = {name!r} does not fit {model}: {'; '.join(wrong)}.{hint}")
 
 
 def fitting(config: Mapping[str, Json]) -> tuple[str, ...]:

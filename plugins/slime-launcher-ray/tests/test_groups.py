@@ -13,7 +13,8 @@ import pytest
 from ray_live import Live, setup_in
 
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, WorkerError
-from slime_core.roles import Needs, PerNode, PluginSet, WorkerGroupSpec
+from slime_core.roles import Needs, PerNode, PluginSet, TrainerSpec, WorkerGroupSpec
+from slime_core.testing import PluginManager
 from slime_launcher_ray import lease
 from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
@@ -40,6 +41,23 @@ def test_gpus_are_dealt_in_the_order_of_ranks(live: Live) -> None:
         assert len({place.devices for place in group.places}) == 2
         seen = [await group.call_one(rank, "variable", "CUDA_VISIBLE_DEVICES") for rank in range(2)]
         assert [(each,) for each in seen] == [place.devices for place in group.places]
+        await group.close()
+
+    live.run(play())
+
+
+@pytest.mark.parametrize(
+    ("trainer", "counts"), [("slime-local/local", "ranks"), ("slime-trainer-megatron/megatron", "num_gpus")]
+)
+def test_ranks_on_gpus_have_one_each(live: Live, trainer: str, counts: str) -> None:
+    found = PluginManager().from_installed(trainer.partition("/")[0]).catalog.find("trainer", trainer).spec
+    assert isinstance(found, TrainerSpec)
+    settings = found.model.model_validate({counts: 3, "device": "cuda"})
+
+    async def play() -> None:
+        asked = spec("trainer", found.world_size(settings), needs=found.needs(settings), pack=PerNode(3))
+        group = await live.launcher.start(asked)
+        assert len({place.devices for place in group.places}) == 3
         await group.close()
 
     live.run(play())

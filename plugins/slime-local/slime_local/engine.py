@@ -59,7 +59,13 @@ class LocalEngine:
             "max_total_tokens": self._settings.max_total_tokens,
         }
         spec = WorkerGroupSpec(
-            self._setup.name, self._settings.workers, WORKER, arguments, beside=self._setup.beside, preload=PRELOAD
+            self._setup.name,
+            self._settings.workers,
+            WORKER,
+            arguments,
+            self._settings.needs,
+            beside=self._setup.beside,
+            preload=PRELOAD,
         )
         self._group = await self._setup.launcher.start(spec)
         self._desks = [Desk(self._group, rank, self._flags) for rank in range(self._group.size)]

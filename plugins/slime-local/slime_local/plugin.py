@@ -15,6 +15,7 @@ from slime_core.roles import (
     EngineSpec,
     Extra,
     MemoryTag,
+    Needs,
     RankSetup,
     Settings,
     TrainerRank,
@@ -43,6 +44,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         restart_s=40.0,
         probe_s=30.0,
         workers=_workers,
+        needs=_needs,
     )
 
 
@@ -54,6 +56,10 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
 
 def _workers(settings: Settings) -> int:
     return cast(LocalEngineSettings, settings).workers
+
+
+def _needs(settings: Settings) -> Needs:
+    return cast(LocalEngineSettings | LocalTrainerSettings, settings).needs
 
 
 def _explain(settings: Settings, model_config: Mapping[str, object]) -> str:
@@ -70,6 +76,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         LocalTrainerSettings,
         "Plain torch on CPU, data-parallel AdamW",
         world_size=_world_size,
+        needs=_needs,
         companions=frozenset(Companion),
         bf16=True,
         loads_without_hf=True,

@@ -5,10 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from slime_core.roles import Settings
+from slime_core.roles import Needs, Settings
 
 Processes = Annotated[int, Field(ge=1, le=64)]
 Device = Literal["cpu", "cuda"]
+Gpus = Annotated[float, Field(gt=0.0, le=1.0)]
 ALL_LINEAR = "all-linear"
 
 
@@ -22,14 +23,26 @@ class LocalEngineSettings(Settings):
         description="Tokens, prompts included, that a worker keeps keys and values of at once, about: further requests "
         "wait. By default as many as take 2 GiB.",
     )
-    device: Device = Field("cpu", description="Where they compute; with cuda, workers share the devices there are.")
+    device: Device = Field("cpu", description="Where they compute; with cuda, each worker has gpus_per_worker.")
+    gpus_per_worker: Gpus = Field(1.0, description="GPUs of each worker, with cuda; 0.25: four of them share one.")
+
+    @property
+    def needs(self) -> Needs:
+        """What one worker needs of its machine."""
+        return _needs(self.device, self.gpus_per_worker)
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        _check_gpus(self, "gpus_per_worker")
+        return self
 
 
 class LocalTrainerSettings(Settings):
     """`[trainer.local]`."""
 
     ranks: Processes = Field(2, description="Processes that train, one thread each.")
-    device: Device = Field("cpu", description="Where they compute; with cuda, ranks share the devices there are.")
+    device: Device = Field("cpu", description="Where they compute; with cuda, each rank has gpus_per_rank.")
+    gpus_per_rank: Gpus = Field(1.0, description="GPUs of each rank, with cuda; 0.25: four of them share one.")
     max_tokens_per_micro_batch: int = Field(
         16384,
         ge=1,
@@ -54,6 +67,11 @@ class LocalTrainerSettings(Settings):
         [], description="Do not train weights whose name holds one of these regular expressions; slime's flag."
     )
 
+    @property
+    def needs(self) -> Needs:
+        """What one rank needs of its machine."""
+        return _needs(self.device, self.gpus_per_rank)
+
     @field_validator("lora_target_modules", "only_train_params_name_list", "freeze_params_name_list", mode="before")
     @classmethod
     def _one_name(cls, value: object) -> object:
@@ -70,6 +88,11 @@ class LocalTrainerSettings(Settings):
         return patterns
 
     @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        _check_gpus(self, "gpus_per_rank")
+        return self
+
+    @model_validator(mode="after")
     def _one_way_to_choose(self) -> Self:
         fields = type(self).model_fields
         if self.lora_rank is None:
@@ -81,3 +104,13 @@ class LocalTrainerSettings(Settings):
         if self.only_train_params_name_list and self.freeze_params_name_list:
             raise ValueError("only_train_params_name_list and freeze_params_name_list: give one of them")
         return self
+
+
+def _needs(device: Device, gpus: float) -> Needs:
+    return Needs(gpus=gpus if device == "cuda" else 0.0)
+
+
+def _check_gpus(settings: LocalEngineSettings | LocalTrainerSettings, key: str) -> None:
+    given: float = getattr(settings, key)
+    if settings.device == "cpu" and given != type(settings).model_fields[key].default:
+        raise ValueError(f'{key} = {given:g} has no effect here: set device = "cuda"')

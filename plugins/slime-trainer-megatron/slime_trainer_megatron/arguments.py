@@ -115,7 +115,12 @@ class MegatronBase(Settings):
         16384, ge=1, description="Tokens of a micro-batch, prompts included, for each rank that texts are cut over."
     )
     device: Literal["cpu", "cuda"] = Field(
-        "cpu", description="Where ranks compute; with cuda, those of a machine share its devices, and meet by NCCL."
+        "cpu", description="Where ranks compute; with cuda, each has a GPU of its own, and they meet by NCCL."
+    )
+    model_type: str | None = Field(
+        None,
+        description="The model by slime's name for it, as qwen3-4B: refused if its config.json has other sizes; needs "
+        "slime-compat, which has the names.",
     )
     log_probs_chunk_size: int = Field(
         1024, ge=1, description="Response tokens whose logits are held at once; they are computed again backwards."

@@ -6,9 +6,11 @@ Example:
 """
 
 from collections.abc import Mapping
+from typing import cast
 
 from slime_core.errors import ConfigError
 from slime_core.roles import Settings
+from slime_core.sample import Json
 from slime_trainer_megatron.families import Model
 
 DIMENSIONS: Mapping[str, type] = {
@@ -43,6 +45,22 @@ def check_dimensions(settings: Settings, model: Model) -> None:
                 f"[trainer.megatron] {name} = {_written(given)}: the config.json of the model ({model.family}) {said}; "
                 "leave it out, or give that model's directory as hf_checkpoint"
             )
+
+
+def check_name(name: str, config: Mapping[str, object]) -> None:
+    """See that a model is the one that a name of slime's means.
+
+    Raises:
+        ConfigError: it has other sizes, there is no such name, or nobody here knows the names.
+    """
+    try:
+        from slime_compat.models import check_sizes
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"[trainer.megatron] model_type = {name!r}: slime-compat has the names of models, and is not installed; in "
+            "a checkout of slime-core, pip install -e . -e ./plugins/slime-compat, or leave it out"
+        ) from None
+    check_sizes(name, cast(Mapping[str, Json], config), "[trainer.megatron] model_type", "the model of hf_checkpoint")
 
 
 def _of(model: Model) -> Mapping[str, object]:

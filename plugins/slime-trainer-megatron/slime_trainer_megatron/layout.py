@@ -95,6 +95,22 @@ class Layout:
                 f"pipeline_model_parallel_size = {self.pipeline}): {self._experts_that_fit(each)}"
             )
 
+    def check_node(self, ranks: int) -> None:
+        """See that no layer is cut over ranks of two nodes, where each node has so many.
+
+        Raises:
+            ConfigError: one is.
+        """
+        ways = {"tensor_model_parallel_size": self.tensor, "expert_tensor_parallel_size": self.expert_tensor}
+        for key, size in ways.items():
+            if ranks % size:
+                fits = sorted({max(size, ranks // size * size), -(-ranks // size) * size})
+                raise ConfigError(
+                    f"[trainer.megatron] {key} = {size}: each of several nodes has {ranks} ranks "
+                    f"(actor_num_gpus_per_node), so that ranks of two nodes would exchange parts of every layer; give "
+                    f"a {key} of {_near(size, ranks)}, or actor_num_gpus_per_node = {' or '.join(map(str, fits))}"
+                )
+
     def _experts_that_fit(self, each: int) -> str:
         """What to give where experts do not divide the ranks of a stage."""
         if each % self.expert_tensor:

@@ -17,7 +17,6 @@ from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_mega
 from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
-from slime_core.errors import ConfigError
 from slime_core.roles import Optim, Settings
 from slime_core.train import gradient_norm, learning_rate
 from slime_trainer_megatron.arguments import passed
@@ -48,19 +47,8 @@ class RankOptimizer:
     """What a rank's parameters are changed by."""
 
     def __init__(self, model: DistributedDataParallel, optim: Optim, settings: Settings) -> None:
-        """Start with zero moments; they are dealt to the replicas where the model's gradients are.
-
-        Raises:
-            ConfigError: they are to be offloaded, and Megatron cannot.
-        """
+        """Start with zero moments; they are dealt to the replicas where the model's gradients are."""
         own, bf16 = passed(settings, "OptimizerConfig"), model.module.config.bf16
-        if own["optimizer_cpu_offload"] and bf16 != own["use_distributed_optimizer"]:
-            said = str(bf16).lower()
-            raise ConfigError(
-                f"[trainer.megatron] optimizer_cpu_offload with bf16 = {said} is possible with "
-                f"use_distributed_optimizer = {said} alone: Megatron's keeps no copies in fp32 without it, and takes "
-                "none but copies with it. Set it so, or leave optimizer_cpu_offload out"
-            )
         if own["optimizer_cpu_offload"]:
             # All, as on Megatron's command line.
             own["optimizer_offload_fraction"] = own["optimizer_offload_fraction"] or 1.0

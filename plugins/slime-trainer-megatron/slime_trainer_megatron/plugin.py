@@ -3,10 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from slime_core.hookspecs import hookimpl
-from slime_core.roles import Companion, RankSetup, SampleField, Settings, TrainerRank, TrainerSpec
-from slime_trainer_megatron.arguments import PASSED, check_effect, check_model, layout_of, patterns_of, settings_model
+from slime_core.roles import Companion, Needs, RankSetup, SampleField, Settings, TrainerRank, TrainerSpec, TrainerUse
+from slime_trainer_megatron.arguments import (
+    PASSED,
+    check_effect,
+    check_model,
+    layout_of,
+    patterns_of,
+    settings_model,
+)
 from slime_trainer_megatron.config_json import read_model, with_further
+from slime_trainer_megatron.dimensions import check_name
 from slime_trainer_megatron.freezing import frozen_names
+from slime_trainer_megatron.offloading import check_offload
 
 SLIME_API = "1"
 
@@ -21,6 +30,8 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         "megatron-core: tensor, sequence, pipeline, context, expert and data parallel",
         world_size=_world_size,
         shares=_shares,
+        needs=_needs,
+        check=_check,
         check_model=_check_model,
         check_companion=_check_companion,
         reads=_reads,
@@ -32,6 +43,7 @@ def slime_trainers() -> Iterable[TrainerSpec]:
         workers_key="num_gpus",
         flat_keys=(
             *PASSED,
+            "model_type",
             "log_probs_chunk_size",
             "use_rollout_routing_replay",
             "only_train_params_name_list",
@@ -55,7 +67,20 @@ def _shares(settings: Settings) -> Sequence[int]:
     return layout_of(settings).shares
 
 
+def _needs(settings: Settings) -> Needs:
+    """NCCL wants a GPU for each rank."""
+    return Needs(gpus=float(settings.__dict__["device"] == "cuda"))
+
+
+def _check(settings: Settings, use: TrainerUse) -> None:
+    check_offload(settings, bf16=use.bf16)
+    if use.nodes > 1:
+        layout_of(settings).check_node(layout_of(settings).ranks // use.nodes)
+
+
 def _check_model(settings: Settings, model_config: Mapping[str, object]) -> None:
+    if name := settings.__dict__["model_type"]:
+        check_name(name, model_config)
     model = with_further(model_config, settings.__dict__["mtp_num_layers"] or 0)
     check_model(settings, model)
     check_effect(settings, model)

@@ -7,7 +7,6 @@ import torch
 from made import dealt, setup_of, steps_of, write_model
 from together import Case, train
 
-from slime_core.errors import ConfigError
 from slime_trainer_megatron.rank import MegatronRank
 
 ONE = {"num_gpus": 1}
@@ -42,14 +41,6 @@ def test_steps_are_the_same_and_go_on_with_it_and_without(part: float, tmp_path:
     for rank in ranks[1:]:
         for name, each in rank.weights():
             assert (each - wanted[name]).abs().max() < 1e-6, name
-
-
-@pytest.mark.parametrize(("bf16", "dealt"), [(True, False), (False, True)])
-def test_what_megatron_cannot_offload_is_refused(bf16: bool, dealt: bool, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model", "qwen3")
-    setup = setup_of(model, tmp_path, {"num_gpus": 2, "use_distributed_optimizer": dealt, **offloaded(1.0)}, bf16=bf16)
-    with pytest.raises(ConfigError, match=f"use_distributed_optimizer = {str(bf16).lower()} alone"):
-        MegatronRank(0, 1, setup)
 
 
 @pytest.mark.layouts

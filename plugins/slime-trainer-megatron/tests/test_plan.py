@@ -9,6 +9,8 @@ import pytest
 from slime_core.cli import run_cli
 from slime_core.testing import write_tiny_model
 
+CUDA = ["--trainer.megatron.device", "cuda"]
+
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
@@ -50,6 +52,17 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
         (["--trainer.megatron.lr", "1e-5"], "lr is the run's"),
         (["--trainer.megatron.overlap_param_gather", "true"], "weights are gathered before they are published"),
         (["--actor-num-gpus-per-node", "1", "--use-distributed-optimizer"], "there is one replica"),
+        (["--optimizer-cpu-offload", "--bf16"], "use_distributed_optimizer = true alone"),
+        (["--optimizer-cpu-offload", "--use-distributed-optimizer"], "use_distributed_optimizer = false alone"),
+        (
+            [*CUDA, "--actor-num-nodes", "2", "--actor-num-gpus-per-node", "1", "--tensor-model-parallel-size", "2"],
+            "give a tensor_model_parallel_size of 1, or actor_num_gpus_per_node = 2",
+        ),
+        (
+            ["--model-type", "qwen3-4B"],
+            "model_type = 'qwen3-4B' does not fit the model of hf_checkpoint: num_hidden_layers 36",
+        ),
+        (["--model-type", "qwen3-4b"], "Did you mean 'qwen3-4B'?"),
         (["--expert-model-parallel-size", "2"], "expert_model_parallel_size has no effect here"),
         (
             ["--advantage-estimator", "ppo", "--trainer.megatron.critic.tensor_model_parallel_size", "2"],
@@ -98,3 +111,32 @@ def test_a_family_that_it_does_not_know_is_refused(run_file: Path, capsys: pytes
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "model_type": "gpt2"}), "utf-8")
     assert run_cli(["plan", str(run_file)]) == 2
     assert "no converter for models of model_type 'gpt2'" in capsys.readouterr().err
+
+
+def trainer_needs(run_file: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> Mapping[str, object]:
+    """What `slime plan` says that the trainer needs."""
+    assert run_cli(["plan", str(run_file), "--json", *flags]) == 0
+    (group,) = (each for each in json.loads(capsys.readouterr().out)["groups"] if each["group"] == "trainer")
+    return dict(group)
+
+
+def test_on_gpus_each_rank_needs_one(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--actor-num-gpus-per-node", "2", "--tensor-model-parallel-size", "2"]
+    assert trainer_needs(run_file, capsys, *flags)["gpus"] == 0.0
+    found = trainer_needs(run_file, capsys, *flags, *CUDA)
+    assert (found["workers"], found["gpus"]) == (2, 2.0)
+
+
+def test_a_layer_may_be_cut_over_ranks_of_one_node(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--actor-num-nodes", "2", "--actor-num-gpus-per-node", "2", "--tensor-model-parallel-size", "2", *CUDA]
+    assert trainer_needs(run_file, capsys, *flags)["gpus"] == 4.0
+
+
+def test_a_model_by_slimes_name_is_held_against_its_configuration(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run_file.parent / "model" / "config.json"
+    sizes = {"num_hidden_layers": 36, "hidden_size": 2560, "num_attention_heads": 32, "num_key_value_heads": 8}
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **sizes}), "utf-8")
+    assert run_cli(["plan", str(run_file), "--model-type", "qwen3-4B"]) == 0
+    assert "qwen3-4B" in capsys.readouterr().out

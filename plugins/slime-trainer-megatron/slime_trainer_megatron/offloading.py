@@ -1,0 +1,26 @@
+"""Offloading: what Megatron's optimizer in the CPU's memory asks for. No torch.
+
+Example:
+
+    check_offload(settings, bf16=True)      # ConfigError: possible with use_distributed_optimizer = true alone ...
+"""
+
+from slime_core.errors import ConfigError
+from slime_core.roles import Settings
+from slime_trainer_megatron.arguments import of_critic
+
+
+def check_offload(settings: Settings, *, bf16: bool) -> None:
+    """See that Megatron can keep the moments in the CPU's memory, of the policy and of a critic.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    for prefix, given in (("", settings.__dict__), ("critic.", of_critic(settings).__dict__)):
+        if given["optimizer_cpu_offload"] and bf16 != given["use_distributed_optimizer"]:
+            said = str(bf16).lower()
+            raise ConfigError(
+                f"[trainer.megatron] {prefix}optimizer_cpu_offload with bf16 = {said} is possible with "
+                f"use_distributed_optimizer = {said} alone: Megatron's keeps no copies in fp32 without it, and takes "
+                "none but copies with it. Set it so, or leave optimizer_cpu_offload out"
+            )
