@@ -29,6 +29,7 @@ PUBLIC = (
     "slime_core.processes",
     "slime_core.roles",
     "slime_core.rollout.executions",
+    "slime_core.run.looking",
     "slime_core.run.open",
     "slime_core.run.serving",
     "slime_core.sample",

@@ -169,18 +169,7 @@ def _who(life: Life, role: str, use: Json) -> str:
 
 
 def _as_plain_data(life: Life, members: Sequence[Member]) -> dict[str, Json]:
-    moves: list[Json] = [
-        {
-            "state": move.state.value,
-            "rollout_id": move.rollout_id,
-            "use": move.use,
-            "weight": move.weight if move.state is GroupState.TRAINED else None,
-            "reason": move.reason or None,
-            "step": move.row.step if move.row else None,
-            "time": move.row.time if move.row else None,
-        }
-        for move in life.moves
-    ]
+    moves: list[Json] = [move.to_dict() for move in life.moves]
     samples: list[Json] = [
         {**each.sample.to_dict(), "left_out": each.left_out, "seed": life.seed_of(each.sample)} for each in members
     ]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.data.chat_template import ChatTemplate
+from slime_core.data.token_texts import token_texts
 from slime_core.errors import ModelError
 from slime_core.sample import Json, Message
 
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 _OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "merges.txt")
 """Files of the slow tokenizers, from which transformers can make a tokenizer.json."""
 
-__all__ = [
-    "HfTokenizer",
-]
+__all__ = ["HfTokenizer", "token_texts"]
 
 
 class HfTokenizer:

@@ -37,6 +37,18 @@ class Move:
     row: MetricsRow | None
     """What the run reported of that rollout; None if it has not yet, or was taken back."""
 
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON; of the rollout's row the optimizer step and the time."""
+        return {
+            "state": self.state.value,
+            "rollout_id": self.rollout_id,
+            "use": self.use,
+            "weight": self.weight if self.state is GroupState.TRAINED else None,
+            "reason": self.reason or None,
+            "step": self.row.step if self.row else None,
+            "time": self.row.time if self.row else None,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -36,6 +36,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.hf_copies import HfCopies
 from slime_core.run.memory import Phase
 from slime_core.run.records import check_records
+from slime_core.run.resumes import note_resume
 from slime_core.run.saving import Saver
 from slime_core.run.session import Session
 from slime_core.run.stop import on_signals
@@ -315,6 +316,7 @@ class Loop:
             session.scheduler.load_state_dict(_held(checkpoint, state.scheduler, "scheduler"))
         self._samples.rewind(self.rollout_id)
         self._metrics.truncate(state.metrics_position)
+        note_resume(session.folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
         await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
 

@@ -30,6 +30,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.hf_copies import HfCopies
 from slime_core.run.loop import Outcome
 from slime_core.run.records import check_records
+from slime_core.run.resumes import note_resume
 from slime_core.run.run_hooks import RunHooks
 from slime_core.run.saving import write_checkpoint
 from slime_core.run.setup import Builder, count_rollouts
@@ -212,5 +213,6 @@ class TrainingLoop(ABC):
         self.rollout_id, self._step = checkpoint.rollout_id, state.step
         self._saved_at = self.rollout_id
         self._metrics.truncate(state.metrics_position)
+        note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self.last}")
         await self.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))

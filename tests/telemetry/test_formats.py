@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from slime_core.run import GroupState, Ledger, write_checkpoint
+from slime_core.run.resumes import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, list_shards
 from slime_core.telemetry.samples.columns import schema
@@ -82,6 +83,12 @@ def test_the_ledger(tmp_path: Path) -> None:
     assert len(found) == 6
     for line in found:
         validator("ledger_line").validate(line)
+
+
+def test_resumes(tmp_path: Path) -> None:
+    note_resume(tmp_path, 20)
+    for line in lines(tmp_path / "resumes.jsonl"):
+        validator("resumes_line").validate(line)
 
 
 def test_a_checkpoint_manifest(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from html import escape
 
 from slime_agent_openai.spans import Execution, Span, SpanKind, Token
 from slime_core import Sample
+from slime_core.data.tokenizer import token_texts
 from slime_core.roles import Tokenizer
 from slime_core.rollout.executions import main_of
 
@@ -99,20 +100,15 @@ def _text(span: Span, tokenizer: Tokenizer | None) -> str:
         return escape(" ".join(str(token.id) for token in span.tokens))
     if span.kind is not SpanKind.MODEL:
         return escape(tokenizer.decode([token.id for token in span.tokens], skip_special_tokens=False))
-    return "".join(_shaded(text, tokens) for text, tokens in texts(span.tokens, tokenizer))
+    return "".join(_shaded(text, tokens) for text, tokens in _pieces(span.tokens, tokenizer))
 
 
-def texts(tokens: Sequence[Token], tokenizer: Tokenizer) -> Iterator[tuple[str, list[Token]]]:
+def _pieces(tokens: Sequence[Token], tokenizer: Tokenizer) -> Iterator[tuple[str, Sequence[Token]]]:
     """The text of each token; of several together where one alone is a part of a character."""
-    held: list[Token] = []
-    for token in tokens:
-        held.append(token)
-        text = tokenizer.decode([each.id for each in held], skip_special_tokens=False)
-        if not text.endswith("\ufffd"):
-            yield text, held
-            held = []
-    if held:
-        yield tokenizer.decode([each.id for each in held], skip_special_tokens=False), held
+    place = 0
+    for text, count in token_texts([token.id for token in tokens], tokenizer):
+        yield text, tokens[place : place + count]
+        place += count
 
 
 def _shaded(text: str, tokens: Sequence[Token]) -> str:

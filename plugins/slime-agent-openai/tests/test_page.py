@@ -8,8 +8,7 @@ import pytest
 from chat import load_chat
 from test_spans import execution, sample
 
-from slime_agent_openai.page import page, texts
-from slime_agent_openai.spans import SpanKind, Token
+from slime_agent_openai.page import page
 from slime_core import Status
 from slime_core.data.tokenizer import HfTokenizer
 
@@ -92,10 +91,3 @@ def test_a_failed_sample_says_why(tokenizer: HfTokenizer) -> None:
 
 def test_without_a_tokenizer_ids_are_shown() -> None:
     assert "3 4" in Read(page("run", [execution(sample(("prompt", [1]), ("model", [3, 4])))], None)).text
-
-
-def test_tokens_that_are_parts_of_one_character_are_shown_together(tokenizer: HfTokenizer) -> None:
-    ids = tokenizer.encode("a🙂b")
-    shown = list(texts([Token(each, SpanKind.MODEL) for each in ids], tokenizer))
-    assert [text for text, _ in shown] == ["a", "🙂", "b"]
-    assert [len(tokens) for _, tokens in shown] == [1, len(ids) - 2, 1]

@@ -4,7 +4,8 @@ Files are complete or absent, so they can be read while the run goes on; docs/fo
 imported when the first file is written or read.
 """
 
+from slime_core.telemetry.samples.pack import Entry
 from slime_core.telemetry.samples.rows import SampleRow
 from slime_core.telemetry.samples.shard import Drawn, Generated, Kind, Shard, list_shards
 
-__all__ = ["Drawn", "Generated", "Kind", "SampleRow", "Shard", "list_shards"]
+__all__ = ["Drawn", "Entry", "Generated", "Kind", "SampleRow", "Shard", "list_shards"]

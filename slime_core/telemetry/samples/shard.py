@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from slime_core.errors import RunFolderError
 from slime_core.sample import Group, GroupId, Json
 from slime_core.telemetry.samples import unpack
+from slime_core.telemetry.samples.pack import Entry
 from slime_core.telemetry.samples.rows import SCHEMA_VERSION, SampleRow
 
 if TYPE_CHECKING:
@@ -145,6 +146,22 @@ class Shard:
 
         for batch in self._batches(unpack.ROW_COLUMNS):
             yield from unpack.rows(batch, position)
+
+    def entry(self, row: int) -> Entry:
+        """One sample by the number of its row, with its tokens; the part of the file that has it is read, no other.
+
+        Raises:
+            RunFolderError: there is no such row.
+        """
+        first = 0
+        with self._opened() as file:
+            for part in range(file.num_row_groups):
+                count = file.metadata.row_group(part).num_rows
+                if first <= row < first + count:
+                    table = file.read_row_group(part, use_threads=False).slice(row - first, 1).combine_chunks()
+                    return next(unpack.entries(table.to_batches()[0]))
+                first += count
+        raise RunFolderError(f"{self.path} has no row {row}: it has {len(self)}")
 
     def group_ids(self) -> frozenset[str]:
         """Identities of its groups."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.secrets import REDACTOR
@@ -104,11 +105,14 @@ def test_any_sample_comes_back_in_every_bit(
     groups = [Group(GroupId("a:b", 1, row, row), those) for row, those in enumerate(several)]
     for group in groups:
         group.freeze()
-    back = written(tmp_path_factory.mktemp("samples"), Generated(groups, [], {})).groups()
+    shard = written(tmp_path_factory.mktemp("samples"), Generated(groups, [], {}))
+    back = shard.groups()
     assert [group.id for group in back.kept] == [group.id for group in groups]
     assert [[bits(each) for each in group.samples] for group in back.kept] == [
         [bits(each) for each in group.samples] for group in groups
     ]
+    flat = [(str(group.id), bits(each)) for group in groups for each in group.samples]
+    assert [((one := shard.entry(row)).group, bits(one.sample)) for row in range(len(shard))] == flat
 
 
 @given(mask=st.lists(st.integers(0, 1)))
@@ -137,6 +141,15 @@ def test_dropped_groups_are_kept_apart_with_their_reasons(tmp_path: Path) -> Non
     assert [(row.index, row.drop_reason) for row in shard.rows()] == [(0, None), (1, None), (0, "zero_std_0.0")]
     assert shard.group_ids() == {str(kept.id), str(dropped.id)}
     assert shard.groups({str(dropped.id)}).kept == []
+
+
+def test_a_sample_is_found_by_its_row_in_any_part_of_a_file(tmp_path: Path) -> None:
+    shard = written(tmp_path, Generated([group_of(row, "a", "b") for row in range(600)], [], {}))
+    assert [shard.entry(row).group for row in (0, 511, 512, 1199)] == [
+        f"train:e0:r{row}:d{row}" for row in (0, 255, 256, 599)
+    ]
+    with pytest.raises(RunFolderError, match="has no row 1200: it has 1200"):
+        shard.entry(1200)
 
 
 def test_what_was_trained_on_is_kept_with_its_weights_and_notes(tmp_path: Path) -> None:
