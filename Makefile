@@ -44,7 +44,7 @@ TRACKERS := .venv-trackers
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
 # What agents are written with, and a tracker's library, come along with the tests that need them.
-WITH_DEV := plugins/slime-agent-openai plugins/slime-trackers
+WITH_DEV := plugins/slime-agent-openai plugins/slime-trackers plugins/slime-view
 EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e './$(plugin)$(if $(filter $(WITH_DEV),$(plugin)),[dev])')
 # Those that need no torch, and no Ray.
 HEAVY_PLUGINS := plugins/slime-local plugins/slime-trainer-megatron plugins/slime-launcher-ray
@@ -63,7 +63,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
+.PHONY: help ci demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -83,6 +83,10 @@ long: $(STAMPS)/dev ## what takes long, and deepens what `make test` shows
 properties: $(STAMPS)/dev ## ten thousand sessions of agents that do anything, held against the engine's log
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m property plugins/slime-agent-openai/tests $(ARGS)
+
+browser: $(STAMPS)/browser ## the pages of slime-view in a browser, which has to be there: apt-get install chromium
+	@mkdir -p .cache/tmp
+	@$(INSIDE) $(BIN)/python -m pytest -m browser plugins/slime-view/tests $(ARGS)
 
 clients: $(STAMPS)/dev ## clients of agents, old and new, each installed into an environment of its own, and a CLI of npm's
 	@mkdir -p .cache/tmp .cache/matplotlib
@@ -249,6 +253,10 @@ $(STAMPS)/tools: $(PROJECTS) $(STAMPS)/venv
 $(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
 	$(PIP) install -e '.[local,dev,data,tensorboard]' $(EVERY_PLUGIN)
 	@touch $@ $(STAMPS)/tools $(STAMPS)/demo $(STAMPS)/engine
+
+$(STAMPS)/browser: $(STAMPS)/dev
+	$(PIP) install -e . -e './plugins/slime-view[browser]'
+	@touch $@
 
 $(STAMPS)/engine: $(PROJECTS) $(STAMPS)/demo
 	$(PIP) install -e . -e './plugins/slime-engine-sglang[fast]'

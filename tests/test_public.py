@@ -25,8 +25,10 @@ REACH_INTO_THE_CORE = (
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_device.py",
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_layouts.py",
     ROOT / "plugins" / "slime-trainer-megatron" / "tests" / "test_rank.py",
+    ROOT / "plugins" / "slime-view" / "tests",
 )
-"""Tests that compare a plugin with what the core does: its formulas, its processes, its keys, its pool, its prompts."""
+"""Tests that compare a plugin with what the core does: its formulas, its processes, its keys, its pool, its prompts,
+its files."""
 
 OF_A_PLUGIN = {"slime_core: SlimeRunner"}
 """Names that a plugin gives the core, found when they are asked for."""

@@ -1,0 +1,149 @@
+"""The application: pages are one file of HTML and its scripts; what they show comes as JSON from `/api/`.
+
+Example:
+
+    app = make_app(OpenRun.all([Path("runs/first")]), token="...", hosts=["127.0.0.1"])
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from slime_core.errors import ConfigError, SlimeError
+from slime_core.sample import Json
+from slime_view.comparing import compared
+from slime_view.conversations import conversations, there_are_agents
+from slime_view.guard import Guard
+from slime_view.query import Query
+from slime_view.runs import OpenRun
+
+STATIC = Path(__file__).with_name("static")
+PAGES = ("/", "/samples", "/sample", "/group", "/compare")
+LOOK_S = 1.0
+"""Seconds between two looks at the folders."""
+
+
+def make_app(runs: Sequence[OpenRun], token: str, hosts: Sequence[str], cookie: str = "slime_view") -> ASGIApp:
+    """The application for some runs.
+
+    Args:
+        runs: what to show.
+        token: what a browser has to show.
+        hosts: names by which this server may be asked, so that no other site's name leads to it; `*` is any.
+        cookie: what to keep the token in.
+    """
+
+    @asynccontextmanager
+    async def following(_: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(_follow(runs))
+        yield
+        task.cancel()
+
+    api = Api(runs)
+    routes: list[Route | Mount] = [Route(path, _page) for path in PAGES]
+    routes += [Route(f"/api/{name}", _json(answer)) for name, answer in api.answers.items()]
+    routes.append(Route("/conversations", api.conversations))
+    routes.append(Mount("/static", StaticFiles(directory=STATIC)))
+    app = Starlette(routes=routes, lifespan=following)
+    return TrustedHostMiddleware(Guard(app, token, cookie), allowed_hosts=list(hosts))
+
+
+async def _follow(runs: Sequence[OpenRun]) -> None:
+    """Look at the folders again and again; without a pause while there are files to read."""
+    while True:
+        more = [await asyncio.to_thread(run.refresh) for run in runs]
+        await asyncio.sleep(0.01 if any(more) else LOOK_S)
+
+
+def _page(_: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+def _json(answer: Callable[[Request], Json]) -> Callable[[Request], Response]:
+    """An endpoint; a problem of the request is told as one. Half a surrogate pair stays, as JSON escapes it."""
+
+    def endpoint(request: Request) -> Response:
+        try:
+            found, status = answer(request), 200
+        except ConfigError as error:
+            found, status = {"error": str(error)}, 400
+        except SlimeError as error:
+            found, status = {"error": str(error)}, 404
+        return Response(json.dumps(found, separators=(",", ":")), status, media_type="application/json")
+
+    return endpoint
+
+
+class Api:
+    """What pages ask for."""
+
+    def __init__(self, runs: Sequence[OpenRun]) -> None:
+        self._runs = runs
+        self.answers: dict[str, Callable[[Request], Json]] = {
+            "runs": self.runs,
+            "curves": self.curves,
+            "choices": lambda request: self._run(request).choices(),
+            "samples": self.samples,
+            "sample": self.sample,
+            "group": lambda request: self._run(request).group(_given(request, "group")),
+            "life": lambda request: self._run(request).life(_given(request, "group")),
+            "compare": self.compare,
+        }
+
+    def runs(self, _: Request) -> Json:
+        """The state of each run."""
+        return [{**run.state(), "conversations": there_are_agents()} for run in self._runs]
+
+    def conversations(self, request: Request) -> Response:
+        """A page by itself: it runs no script, and its style is allowed by its digest."""
+        try:
+            text, policy = conversations(self._run(request), _given(request, "group"))
+        except SlimeError as error:
+            return Response(str(error), 404, media_type="text/plain")
+        return HTMLResponse(text, headers={"content-security-policy": policy})
+
+    def curves(self, request: Request) -> Json:
+        """Some metrics of a run from a row on."""
+        curves = self._run(request).curves
+        row = request.query_params.get("after", "0")
+        if not row.isdecimal():
+            raise ConfigError(f"after = {row!r} is not a number of a row")
+        return curves.after(int(row), request.query_params.getlist("name"))
+
+    def samples(self, request: Request) -> Json:
+        """A page of the table."""
+        given = {name: value for name, value in request.query_params.items() if name != "run"}
+        return self._run(request).table(Query.parse(given))
+
+    def sample(self, request: Request) -> Json:
+        """One sample."""
+        run = self._run(request)
+        return run.sample(run.place(_given(request, "file"), _given(request, "row")))
+
+    def compare(self, request: Request) -> Json:
+        """Two runs, as `slime diff` compares them."""
+        return compared(self._run(request).folder, self._run(request, "with").folder)
+
+    def _run(self, request: Request, key: str = "run") -> OpenRun:
+        name = request.query_params.get(key, self._runs[0].name)
+        for run in self._runs:
+            if run.name == name:
+                return run
+        raise ConfigError(f"no run {name!r} is open; there is {', '.join(run.name for run in self._runs)}")
+
+
+def _given(request: Request, name: str) -> str:
+    value = request.query_params.get(name)
+    if value is None:
+        raise ConfigError(f"{request.url.path} needs {name}=")
+    return value

@@ -1,0 +1,127 @@
+"""`slime view RUN …`: run folders in a browser, while they grow. `slime report RUN …`: in a file that can be sent."""
+
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from slime_core.errors import ConfigError, RunFolderError
+from slime_core.run.looking import write_report
+
+TOKEN = "SLIME_VIEW_TOKEN"
+"""Variable that has the token, for a link that stays the same."""
+PORT = 8650
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"Port to bind; 0 is any that is free.  [default: {PORT}, or any if it is taken]",
+)
+@click.option("--yes", is_flag=True, help="Do not ask whether other machines may connect to --host.")
+def view(runs: Sequence[Path], host: str, port: int | None, yes: bool) -> None:
+    """Open the run folders RUNS in a browser: live curves over one another, and every sample.
+
+    \b
+    slime view runs/first
+    slime view runs/first runs/second
+
+    It prints the address, with a token in it that a browser keeps. Nothing in the folders is changed. On a machine
+    elsewhere, rather than --host: ssh -L 8650:127.0.0.1:8650 MACHINE, and open the same link here. SLIME_VIEW_TOKEN in
+    the environment is the token, where links are to stay the same.
+    """  # noqa: D301  # \b keeps click from filling the lines below it
+    if not _is_loopback(host) and not yes:
+        _ask(host)
+    from slime_view.runs import OpenRun
+    from slime_view.serve import serve
+
+    opened = OpenRun.all(runs)
+    with _bound(host, port) as listening:
+        serve(opened, listening, os.environ.get(TOKEN) or secrets.token_urlsafe(18))
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--html", "as_html", is_flag=True, help="Write one page that can be sent, instead of the report's files.")
+@click.option(
+    "--samples", type=click.IntRange(min=1), default=200, show_default=True, help="Samples of each run, about."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the page goes.  [default: RUN/report/view.html]",
+)
+def report(runs: Sequence[Path], as_html: bool, samples: int, out: Path | None) -> None:
+    """Write the reports of the run folders RUNS anew; with --html one page of all of them that can be sent.
+
+    \b
+    slime report runs/first
+    slime report runs/first runs/second --html --out both.html
+
+    The page has the views of slime view in it, with all metrics and a part of the samples: whole groups, evenly over
+    the run. It needs no server and no other file, and asks no other machine for anything.
+    """  # noqa: D301  # \b keeps click from filling the lines below it
+    if not as_html and out is None:
+        for run in runs:
+            click.echo(write_report(run).report)
+        return
+    from slime_view.report import report_page
+    from slime_view.runs import OpenRun
+
+    opened = OpenRun.all(runs)
+    for each in opened:
+        while each.refresh():
+            pass
+    path = out or runs[0] / "report" / "view.html"
+    page = report_page(opened, samples)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, "utf-8")
+    except OSError as error:
+        raise RunFolderError(f"cannot write {path}: {error.strerror}. Name another file: --out FILE") from None
+    click.echo(path)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _ask(host: str) -> None:
+    """Whether others may connect.
+
+    Raises:
+        ConfigError: nobody is there to be asked.
+    """
+    told = f"{host} is reached by other machines: whoever has the link reads every prompt and sample, unencrypted"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{told}. Pass --yes if that is meant, or leave --host away and use ssh -L")
+    click.confirm(f"{told}. Go on?", abort=True)
+
+
+def _bound(host: str, port: int | None) -> socket.socket:
+    """A socket that listens there.
+
+    Raises:
+        ConfigError: it cannot be bound.
+    """
+    wanted = PORT if port is None else port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, wanted, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        if port is None:
+            return _bound(host, 0)
+        raise ConfigError(f"cannot listen on {host}, port {port}: {error}. Give another --port, or --host") from None

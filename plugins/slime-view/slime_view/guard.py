@@ -1,0 +1,98 @@
+"""Guard: who may look. Every request shows the token: in the link once, then in a cookie, or in a header.
+
+What is shown was written by a model. So every answer carries a policy by which a browser runs this package's own
+scripts and nothing else, loads nothing from elsewhere, and lets no other page frame it.
+
+Example:
+
+    app = Guard(app, token="...", cookie="slime_view_8650")
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable
+from html import escape
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+ASK = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>slime view</title></head><body><h1>slime view</h1>
+<p>Open the link that <code>slime view</code> printed, or type the token that is in it.</p>
+<form method="get" action="{action}">{hidden}<label>Token <input name="token" autofocus></label>
+<button>Open</button></form></body></html>
+"""
+
+
+class Guard:
+    """Before an app."""
+
+    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
+        self._app = app
+        self._token = token
+        self._cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or let the app answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        request = Request(scope)
+        await (self._refusal(request) or self._app)(scope, receive, marked)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """What to answer instead: the page without the token in its address, or a question for it."""
+        given = request.query_params.get("token")
+        if given is not None and self._is_token(given):
+            kept = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
+            answer = RedirectResponse(_address(request, kept), 303)
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
+            return answer
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._is_token(request.cookies.get(self._cookie, "")) or self._is_token(bearer):
+            return None
+        if request.url.path.startswith("/api/"):
+            return Response('{"error":"no token, or another: open the link that slime view printed"}', 401)
+        kept = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
+        hidden = "".join(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in kept)
+        return HTMLResponse(ASK.format(action=escape(request.url.path), hidden=hidden), 401)
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def digest(text: str) -> str:
+    """The source, as a content security policy names it, of a script or a style in a page."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _address(request: Request, query: Iterable[tuple[str, str]]) -> str:
+    """The path on this server; two slashes at its beginning would name another."""
+    path = "/" + request.url.path.lstrip("/\\")
+    text = urlencode(list(query))
+    return f"{path}?{text}" if text else path

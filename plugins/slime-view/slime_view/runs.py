@@ -1,0 +1,261 @@
+"""OpenRun: one run folder that is looked at: its curves, the index of its samples, its tokenizer, a group's life.
+
+Example:
+
+    (run,) = OpenRun.all([Path("runs/first")])
+    while run.refresh(): ...
+    run.sample(run.index.find(Query()).places[0])
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from slime_core.config.asking import read_run_file
+from slime_core.data.tokenizer import HfTokenizer
+from slime_core.errors import ConfigError, ModelError, RunFolderError
+from slime_core.run.looking import GroupState, Life, Resume, group_history, read_resumes
+from slime_core.sample import Json, Sample
+from slime_core.telemetry.samples import Kind, Shard, list_shards
+from slime_view.curves import Curves
+from slime_view.index import Place, SampleIndex
+from slime_view.query import Query
+from slime_view.reading import prompt_of, read_columns, read_rows
+from slime_view.search import search
+from slime_view.tokens import tokens_of
+from slime_view.train_data import trained_values
+
+SHOWN = 160
+"""Characters of a text that a table shows."""
+LISTED = (
+    "rollout_id",
+    "source",
+    "group",
+    "index",
+    "status",
+    "drop_reason",
+    "failure_reason",
+    "left_out",
+    "reward",
+    "response_length",
+    "prompt",
+    "messages",
+    "response",
+    "label",
+)
+
+
+class OpenRun:
+    """One run folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self.curves = Curves(folder / "metrics.jsonl")
+        self.index = SampleIndex(folder / "samples")
+        self.resumed: list[Resume] = []
+        """Where it was continued."""
+        self.problem = ""
+        """What of the folder could not be read, as far as it was looked at."""
+
+    @classmethod
+    def all(cls, folders: Sequence[Path]) -> "list[OpenRun]":
+        """Open several; those of one name are called after their parents, too.
+
+        Raises:
+            RunFolderError: one is not a run folder.
+        """
+        found = list(dict.fromkeys(folder.resolve() for folder in folders))
+        for folder in found:
+            if not (folder / "run.toml").is_file():
+                raise RunFolderError(f"{folder} is not the folder of a run: it has no run.toml. Give what --save says.")
+        return [cls(folder, _name(folder, found)) for folder in found]
+
+    def refresh(self) -> bool:
+        """Read what is new; whether there is more. A file that cannot be read is a `problem`, and the rest is shown."""
+        problems = []
+        try:
+            self.curves.refresh()
+            self.resumed = read_resumes(self.folder)
+        except RunFolderError as error:
+            problems.append(str(error))
+        more = self.index.refresh()
+        self.problem = "\n".join([*problems, *self.index.damaged.values()])
+        return more
+
+    def state(self) -> dict[str, Json]:
+        """What a page asks for again and again: how far everything is."""
+        return {
+            "name": self.name,
+            "folder": str(self.folder),
+            "generation": self.curves.generation,
+            "rows": len(self.curves),
+            "metrics": [*sorted(self.curves.columns)],
+            "rollout": max(self.curves.rollouts, default=None),
+            "samples": len(self.index),
+            "waiting": self.index.waiting,
+            "resumed": [each.rollout_id for each in self.resumed],
+            "problem": self.problem,
+        }
+
+    def choices(self) -> dict[str, Json]:
+        """What there is to filter by."""
+        index = self.index
+        return {"source": [*index.sources.all()], "status": [*index.statuses.all()], "reason": [*index.reasons.all()]}
+
+    def table(self, query: Query) -> dict[str, Json]:
+        """A page of samples.
+
+        Raises:
+            RunFolderError: a file cannot be read.
+        """
+        if query.text:
+            hits = search(self.index, query)
+            return {"rows": self._listed(hits.places), "after": hits.after, "searched": hits.searched}
+        found = self.index.find(query)
+        return {"rows": self._listed(found.places), "count": found.count, "offset": query.offset}
+
+    def _listed(self, places: Sequence[Place]) -> list[Json]:
+        rows: dict[Place, Json] = {}
+        for path in {place.path for place in places}:
+            numbers = sorted(place.row for place in places if place.path == path)
+            for number, row in zip(numbers, read_rows(path, numbers, LISTED), strict=True):
+                rows[Place(path, number)] = {"file": path.stem, "row": number, **_shortened(row)}
+        return [rows[place] for place in places]
+
+    def place(self, file: str, row: str) -> Place:
+        """A sample by the parts of its address.
+
+        Raises:
+            ConfigError: it is not one, or there is no such file now.
+        """
+        paths = {path.stem: path for kind in Kind for path in list_shards(self.folder / "samples", kind)}
+        if file not in paths or not row.isdecimal():
+            raise ConfigError(
+                f"{self.name} has no sample {file}:{row}; its files may have been deleted or written anew"
+            )
+        return Place(paths[file], int(row))
+
+    def sample(self, place: Place) -> dict[str, Json]:
+        """All of one sample: its record, and its tokens with what is known of each.
+
+        Raises:
+            RunFolderError: its file cannot be read.
+        """
+        entry = Shard(place.path).entry(place.row)
+        trained, where = self._trained(entry.group, entry.sample)
+        return {
+            "file": place.path.stem,
+            "row": place.row,
+            "group": entry.group,
+            "source": entry.source,
+            "drop_reason": entry.drop_reason,
+            "left_out": entry.left_out,
+            "record": entry.sample.to_dict(),
+            "prompt_text": prompt_of(entry.sample),
+            "tokens": tokens_of(entry.sample, self.tokenizer, trained),
+            "trained_in": where,
+            "keeps_train_data": self._train_data is not None,
+            "no_tokenizer": self._tokenizer[1],
+        }
+
+    def group(self, name: str) -> list[Json]:
+        """The samples of a group; none where its file was deleted, or is not written yet.
+
+        Raises:
+            RunFolderError: a file cannot be read.
+        """
+        path = self.file_of(name)
+        if path is None:
+            return []
+        rows = _rows_of(path, name)
+        found = read_rows(path, rows, LISTED)
+        return [{"file": path.stem, "row": at, **row} for at, row in zip(rows, found, strict=True)]
+
+    def file_of(self, group: str) -> Path | None:
+        """The file that has a group's samples: that of the rollout in which it was finished.
+
+        Raises:
+            RunFolderError: a file cannot be read.
+        """
+        try:
+            moves = group_history(self.folder, group)
+        except RunFolderError:  # of a run without a ledger
+            moves = []
+        shards = {int(path.stem.rpartition("_")[2]): path for path in list_shards(self.folder / "samples")}
+        rollouts = dict.fromkeys(int(str(move["rollout_id"])) for move in moves)
+        paths = (shards[number] for number in rollouts if number in shards)
+        return next((path for path in paths if _rows_of(path, group)), None)
+
+    def life(self, name: str) -> list[Json]:
+        """What became of a group, move by move.
+
+        Raises:
+            SlimeError: the run has no such group, or a file cannot be read.
+        """
+        return [move.to_dict() for move in Life.of(self.folder, name).moves]
+
+    def _trained(self, group: str | None, sample: Sample) -> tuple[Mapping[str, Sequence[float]], int | None]:
+        """A sample's values in training, and in which rollout that was."""
+        if group is None or self._train_data is None:
+            return {}, None
+        for move in group_history(self.folder, group):
+            if move["state"] == GroupState.TRAINED.value:
+                rollout_id = int(str(move["rollout_id"]))
+                if values := trained_values(self._train_data, rollout_id, sample):
+                    return values, rollout_id
+        return {}, None
+
+    @cached_property
+    def _settings(self) -> Mapping[str, Json]:
+        return read_run_file(self.folder / "run.toml")
+
+    @property
+    def _train_data(self) -> str | None:
+        template = self._settings.get("save_debug_train_data")
+        return template if isinstance(template, str) else None
+
+    @property
+    def tokenizer(self) -> HfTokenizer | None:
+        """The tokenizer of the run's model; None where that has moved."""
+        return self._tokenizer[0]
+
+    @cached_property
+    def _tokenizer(self) -> tuple[HfTokenizer | None, str]:
+        """It, or why there is none; a checkpoint has one too."""
+        problem = ""
+        saved = sorted(self.folder.glob("checkpoints/*/hf"), reverse=True)
+        for model in [Path(str(self._settings["hf_checkpoint"])), *saved]:
+            try:
+                return HfTokenizer.load(model), ""
+            except ModelError as error:
+                problem = problem or str(error)
+        return None, problem
+
+
+def _name(folder: Path, among: Sequence[Path]) -> str:
+    """The shortest end of a path that no other has."""
+    for length in range(1, len(folder.parts)):
+        end = folder.parts[-length:]
+        if sum(other.parts[-length:] == end for other in among) == 1:
+            return "/".join(end)
+    return str(folder)
+
+
+def _rows_of(path: Path, group: str) -> list[int]:
+    return [at for at, row in enumerate(read_columns(path, ["group"])) if row["group"] == group]
+
+
+def _shortened(row: Mapping[str, Json]) -> dict[str, Json]:
+    """A row with the beginnings of its texts."""
+    messages = row["messages"]
+    prompt = row["prompt"] if messages is None else _last_message(str(messages))
+    found = {name: value for name, value in row.items() if name != "messages"}
+    return found | {"prompt": str(prompt)[:SHOWN], "response": str(row["response"])[:SHOWN]}
+
+
+def _last_message(messages: str) -> str:
+    """What was said last, of chat messages as JSON."""
+    said = json.loads(messages)
+    return str(said[-1].get("content", "")) if said else ""

@@ -1,0 +1,59 @@
+"""`slime view` as a process: the address it prints, what it needs to be told, and its end."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from slime_core.cli import run_cli
+from slime_view.commands import view
+
+MakeRun = Callable[..., "Made"]  # noqa: F821  # of conftest.py
+
+
+def test_it_prints_an_address_that_opens_and_ends_at_ctrl_c(make_run: MakeRun) -> None:
+    command = [sys.executable, "-m", "slime_core", "view", str(make_run().folder), "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"SLIME_VIEW_TOKEN": "mine"}
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    assert address.startswith("http://127.0.0.1:")
+    assert address.endswith("/?token=mine")
+    asked = Request(address.replace("/?token=mine", "/api/runs"), headers={"authorization": "Bearer mine"})
+    with urlopen(asked) as answer:
+        assert b'"name":"first"' in answer.read()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) in (0, 130)
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "machine.example", "::"])
+def test_an_address_that_others_reach_needs_a_yes(
+    make_run: MakeRun, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["view", str(make_run().folder), "--host", host]) == 2
+    assert f"{host} is reached by other machines" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_cli(["view", str(make_run().folder), "--port", str(port)]) == 2
+    assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+def test_what_is_not_a_run_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["view", str(tmp_path), "--port", "0"]) == 2
+    assert "is not the folder of a run: it has no run.toml" in capsys.readouterr().err
+
+
+def test_help_says_how_to_look_from_elsewhere() -> None:
+    assert "ssh -L" in CliRunner().invoke(view, ["--help"]).output

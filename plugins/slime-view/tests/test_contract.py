@@ -1,0 +1,7 @@
+"""The package as a whole against the contract kit."""
+
+from slime_core.testing import PluginPackageContract
+
+
+class TestPackage(PluginPackageContract):
+    dist = "slime-view"
