@@ -1,12 +1,16 @@
 """Beside: the models that a rank holds beside its policy: a reference, a teacher, a critic, in the policy's layout.
 
+A reference or teacher that differs from the policy in its weights alone is not a model of its own: its weights wait in
+the CPU's memory, and take the place of the policy's once a rollout.
+
 Example:
 
-    share = beside.look(share)
+    (share,) = beside.look([share])
     share.ref_log_probs_T                  # [T]
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +21,13 @@ from slime_core.train import Share
 from slime_trainer_megatron.arguments import check_model
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.critic import MegatronCritic
+from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.logprobs import Head
-from slime_trainer_megatron.model import Policy, build_policy, load_hf, weights_of
+from slime_trainer_megatron.model import Policy, build_policy, copy_weights, load_hf, weights_of
 from slime_trainer_megatron.passes import Passes
 
 REFRESHED = "refreshed"
+Ask = Callable[[str, Policy], None]
 
 
 class FrozenModel:
@@ -34,45 +40,112 @@ class FrozenModel:
             ConfigError: the layout cannot hold it, or there is no converter for its family.
             ModelError: it cannot be loaded.
         """
-        self.model = read_directory(directory, bf16=setup.bf16)
-        check_model(setup.settings, self.model)
-        self.policy = build_policy(self.model, setup.settings, Policy)
+        model = read_directory(directory, bf16=setup.bf16)
+        check_model(setup.settings, model)
+        self.policy = build_policy(model, setup.settings, Policy)
+        """This rank's part."""
         self.policy.requires_grad_(False)
-        load_hf(self.policy, directory, self.model)
-        given = setup.settings.__dict__
-        head = Head(self.model.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
-        tokens = given["max_tokens_per_gpu"]
-        self.passes = Passes(self.policy, self.policy, self.model, head, tokens, replays=replays)
+        load_hf(self.policy, directory, model)
+        self.passes = passes_of(self.policy, model, setup, replays=replays)
+        """Its passes, while it is `in_place`."""
+
+    @contextmanager
+    def in_place(self) -> Iterator[Policy]:
+        """The model with these weights."""
+        yield self.policy
+
+    def take(self, policy: Policy) -> None:
+        """Become a model of these weights."""
+        copy_weights(self.policy, weights_of(policy))
+
+    def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
+        """What it has for one of its own parameters."""
+        return parameter.data
+
+
+class SwappedModel:
+    """Weights in the CPU's memory that take the place of the policy's, whose layout is theirs, while they are read.
+
+    No device holds both: two weights change places at a time, and back.
+    """
+
+    def __init__(self, directory: Path, setup: RankSetup, policy: Policy, model: Model) -> None:
+        """Load this rank's part, of a model that is the policy's but for what its weights are.
+
+        Raises:
+            ModelError: it cannot be loaded.
+        """
+        self.policy = policy
+        """The one model."""
+        self._pairs = {id(each): (each, _in_main_memory(each)) for each in weights_of(policy).values()}
+        load_hf(policy, directory, model, self.value_of)
+        self.passes = passes_of(policy, model, setup)
+        """Their passes, while they are `in_place`."""
+
+    @contextmanager
+    def in_place(self) -> Iterator[Policy]:
+        """The model with these weights; the policy's are back at the end, in every bit."""
+        self._exchange()
+        try:
+            yield self.policy
+        finally:
+            self._exchange()
 
     @torch.no_grad()
     def take(self, policy: Policy) -> None:
-        """Become a model of these weights."""
-        theirs = weights_of(policy)
-        for name, mine in weights_of(self.policy).items():
-            mine.copy_(theirs[name])
+        """Become the policy's weights as they are now."""
+        for mine, held in self._pairs.values():
+            held.copy_(mine)
+
+    def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
+        """What is held for one of the policy's."""
+        return self._pairs[id(parameter)][1]
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for mine, held in self._pairs.values():
+            there = mine.clone()
+            mine.copy_(held)
+            held.copy_(there)
+
+
+def passes_of(policy: Policy, model: Model, setup: RankSetup, *, replays: bool = False) -> Passes:
+    """Passes of a model that is not trained."""
+    given = setup.settings.__dict__
+    head = Head(model.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
+    return Passes(policy, policy, model, head, given["max_tokens_per_gpu"], replays=replays)
+
+
+def _in_main_memory(weight: torch.Tensor) -> torch.Tensor:
+    """Room for one like it, from which a GPU reads without a copy between."""
+    return torch.empty_like(weight, device="cpu", pin_memory=weight.device.type == "cuda", requires_grad=False)
 
 
 class Beside:
     """The reference, the teacher and the critic of one rank."""
 
-    def __init__(self, setup: RankSetup) -> None:
-        """Load what the setup asks for; errors as of `FrozenModel`."""
-        teacher = setup.teacher.load if setup.teacher else None
-        self._reference = FrozenModel(setup.reference.load, setup) if setup.reference else None
-        self._teacher = FrozenModel(teacher, setup) if teacher else None
+    def __init__(self, setup: RankSetup, policy: Policy, model: Model) -> None:
+        """Load what the setup asks for; errors as of `FrozenModel`.
+
+        Args:
+            setup: what is asked for.
+            policy: this rank's part of the policy.
+            model: the policy's whole.
+        """
+
+        def frozen(directory: Path | None) -> FrozenModel | SwappedModel | None:
+            if directory is None:
+                return None
+            if read_directory(directory, bf16=setup.bf16) == model:
+                return SwappedModel(directory, setup, policy, model)
+            return FrozenModel(directory, setup)
+
+        self._reference = frozen(setup.reference.load if setup.reference else None)
+        self._teacher = frozen(setup.teacher.load if setup.teacher else None)
         self.critic = MegatronCritic(setup) if setup.critic else None
         """The critic, if there is one."""
         self._interval = setup.reference.update_interval if setup.reference else None
         self._refreshed: int | None = 0
-
-    def models(self) -> Iterator[tuple[str, Policy]]:
-        """Those that are about to be asked, under slime's names."""
-        if self._reference:
-            yield "ref", self._reference.policy
-        if self._teacher:
-            yield "teacher", self._teacher.policy
-        if self.critic:
-            yield "critic", self.critic.policy
 
     def begin(self, rollout_id: int, policy: Policy) -> None:
         """Training on a rollout begins: where it is time, the reference becomes the policy as it is now."""
@@ -85,23 +158,38 @@ class Beside:
             self._reference.take(policy)
         self._refreshed = due
 
-    def look(self, share: Share) -> Share:
-        """The share with what the models say of its trained samples."""
-        reference, teacher = (
-            each.passes.log_probs(share, share.mask_T) if each else None for each in (self._reference, self._teacher)
-        )
-        values = self.critic.values(share) if self.critic else None
-        return replace(share, ref_log_probs_T=reference, teacher_log_probs_T=teacher, values_T=values)
+    def look(self, shares: Sequence[Share], ask: Ask = lambda weights, policy: None) -> list[Share]:
+        """The shares with what the models say of their trained samples.
 
-    def refreshed(self) -> Policy | None:
+        Args:
+            shares: of a rollout.
+            ask: called before each model is, with slime's name for its weights and the model that has them.
+        """
+        told = dict[str, list[torch.Tensor]]()
+        for weights, model in (("ref", self._reference), ("teacher", self._teacher)):
+            if model is not None:
+                with model.in_place() as policy:
+                    ask(weights, policy)
+                    told[weights] = [model.passes.log_probs(share, share.mask_T) for share in shares]
+        if self.critic:
+            ask("critic", self.critic.policy)
+            told["critic"] = [self.critic.values(share) for share in shares]
+        nothing = [None] * len(shares)
+        columns = (told.get(weights, nothing) for weights in ("ref", "teacher", "critic"))
+        return [
+            replace(share, ref_log_probs_T=reference, teacher_log_probs_T=teacher, values_T=values)
+            for share, reference, teacher, values in zip(shares, *columns, strict=True)
+        ]
+
+    def refreshed(self) -> FrozenModel | SwappedModel | None:
         """What a resume cannot load from where it came from: a reference that is refreshed."""
-        return self._reference.policy if self._reference and self._interval is not None else None
+        return self._reference if self._interval is not None else None
 
     def told(self) -> dict[str, int]:
         """What else a resume needs to know."""
         return {} if self.refreshed() is None else {REFRESHED: self._refreshed or 0}
 
-    def restored(self, told: Mapping[str, object]) -> Policy | None:
+    def restored(self, told: Mapping[str, object]) -> FrozenModel | SwappedModel | None:
         """The inverse of `refreshed`: what is to be filled with the saved one, where one was saved.
 
         A checkpoint of a run without refreshing leaves the reference as it was loaded.

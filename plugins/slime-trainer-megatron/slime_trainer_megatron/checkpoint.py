@@ -89,11 +89,12 @@ def save(directory: Path, saved: Saved, *, hf: bool) -> Saving:
         _write_hf(directory / "hf", saved)
     pieces, critic = [*_trained(saved.policy, saved.optimizer)], saved.beside.critic
     pieces += _trained(critic.policy, critic.optimizer, CRITIC) if critic else ()
-    reference = saved.beside.refreshed()
     old = saved.old.saved() if saved.old else None
-    for older, prefix in ((reference, REFERENCE), (old[1] if old else None, OLD)):
-        for held in held_by(older) if older else ():
-            pieces += held.pieces(held.parameter.data, prefix) if held.is_given else []
+    if reference := saved.beside.refreshed():
+        for held in held_by(reference.policy):
+            pieces += held.pieces(reference.value_of(held.parameter), REFERENCE) if held.is_given else []
+    for held in held_by(old[1]) if old else ():
+        pieces += held.pieces(held.parameter.data, OLD) if held.is_given else []
     folder = directory / "optim"
     saving = Saving(folder, pieces)
     if first:
@@ -130,8 +131,8 @@ def load(directory: Path, saved: Saved) -> None:
             raise CheckpointError(f"{folder} has no critic: it is of a run without one; continue without one, too")
         _restore(stored, int(str(about["critic_steps"])), critic.policy, critic.optimizer, CRITIC)
     if reference := saved.beside.restored(about):
-        for held in held_by(reference):
-            stored.read(held.pieces(held.parameter.data, REFERENCE))
+        for held in held_by(reference.policy):
+            stored.read(held.pieces(reference.value_of(held.parameter), REFERENCE))
     if saved.old and VERSION in about:
         for held in held_by(saved.old.restored):
             stored.read(held.pieces(held.parameter.data, OLD))

@@ -274,15 +274,27 @@ def _with_gradient(module: torch.nn.Module, given: object, made: torch.Tensor) -
         made.requires_grad_()
 
 
-def load_hf(policy: Policy, directory: Path, model: Model) -> None:
-    """Read this rank's part of a model directory.
+def copy_weights(policy: Policy, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give a rank's part these weights, by the names of `weights_of`."""
+    with torch.no_grad():
+        for name, mine in weights_of(policy).items():
+            mine.copy_(weights[name])
+
+
+def load_hf(
+    policy: Policy,
+    directory: Path,
+    model: Model,
+    into: Callable[[torch.Tensor], torch.Tensor] = lambda parameter: parameter.data,
+) -> None:
+    """Read this rank's part of a model directory, into what `into` makes of each parameter.
 
     Raises:
         ModelError: a weight is not there, or of another shape.
     """
     weights = HfWeights(directory)
     weights.check([slot for weight in model.weights() for slot in weight.hf])
-    load_parts(policy, model, weights, lambda parameter: parameter.data)
+    load_parts(policy, model, weights, into)
 
 
 @torch.no_grad()

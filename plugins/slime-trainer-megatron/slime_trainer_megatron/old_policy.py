@@ -13,7 +13,7 @@ import torch
 from slime_core.roles import OldActor, RankSetup
 from slime_core.train import ServedWeights
 from slime_trainer_megatron.beside import FrozenModel
-from slime_trainer_megatron.model import Policy, weights_of
+from slime_trainer_megatron.model import Policy, copy_weights, weights_of
 from slime_trainer_megatron.passes import Passes
 
 VERSION = "old_actor"
@@ -39,7 +39,7 @@ class OldPolicy:
         version, weights = self._served.of(rollout_id)
         if version == rollout_id:
             return None
-        self._become(weights)
+        copy_weights(self._frozen.policy, weights)
         return self._frozen.passes
 
     def saved(self) -> tuple[int, Policy] | None:
@@ -47,7 +47,7 @@ class OldPolicy:
         if (saved := self._served.saved()) is None:
             return None
         version, weights = saved
-        self._become(weights)
+        copy_weights(self._frozen.policy, weights)
         return version, self._frozen.policy
 
     @property
@@ -59,8 +59,3 @@ class OldPolicy:
         """The model has a saved version's weights now."""
         weights = weights_of(self._frozen.policy)
         self._served.restore(version, {name: each.clone() for name, each in weights.items()})
-
-    @torch.no_grad()
-    def _become(self, weights: Mapping[str, torch.Tensor]) -> None:
-        for name, mine in weights_of(self._frozen.policy).items():
-            mine.copy_(weights[name])

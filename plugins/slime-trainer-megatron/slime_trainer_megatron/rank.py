@@ -87,7 +87,7 @@ class MegatronRank:
             replays=given["use_rollout_routing_replay"],
         )
         self._step = MegatronStep(self._passes, self._algorithm)
-        self._beside = Beside(setup)
+        self._beside = Beside(setup, self._policy, self._whole)
         self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
         self._saved = Saved(
             self._policy,
@@ -111,9 +111,12 @@ class MegatronRank:
         rollout_id = batches[0].rollout_id
         self._optimizer.begin_rollout()
         self._beside.begin(rollout_id, self._policy)
-        for weights, policy in (*self._beside.models(), ("actor", self._policy)):
+
+        def ask(weights: str, policy: Policy) -> None:
             self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, policy))
-        shares = self._looked_at(batches)
+
+        shares = self._beside.look([self._algorithm.share(batch) for batch in batches], ask)
+        ask("actor", self._policy)
         with failing_together(self._rank, self._world_size, summed):
             shares = self._algorithm.estimate(shares)
         if not self._trains_critic_alone(rollout_id):
@@ -159,7 +162,7 @@ class MegatronRank:
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The loss of a batch without a step; see `MeasuresLoss`."""
-        (share,) = self._algorithm.estimate(self._looked_at([batch]))
+        (share,) = self._algorithm.estimate(self._beside.look([self._algorithm.share(batch)]))
         return self._reported(share, self._passed(lambda: self._step.run(share, trains=False)), {})
 
     def _trains_critic_alone(self, rollout_id: int) -> bool:
@@ -169,10 +172,6 @@ class MegatronRank:
         if not math.isfinite(norm):
             raise self._not_finite(f"{what} is {norm}")
         return norm
-
-    def _looked_at(self, batches: Sequence[TrainBatch]) -> list[Share]:
-        """Batches with what the other models say of them now."""
-        return [self._beside.look(self._algorithm.share(batch)) for batch in batches]
 
     def _passed(self, run: Callable[[], FoundT]) -> FoundT:
         """What passes find; what fails on one rank fails on all, none of which waits for another by then."""
