@@ -20,7 +20,7 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from slime_core.roles import Optim, Settings
 from slime_core.train import gradient_norm, learning_rate
 from slime_trainer_megatron.arguments import passed
-from slime_trainer_megatron.compat import quietly, tensors_stay
+from slime_trainer_megatron.compat import importing, quietly, tensors_stay
 from slime_trainer_megatron.model import Policy
 from slime_trainer_megatron.moments import MASTER, MOMENTS, DealtMoments, Moments, OwnMoments, master_of
 
@@ -65,7 +65,7 @@ class RankOptimizer:
             bf16=bf16,
             params_dtype=model.module.config.params_dtype,
         )
-        with tensors_stay():
+        with tensors_stay(), importing():  # 0.19 imports models here that warn of themselves
             self.megatron: MegatronOptimizer = get_megatron_optimizer(config, [model])
         """Megatron's own, for those who watch."""
         self._optim, self.steps = optim, 0
@@ -98,7 +98,7 @@ class RankOptimizer:
         for parts, group in zip((self._parts[:1], self._parts[1:]), self._groups, strict=True):
             squares = torch.zeros((), dtype=torch.float64)
             for part in parts:
-                for gradient in part.get_main_grads_for_grad_norm():
+                for gradient in _gradients_of(part):
                     squares += gradient_norm(gradient.flatten()) ** 2
             dist.all_reduce(squares, group=group)
             total += float(squares)
@@ -178,6 +178,13 @@ class RankOptimizer:
             elif any(each is master_of(parameter) for group in part.param_groups for each in group["params"]):
                 return OwnMoments(part)
         raise AssertionError(f"no optimizer has a parameter of shape {tuple(parameter.shape)}")
+
+
+def _gradients_of(part: MegatronOptimizer) -> Sequence[torch.Tensor]:
+    """Those that this rank counts in the norm."""
+    ask = getattr(part, "get_main_grads_for_grad_norm", None)  # its name in 0.16
+    found: Sequence[torch.Tensor] = ask() if ask else part.get_grads_for_grad_norm()
+    return found
 
 
 def _adams(part: MegatronOptimizer) -> Sequence[torch.optim.Optimizer]:
