@@ -17,6 +17,8 @@ from slime_core.telemetry import MetricsLog, strip_timing
 
 KEPT = 2
 """Checkpoints of a run (toy.py)."""
+OWN = ("run.toml", "lock", "resumes.jsonl")
+"""What equal runs need not share: the last says how often a run was continued."""
 MEASURED = "metrics_position"
 """In state.json: bytes of a file that holds times."""
 
@@ -33,7 +35,7 @@ def contents(run: Path) -> dict[str, object]:
         found |= {f"{path.name}/{file.name}": file.read_bytes() for file in path.glob("*/*")}
     found |= {path.name: path.read_bytes() for path in (run / "ledger.jsonl", *run.glob("samples/*"))}
     found["damaged"] = [path.name for path in run.glob("checkpoints/*") if not _is_whole(path)]
-    found["left"] = sorted(path.name for path in run.iterdir() if path.name not in ("run.toml", "lock"))
+    found["left"] = sorted(path.name for path in run.iterdir() if path.name not in OWN)
     return found
 
 
