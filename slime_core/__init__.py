@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from slime_core.sample import Group, GroupId, Sample, Status
     from slime_core.score import NotApplicable, Score, Unscored, Verdict
 
-_get = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.errors": "SlimeError StopRun",
+    "slime_core.hookspecs": "API_VERSION hookimpl",
+    "slime_core.roles": "RewardContext RewardSpec Settings Setup",
+    "slime_core.sample": "Group GroupId Sample Status",
+    "slime_core.score": "NotApplicable Score Unscored Verdict",
+}
+
+_get = exports(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> object:

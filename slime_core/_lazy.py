@@ -3,33 +3,31 @@
 Example:
 
     if TYPE_CHECKING:
-        from slime_core.roles.reward import Reward, RewardSpec
+        from slime_core.roles.reward import Reward, RewardSpec      # for mypy, and for `__all__`
 
-    __getattr__ = exports(__name__, __file__)
+    _HOMES = {"slime_core.roles.reward": "Reward RewardSpec"}
 
-What stands under TYPE_CHECKING is the only list: mypy reads it, and so does `exports`, the first time that it is asked.
+    __getattr__ = exports(__name__, _HOMES)
 """
 
-import ast
-import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 
-def exports(package: str, file: str) -> Callable[[str], object]:
-    """The `__getattr__` of a package, PEP 562: imports the module of a name that the package's file declares."""
+def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package, PEP 562.
 
-    @functools.cache
-    def homes() -> dict[str, str]:
-        return dict(_declared(Path(file)))
+    Args:
+        package: its name.
+        homes: by module, the names that the package has from there, with a space between two.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def get(name: str) -> object:
-        if name.startswith("__") or name not in homes():
+        if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(homes()[name]), name)
+        value: object = getattr(importlib.import_module(home_of[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -47,6 +45,8 @@ def from_package(group: str, name: str, dist: str) -> object:
     Raises:
         ImportError: none that is installed has it; it says what to install.
     """
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=group, name=name):
         found: object = entry.load()
         return found
@@ -54,12 +54,3 @@ def from_package(group: str, name: str, dist: str) -> object:
         f"{name} comes with {dist}, which is not installed: from a checkout of slime-core, "
         f"`pip install -e . -e ./plugins/{dist}`"
     )
-
-
-def _declared(file: Path) -> Iterator[tuple[str, str]]:
-    """Name and module of each import under TYPE_CHECKING."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            for statement in node.body:
-                if isinstance(statement, ast.ImportFrom) and statement.module:
-                    yield from ((each.name, statement.module) for each in statement.names)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from slime_core._lazy import exports, from_package
+from slime_core._lazy import from_package
 
 LAZY = (
     "slime_core",
     "slime_core.catalog",
     "slime_core.config",
+    "slime_core.data",
     "slime_core.isolation",
+    "slime_core.processes",
     "slime_core.roles",
     "slime_core.train",
 )
@@ -25,6 +27,12 @@ def test_every_exported_name_is_there(package: str) -> None:
     module = importlib.import_module(package)
     for name in module.__all__:
         assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_its_table_has_the_exported_names_and_no_others(package: str) -> None:
+    module = importlib.import_module(package)
+    assert sorted(" ".join(module._HOMES.values()).split()) == sorted(module.__all__)
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -57,17 +65,6 @@ def test_listing_plugins_needs_neither_roles_nor_pydantic(tmp_path: Path, monkey
     modules = set(done.stdout.splitlines()[-1].split())
     assert "slime_core.catalog.listing" in modules
     assert not modules & {"pydantic", "pluggy", "rich", "slime_core.hookspecs", "slime_core.roles.reward"}
-
-
-def test_only_imports_under_type_checking_are_exported(tmp_path: Path) -> None:
-    file = tmp_path / "__init__.py"
-    file.write_text(
-        "from os import path\nif TYPE_CHECKING:\n    from slime_core.errors import (\n        StopRun,\n    )\n"
-    )
-    get = exports("slime_core", str(file))
-    assert get("StopRun") is importlib.import_module("slime_core.errors").StopRun
-    with pytest.raises(AttributeError):
-        get("path")
 
 
 def test_what_a_package_brings_that_is_not_installed_is_said_with_what_to_install() -> None:

@@ -31,7 +31,25 @@ if TYPE_CHECKING:
     from slime_core.catalog.status import PluginDeprecation, PluginPhase, PluginState, PluginStatus, PluginWarning
     from slime_core.catalog.worker import discover_in_worker
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.catalog._cache": "Facts ListedChoice ListedHook cache_folder",
+    "slime_core.catalog._candidates": "Candidate installed_candidates is_plugin_module",
+    "slime_core.catalog._in_project": "is_in_project",
+    "slime_core.catalog._install": (
+        "beside_this_core command_brought_by first_party how_to_get how_to_install is_ours key_brought_by owner_of "
+        "who_knows_foreign_names"
+    ),
+    "slime_core.catalog._modules": "import_project_module project_source",
+    "slime_core.catalog._selection": "allowed_by_environment",
+    "slime_core.catalog.catalog": "ALL_INSTALLED Catalog",
+    "slime_core.catalog.checks": "check_decision check_generated check_selection check_verdict",
+    "slime_core.catalog.listing": "Listed list_plugins remember",
+    "slime_core.catalog.registered": "Registered place_of",
+    "slime_core.catalog.status": "PluginDeprecation PluginPhase PluginState PluginStatus PluginWarning",
+    "slime_core.catalog.worker": "discover_in_worker",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "ALL_INSTALLED",

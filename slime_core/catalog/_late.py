@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
-from slime_core.catalog._modules import describe, outlived
+from slime_core.catalog._modules import describe, in_one_process
 from slime_core.errors import PluginError
 from slime_core.roles import Settings, Spec
 
@@ -47,7 +47,7 @@ def _checked(make: Callable[P, type[Settings]]) -> Callable[P, type[Settings]]:
 def _guarded(make: Callable[P, MadeT], told: str) -> Callable[P, MadeT]:
     def guarded(*given: P.args, **named: P.kwargs) -> MadeT:
         try:
-            with outlived(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
+            with in_one_process(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
                 return make(*given, **named)
         except (Exception, SystemExit) as error:
             raise PluginError(f"{told} raised {describe(error)}") from error

@@ -5,13 +5,11 @@ import importlib
 import importlib.util
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 from slime_core.errors import PluginError, UnknownName, said_by
 
@@ -28,7 +26,7 @@ def import_project_module(text: str, root: Path | None = None) -> ModuleType:
     """
     try:
         directory = root or Path.cwd()
-        with outlived(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
+        with in_one_process(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
             return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
     except (UnknownName, PluginError):
         raise
@@ -45,26 +43,14 @@ def project_source(text: str, root: Path) -> Path | None:
 
 
 @contextmanager
-def outlived() -> Iterator[None]:
-    """What is imported in this block cannot end the process, nor go on in a copy of it: `os._exit` is SystemExit.
-
-    Not for threads that were there before: a worker's own, that ends it with its driver, left it running for ever.
-    """
-    own, leave = os.getpid(), os._exit
-    bystanders = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-
-    def refuse(status: int) -> NoReturn:
-        if os.getpid() != own or threading.get_ident() in bystanders:
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
-    os._exit = refuse
+def in_one_process() -> Iterator[None]:
+    """A fork that what is imported in this block lets return ends here: only the process that began it goes on."""
+    own = os.getpid()
     try:
         yield
     finally:
-        os._exit = leave
         if os.getpid() != own:
-            leave(0)
+            os._exit(0)
 
 
 def describe(error: BaseException) -> str:

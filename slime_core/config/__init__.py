@@ -35,7 +35,30 @@ if TYPE_CHECKING:
     from slime_core.config.unknown_key import elsewhere, hint_for
     from slime_core.config.workers import spellings
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.config.chosen": "Chosen ChosenRoles",
+    "slime_core.config.companions": "TEACHER_COLUMN critic_of old_actor_of reference_of teacher_of",
+    "slime_core.config.describe": "ChosenRow PlanDescription describe_plan",
+    "slime_core.config.families": "FAMILIES FAMILY_OF_KEY DataArgs EvalArgs EvalSetArgs OptimArgs RolloutArgs RunArgs",
+    "slime_core.config.family": "Family",
+    "slime_core.config.flat_keys": "CHOOSES FlatKeys Owner key_faults",
+    "slime_core.config.groups": "GroupNeeds worker_groups",
+    "slime_core.config.inert": "unread_in_finetuning",
+    "slime_core.config.model_dir": "check_model_dir read_positions read_vocab_size",
+    "slime_core.config.plan": "Plan resolve",
+    "slime_core.config.plugin_lock": "changed_plugins lock_plugins missing_plugins",
+    "slime_core.config.plugin_table": "add_plugins parse_plugins plugins_table",
+    "slime_core.config.role_table": "DEFAULT_USE WEIGHTED RoleTable parse_use",
+    "slime_core.config.run_config": "RunConfig default_settings parse_config",
+    "slime_core.config.run_file": "RUN_FILES merge read_run_file say_lines write_toml",
+    "slime_core.config.settings": "read_settings settings_schema show_settings",
+    "slime_core.config.taken_names": "Taken TakenNames",
+    "slime_core.config.teacher": "TEACHES teaching",
+    "slime_core.config.unknown_key": "elsewhere hint_for",
+    "slime_core.config.workers": "spellings",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "CHOOSES",

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     )
     from slime_core.data.tokenizer import HfTokenizer
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.data.chat_template": "ChatTemplate",
+    "slime_core.data.dialogs": "Dialog DialogReader",
+    "slime_core.data.generated": "RowMaker generated_source generated_source_of",
+    "slime_core.data.prompts": "PromptSource",
+    "slime_core.data.reasoning_gym": "ReasoningGymReward reasoning_gym_source",
+    "slime_core.data.row_reader": "Prompt",
+    "slime_core.data.rows": "Row read_rows",
+    "slime_core.data.sources": "EveryPrompt every_prompt mixture_source name_files prompt_source row_source",
+    "slime_core.data.tokenizer": "HfTokenizer",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "ChatTemplate",

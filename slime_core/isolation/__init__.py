@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from slime_core.isolation.slots import Slots
     from slime_core.isolation.watchdog import Watchdog, packages_of
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.isolation.failure": "StartError",
+    "slime_core.isolation.limit": "limited",
+    "slime_core.isolation.on_loop": "OnLoop",
+    "slime_core.isolation.protection": "Protection isolation_of",
+    "slime_core.isolation.slots": "Slots",
+    "slime_core.isolation.watchdog": "Watchdog packages_of",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "OnLoop",

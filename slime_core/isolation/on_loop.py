@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from slime_core.errors import PluginError, said_by
 from slime_core.isolation.limit import limited
 from slime_core.isolation.slots import Slots
-from slime_core.stats import CallStats
+from slime_core.stats import CallStats, measures
 
 SubjectT = TypeVar("SubjectT")
 ContextT = TypeVar("ContextT")
@@ -43,6 +43,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         self._until = until
         calls.limit_s = min(calls.limit_s, timeout_s)
 
+    @measures
     async def __call__(self, subject: SubjectT, ctx: ContextT) -> ResultT:
         """One call.
 

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Self
 
 from slime_core.isolation.interrupt import Interrupt
-from slime_core.stats import CallStats, PluginStats
+from slime_core.stats import CallStats, PluginStats, call_in
 
 BLOCKED_S = 0.25
 """Seconds without a turn after which the loop counts as blocked."""
@@ -113,8 +113,7 @@ class Watchdog:
         """The same, of the innermost frame of the loop's thread."""
         inside: list[FrameType] = []
         for each in _outwards(frame):
-            calls = each.f_locals.get("calls")
-            if isinstance(calls, CallStats):
+            if calls := call_in(each):
                 return _Seen(calls, each, _place(self._own(inside, calls.plugin))) if inside else None
             inside.append(each)
         # What no call of the core's is measured by: the innermost code, up to where the core or the loop called it.

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from slime_core.processes.host import Host, Reply, answered
     from slime_core.processes.launcher import free_port
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.processes.group": "GroupOfWorkers",
+    "slime_core.processes.group_worker": "GroupWorker",
+    "slime_core.processes.host": "Host Reply answered",
+    "slime_core.processes.launcher": "free_port",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = ["GroupOfWorkers", "GroupWorker", "Host", "Reply", "answered", "free_port"]

@@ -123,7 +123,54 @@ if TYPE_CHECKING:
         WeightSlot,
     )
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.roles._isolation": "LIGHT_FIELDS CallSpec Isolation declared_isolation describe_isolation is_async",
+    "slime_core.roles._plugin_set": "PluginSet",
+    "slime_core.roles._spec": "InstalledSettings Make PrefixedTable Settings Setup Spec Stability",
+    "slime_core.roles._table": "SELECTABLE SPECS",
+    "slime_core.roles.advantage": "Advantage AdvantageInput AdvantageSpec ValueAdvantage",
+    "slime_core.roles.arguments": "Argument ArgumentKind arguments_model command_line",
+    "slime_core.roles.batch_transform": "LOSS_MASK BatchTransform BatchTransformSpec Grain",
+    "slime_core.roles.buffer": "Buffer BufferSetup BufferSpec Draw Replay",
+    "slime_core.roles.buffer_filter": "BufferContext BufferFilter BufferFilterSpec Selection",
+    "slime_core.roles.check": "Check CheckSpec Finding Health",
+    "slime_core.roles.companions": "Companion Critic KlType OldActor Reference Teacher",
+    "slime_core.roles.correction": "Correction CorrectionInput CorrectionOutput CorrectionSpec",
+    "slime_core.roles.data_source": (
+        "DataSource DataSourceSetup DataSourceSpec DescribesData MediaKeys NamesChoices PromptFile RowFormat"
+    ),
+    "slime_core.roles.engine": (
+        "Engine EngineRole EngineSetup EngineSpec EngineUse NoticesDeath ServesCheckpoint StreamsTokens"
+    ),
+    "slime_core.roles.extras": "EngineExtras Extra VersionSpan",
+    "slime_core.roles.foreign_name": "ForeignName",
+    "slime_core.roles.generation": "FinishReason GenerateChunk GenerateOutput GenerateRequest",
+    "slime_core.roles.generator": "Generate GenerateContext Generator GeneratorSpec StartsAndStops",
+    "slime_core.roles.group_filter": "Decision Drop FilterContext GroupFilter GroupFilterSpec Keep KeepIfShort",
+    "slime_core.roles.group_reward": "GroupReward GroupRewardSpec SyncGroupReward",
+    "slime_core.roles.launcher": (
+        "GroupUse Launcher LauncherSetup LauncherSpec Needs Pack PerNode Place Rendezvous WorkerGroup WorkerGroupSpec"
+    ),
+    "slime_core.roles.loss": "Loss LossInput LossOutput LossSpec",
+    "slime_core.roles.memory": "MemoryTag MemoryTags RankReleasesMemory ReleasesMemory",
+    "slime_core.roles.optim": "Optim",
+    "slime_core.roles.reward": "Reward RewardContext RewardGrain RewardSpec SyncReward",
+    "slime_core.roles.reward_shaper": "RewardShaper RewardShaperSpec ShapeContext",
+    "slime_core.roles.sample_field": "Carried SampleField",
+    "slime_core.roles.sample_filter": "Removal SampleFilter SampleFilterSpec",
+    "slime_core.roles.sampling": "SamplingParams",
+    "slime_core.roles.served_model": "ServedModel",
+    "slime_core.roles.tokenizer": "Tokenizer",
+    "slime_core.roles.tracker": "Tracker TrackerSetup TrackerSpec",
+    "slime_core.roles.trainer": (
+        "Choice ClosesRank MeasuresLoss RankSetup SavesLater SeesPublication SeesRollout StepResult TrainBatch "
+        "TrainerFactory TrainerRank TrainerSpec"
+    ),
+    "slime_core.roles.transport": "ANY_RECEIVER Transport TransportSetup TransportSpec agree_transport",
+    "slime_core.roles.weights": "GivesFiles WeightChannel WeightDtype WeightReceiver WeightSender WeightSlot",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "ANY_RECEIVER",

@@ -30,7 +30,29 @@ if TYPE_CHECKING:
     from slime_core.train.train_data import save_train_data
     from slime_core.train.value import value_loss
 
-__getattr__ = exports(__name__, __file__)
+_HOMES = {
+    "slime_core.catalog.rank_hooks": "RankHooks",
+    "slime_core.catalog.used": "Used",
+    "slime_core.catalog.worker": "discover_in_worker",
+    "slime_core.train.algorithm": "Algorithm",
+    "slime_core.train.build": "build_in_rank",
+    "slime_core.train.failing": "failing_together",
+    "slime_core.train.groups": "Groups",
+    "slime_core.train.losses": "policy_gradient",
+    "slime_core.train.mismatch": "mismatch_extremes",
+    "slime_core.train.norm": "gradient_norm",
+    "slime_core.train.reduce": "token_weights",
+    "slime_core.train.schedule": "learning_rate",
+    "slime_core.train.sequences": "masked_mean masked_sum",
+    "slime_core.train.served_weights": "ServedWeights",
+    "slime_core.train.settings": "GrpoSettings PolicyGradientSettings PolicyLossSettings",
+    "slime_core.train.share": "Share",
+    "slime_core.train.sums": "MicroBatch Sums",
+    "slime_core.train.train_data": "save_train_data",
+    "slime_core.train.value": "value_loss",
+}
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "Algorithm",

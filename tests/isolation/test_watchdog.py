@@ -80,6 +80,28 @@ def test_a_task_that_a_plugin_left_on_the_loop_is_named_by_its_package(caplog: p
     assert stats.take()["plugin/task/slime-tests/blocked"] > 0.5
 
 
+def test_a_plugins_own_variable_called_calls_says_nothing_about_whose_call_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stats = PluginStats()
+
+    async def names_another(sample: Sample, ctx: RewardContext) -> Score:
+        calls = stats.calls("reward", "other", "slime-other")
+        busy(0.9)
+        return Score(float(len(calls.seconds)))
+
+    async def watched() -> None:
+        with Watchdog(stats, PACKAGES):
+            await asyncio.sleep(0.2)
+            await reward(stats, names_another)(make_sample(""), CONTEXT)
+            await asyncio.sleep(0.2)
+
+    with caplog.at_level(logging.WARNING):
+        run(watched())
+    assert "reward math of plugin slime-tests blocked the event loop" in caplog.text
+    assert "other" not in caplog.text
+
+
 def test_one_that_waits_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
     stats = PluginStats()
 
