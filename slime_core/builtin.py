@@ -50,8 +50,10 @@ from slime_core.roles import (
     TransportSetup,
     TransportSpec,
 )
-from slime_core.train.settings import DiskSettings, OverlongSettings
-from slime_core.train.specs import advantages, corrections, losses
+from slime_core.train.estimators import estimators
+from slime_core.train.overlong import Overlong, OverlongSettings
+from slime_core.train.settings import DiskSettings
+from slime_core.train.specs import corrections, losses
 
 SLIME_API = "1"
 JUDGE_S = 300.0
@@ -216,15 +218,13 @@ def slime_reward_shapers() -> Iterable[RewardShaperSpec]:
 
 
 def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
-    from slime_core.train.overlong import Overlong
-
     return Overlong(settings)
 
 
 @hookimpl
 def slime_advantages() -> Iterable[AdvantageSpec]:
     """From rewards to advantages."""
-    return advantages()
+    return estimators()
 
 
 @hookimpl

@@ -92,7 +92,7 @@ def hookspec(*, added: str, stability: Stability, deprecated: str = "") -> Calla
     """
 
     def mark(function: FunctionT) -> FunctionT:
-        function.added, function.stability = added, stability  # type: ignore[attr-defined]
+        function.added, function.stability = added, stability  # type: ignore[attr-defined]  # attributes of a function, read by the reference
         return _mark(function, warn_on_impl=DeprecationWarning(deprecated) if deprecated else None)
 
     return mark

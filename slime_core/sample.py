@@ -307,8 +307,8 @@ class Sample:
         made["status"] = Status(values.get("status", Status.PENDING.value))
         for name, kind in (("spec_info", SpecInfo), ("prefix_cache_info", PrefixCacheInfo)):
             if name in made:
-                made[name] = kind(**made[name])  # type: ignore[arg-type]
-        return cls(**made)  # type: ignore[arg-type]
+                made[name] = kind(**made[name])  # type: ignore[arg-type]  # from a file: a wrong type is refused by whoever reads it
+        return cls(**made)  # type: ignore[arg-type]  # the same
 
 
 @dataclass(slots=True)
@@ -349,8 +349,8 @@ class Group:
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> "Group":
         """The inverse of `to_dict`, frozen again."""
-        samples = [Sample.from_dict(each) for each in values["samples"]]  # type: ignore[union-attr, arg-type]
-        group = cls(GroupId.parse(str(values["id"])), samples, dict(values["metadata"]))  # type: ignore[arg-type]
+        samples = [Sample.from_dict(each) for each in values["samples"]]  # type: ignore[union-attr, arg-type]  # the same
+        group = cls(GroupId.parse(str(values["id"])), samples, dict(values["metadata"]))  # type: ignore[arg-type]  # the same
         group.freeze()
         return group
 

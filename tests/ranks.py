@@ -10,7 +10,8 @@ from pathlib import Path
 
 from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous
 from slime_core.sample import Json
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings
+from slime_core.train.estimators.grpo import GrpoSettings
+from slime_core.train.settings import PolicyLossSettings
 from slime_local.settings import LocalTrainerSettings
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,47 @@ def test_all_is_sorted_and_without_repeats(path: Path) -> None:
 def _isort_style(name: str) -> tuple[int, str]:
     """CONSTANTS, then Classes, then functions: the order ruff's RUF022 writes."""
     return (0 if name.isupper() else 1 if name[:1].isupper() else 2), name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "slime_core").rglob("*.py")), ids=module_id)
+def test_what_mypy_is_told_to_pass_over_says_why(path: Path) -> None:
+    bare = re.compile(r"type: ignore(\[[^]]*\])?\s*(# noqa.*)?$", re.MULTILINE)
+    assert [match[0] for match in bare.finditer(path.read_text("utf-8"))] == []
+
+
+def test_the_map_names_every_room() -> None:
+    """CONTRIBUTING's map of slime_core, and pyproject's layers, have every module and package at its top."""
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    [drawn] = re.findall(r"^slime_core/\n((?:  .*\n)+)", page, re.MULTILINE)
+    named = {name for line in drawn.splitlines() for name in re.findall(r"^  [\w. /]*?(?=  |$)", line)[0].split()}
+    there = {path.name for path in (ROOT / "slime_core").glob("[!_]*.py")}
+    there |= {f"{path.parent.name}/" for path in (ROOT / "slime_core").glob("*/__init__.py")}
+    assert named == there | {"_lazy.py", "_numbers.py", "__main__.py"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Whatever imports are counted: those in functions, and those for mypy alone, too."""
+    files = {_dotted(path): path for path in (ROOT / "slime_core").rglob("*.py")}
+    left = {name: _imported(path, files) - {name} for name, path in files.items()}
+    while free := [name for name, needed in left.items() if not needed]:
+        left = {name: needed - set(free) for name, needed in left.items() if name not in free}
+    assert left == {}, "these, or what they need, are in a circle"
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imported(path: Path, files: Collection[str]) -> set[str]:
+    """The modules of the core that are named by a module's imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{each.name}" for each in node.names}
+            names |= (inner & set(files)) or {node.module}
+        elif isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+    return names & set(files)
 
 
 def test_modules_and_functions_are_small_enough_to_read() -> None:

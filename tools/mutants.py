@@ -85,8 +85,9 @@ def _told(found: Sequence[Figures], goal: float, *, every_reason: bool) -> int:
 
 def _of_train(names: Sequence[str]) -> list[Figures]:
     """All mutants of these files of slime_core/train, or of all its files."""
-    files = [CODE / f"{name}.py" for name in names] or sorted(CODE.glob("*.py"))
-    patterns = [f"slime_core.train.{path.stem}.*" for path in files] if names else []
+    every = sorted(CODE.rglob("*.py"))
+    files = [path for path in every if path.stem in names] if names else every
+    patterns = [f"{'.'.join(path.with_suffix('').parts)}.*" for path in files] if names else []
     shutil.rmtree("mutants", ignore_errors=True)  # what mutmut remembers there knows nothing of new tests
     subprocess.run([sys.executable, "-m", "mutmut", "run", "--max-children", "1", *patterns], check=True)
     for module in WARM:

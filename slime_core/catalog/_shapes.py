@@ -61,7 +61,7 @@ class Method:
 @functools.cache
 def shape_of(role: str) -> tuple[Method, ...]:
     """The methods of a role's Protocol; where there are two Protocols, a method may be of either."""
-    base: object = next(base for base in SPECS[role].__orig_bases__ if get_args(base))  # type: ignore[attr-defined]
+    base: object = next(base for base in SPECS[role].__orig_bases__ if get_args(base))  # type: ignore[attr-defined]  # typing's own; a generic class has it
     (kind,) = get_args(base)
     protocols: tuple[type, ...] = get_args(kind) or (kind,)
     functions: dict[str, list[Callable[..., object]]] = {}
@@ -121,7 +121,7 @@ def _class_factory(offered: type) -> tuple[Callable[[Settings, Setup], object], 
         return lambda settings, setup: offered(), Settings
     if len(parameters) != 2:
         raise TypeError(f"{offered.__name__}({', '.join(parameters)}): expected no arguments or (settings, setup)")
-    hint = get_type_hints(offered.__init__).get(parameters[0], Settings)  # type: ignore[misc]
+    hint = get_type_hints(offered.__init__).get(parameters[0], Settings)  # type: ignore[misc]  # of a class that is at hand, not of a subclass
     return lambda settings, setup: offered(settings, setup), hint
 
 

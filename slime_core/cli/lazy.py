@@ -23,7 +23,7 @@ class LazyGroup(click.Group):
     """
 
     def __init__(self, *args: object, known: Commands, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # click's own arguments, passed on
         self.known = known
 
     def list_commands(self, ctx: click.Context) -> list[str]:

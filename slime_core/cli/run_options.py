@@ -43,7 +43,7 @@ class RunCommand(click.Command):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Add the flags of the core; those of choices are added when it is known what is installed."""
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # click's own arguments, passed on
         self.sections: dict[str, list[click.Option]] = {}
         for family in FAMILIES.values():
             title = (family.__doc__ or "").strip(" .")

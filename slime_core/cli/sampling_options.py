@@ -56,6 +56,6 @@ def parse_sampling(given: Mapping[str, object]) -> SamplingParams:
             raise click.UsageError(f"--logit-bias {each}: expected ID=BIAS, as in 13=-2.5") from None
     ids = frozenset(cast(tuple[int, ...], given["stop_token_ids"]))
     try:
-        return SamplingParams(**{**given, "stop_token_ids": ids, "logit_bias": biases})  # type: ignore[arg-type]
+        return SamplingParams(**{**given, "stop_token_ids": ids, "logit_bias": biases})  # type: ignore[arg-type]  # click has parsed each by its type
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from slime_core.config.groups import GroupNeeds, worker_groups
     from slime_core.config.inert import unread_in_finetuning
     from slime_core.config.model_dir import check_model_dir, read_positions, read_vocab_size
-    from slime_core.config.plan import Plan, resolve
+    from slime_core.config.parsing import parse_config
+    from slime_core.config.plan import Plan
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
+    from slime_core.config.resolving import resolve
     from slime_core.config.role_table import DEFAULT_USE, WEIGHTED, RoleTable, parse_use
-    from slime_core.config.run_config import RunConfig, default_settings, parse_config
+    from slime_core.config.run_config import RunConfig, default_settings
     from slime_core.config.run_file import RUN_FILES, merge, read_run_file, say_lines, write_toml
     from slime_core.config.settings import read_settings, settings_schema, show_settings
     from slime_core.config.taken_names import Taken, TakenNames
@@ -45,11 +47,13 @@ _HOMES = {
     "slime_core.config.groups": "GroupNeeds worker_groups",
     "slime_core.config.inert": "unread_in_finetuning",
     "slime_core.config.model_dir": "check_model_dir read_positions read_vocab_size",
-    "slime_core.config.plan": "Plan resolve",
+    "slime_core.config.parsing": "parse_config",
+    "slime_core.config.plan": "Plan",
     "slime_core.config.plugin_lock": "changed_plugins lock_plugins missing_plugins",
     "slime_core.config.plugin_table": "add_plugins parse_plugins plugins_table",
+    "slime_core.config.resolving": "resolve",
     "slime_core.config.role_table": "DEFAULT_USE WEIGHTED RoleTable parse_use",
-    "slime_core.config.run_config": "RunConfig default_settings parse_config",
+    "slime_core.config.run_config": "RunConfig default_settings",
     "slime_core.config.run_file": "RUN_FILES merge read_run_file say_lines write_toml",
     "slime_core.config.settings": "read_settings settings_schema show_settings",
     "slime_core.config.taken_names": "Taken TakenNames",

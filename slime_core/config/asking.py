@@ -15,8 +15,8 @@ from typing import get_args
 from pydantic import SecretStr
 
 from slime_core.catalog import Catalog
-from slime_core.config.plan import resolve_choices
-from slime_core.config.run_config import parse_config
+from slime_core.config.parsing import parse_config
+from slime_core.config.resolving import resolve_choices
 from slime_core.config.run_file import read_run_file, write_toml
 from slime_core.config.settings import read_settings
 from slime_core.errors import SlimeError

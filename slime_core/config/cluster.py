@@ -8,16 +8,9 @@ Example:
     rollout_num_gpus_per_engine = 2      # two engines of two workers: engine.local.workers = 2
 """
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from slime_core.config.family import Family, Positive
-from slime_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from slime_core.config.run_config import RunConfig
-    from slime_core.roles import EngineSpec, TrainerSpec
 
 
 class ClusterArgs(Family):
@@ -55,36 +48,3 @@ class ClusterArgs(Family):
     def offloads_rollout(self) -> bool:
         """Whether engines give memory up."""
         return self.colocate if self.offload_rollout is None else self.offload_rollout
-
-
-def check_turns(config: "RunConfig", engine: "EngineSpec", trainer: "TrainerSpec") -> None:
-    """See that engine and trainer can take turns where the run wants them to.
-
-    Raises:
-        ConfigError: they work at once, or one of them gives no memory up.
-    """
-    cluster, policy, debug = config.cluster, config.rollout.rollout_policy, config.debug
-    wanted = {
-        "colocate": cluster.colocate,
-        "offload_train": bool(cluster.offload_train),
-        "offload_rollout": bool(cluster.offload_rollout),
-    }
-    asked = [f"{key} = true" for key, value in wanted.items() if value]
-    if not asked:
-        return
-    if config.finetunes or debug.debug_rollout_only or debug.load_debug_rollout_data is not None:
-        raise ConfigError(f"{asked[0]} has no effect here: only one of engine and trainer is started")
-    if policy != "sync":
-        raise ConfigError(
-            f'{asked[0]}: with rollout_policy = "{policy}" engines generate while the ranks train, so neither can give '
-            'up its memory; leave it out, or set rollout_policy = "sync"'
-        )
-    for offloads, role, spec in (
-        (cluster.offloads_rollout, "engine", engine),
-        (cluster.offloads_train, "trainer", trainer),
-    ):
-        if offloads and not spec.releases:
-            key = "offload_rollout" if role == "engine" else "offload_train"
-            raise ConfigError(
-                f"{asked[0]}: {role} {spec.name!r} cannot give up memory; set {key} = false, or choose another {role}"
-            )

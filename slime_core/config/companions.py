@@ -1,28 +1,23 @@
-"""Keys of the models beside the policy: a reference and its KL terms, a teacher, a critic; and what they need.
+"""The models beside the policy that a configuration asks for, and what they need of it and of the choices.
 
 Example:
 
-    use_kl_loss = true               # run file
-    kl_loss_coef = 0.001
-    kl_loss_type = "low_var_kl"
+    reference_of(config)        # a Reference where use_kl_loss or kl_coef is set, else None
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from slime_core.catalog import Catalog
 from slime_core.config.chosen import ChosenRoles
-from slime_core.config.family import Family, Positive, given_in
+from slime_core.config.family import given_in
+from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError
 from slime_core.roles import (
     AdvantageSpec,
     Companion,
     Critic,
-    KlType,
     LossSpec,
     OldActor,
     Optim,
@@ -31,63 +26,11 @@ from slime_core.roles import (
     TrainerSpec,
 )
 
-if TYPE_CHECKING:
-    from slime_core.config.run_config import RunConfig
-
 TEACHER_COLUMN = "teacher_log_probs"
 """The token column of a teacher's log-probs: a batch transform's, or else that field of the samples."""
 
 
-class ReferenceArgs(Family):
-    """Reference model."""
-
-    use_kl_loss: bool = Field(False, description="Compute the KL to the reference model in the loss.")
-    kl_loss_coef: float = Field(0.0, ge=0.0, description="Weight of that KL in the loss; 0 reports it only.")
-    kl_loss_type: KlType = Field("k1", description="How a token's KL to the reference is estimated.")
-    use_unbiased_kl: bool = Field(
-        False, description="Weigh the KL in the loss by the ratio of the policy to the sampler (DeepSeek-V3.2)."
-    )
-    kl_coef: float = Field(0.0, ge=0.0, description="What a nat of KL to the reference takes off a token's reward.")
-    ref_load: Path | None = Field(
-        None, description="Model directory of the reference in HF format; default hf_checkpoint."
-    )
-    ref_update_interval: Positive | None = Field(
-        None, description="Rollouts after which the reference becomes the policy of that moment; default never."
-    )
-
-
-class DistillationArgs(Family):
-    """On-policy distillation."""
-
-    use_opd: bool = Field(
-        False, description="Take the reverse KL to a teacher off the advantages of the policy's own tokens."
-    )
-    opd_kl_coef: float = Field(1.0, gt=0.0, description="What a nat of it takes off a token's advantage.")
-    opd_teacher_load: Path | None = Field(
-        None, description="Model directory of the teacher in HF format; default: samples bring teacher_log_probs."
-    )
-    opd_teacher_model: str | None = Field(
-        None, description="The teacher, served beside the policy: NAME of [served_models.NAME]."
-    )
-
-
-class CriticArgs(Family):
-    """Critic."""
-
-    critic_load: Path | None = Field(
-        None, description="Model directory that the critic begins as, in HF format; default hf_checkpoint."
-    )
-    critic_lr: float | None = Field(None, gt=0.0, description="Peak learning rate of the critic; default lr.")
-    critic_lr_warmup_iters: int = Field(0, ge=0, description="The critic's optimizer steps of linear warm-up.")
-    value_clip: float = Field(
-        0.2, gt=0.0, description="How far a rollout's steps may move a value, before its loss stops rewarding it."
-    )
-    num_critic_only_steps: int = Field(
-        0, ge=0, description="Rollouts, from the first, in which only the critic is trained."
-    )
-
-
-def reference_of(config: "RunConfig") -> Reference | None:
+def reference_of(config: RunConfig) -> Reference | None:
     """The reference that a configuration asks for."""
     keys = config.reference
     if not (keys.use_kl_loss or keys.kl_coef):
@@ -103,13 +46,13 @@ def reference_of(config: "RunConfig") -> Reference | None:
     )
 
 
-def teacher_of(config: "RunConfig") -> Teacher | None:
+def teacher_of(config: RunConfig) -> Teacher | None:
     """The teacher that a configuration asks for."""
     keys = config.distillation
     return Teacher(keys.opd_teacher_load, keys.opd_kl_coef) if keys.use_opd else None
 
 
-def critic_of(config: "RunConfig", optim: Optim) -> Critic:
+def critic_of(config: RunConfig, optim: Optim) -> Critic:
     """The critic that a configuration describes, whose optimizer has the policy's keys besides its own."""
     keys = config.critic
     own = replace(optim, lr=keys.critic_lr or optim.lr, lr_warmup_iters=keys.critic_lr_warmup_iters)
@@ -117,14 +60,14 @@ def critic_of(config: "RunConfig", optim: Optim) -> Critic:
     return Critic(load, own, keys.value_clip, keys.num_critic_only_steps)
 
 
-def old_actor_of(config: "RunConfig") -> OldActor | None:
+def old_actor_of(config: RunConfig) -> OldActor | None:
     """The older policy that a configuration asks for."""
     if not config.optim.keep_old_actor:
         return None
     return OldActor(lag=1 if config.rollout.rollout_policy == "async" else 0)
 
 
-def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[str]:
+def companion_problems(config: RunConfig, given: frozenset[str]) -> Iterator[str]:
     """Keys among those `given` that have no effect, and contradictions."""
     reference = config.reference
     inside = ("use_kl_loss", reference.use_kl_loss, "set use_kl_loss = true, or leave it out")
@@ -160,7 +103,7 @@ def companion_problems(config: "RunConfig", given: frozenset[str]) -> Iterator[s
         yield "kl_coef and kl_loss_coef both keep the policy near the reference, in rewards and in the loss: give one"
 
 
-def _old_actor_problems(config: "RunConfig") -> Iterator[str]:
+def _old_actor_problems(config: RunConfig) -> Iterator[str]:
     rollout = config.rollout
     if not config.roles["correction"].use:
         yield (
@@ -181,7 +124,7 @@ def _old_actor_problems(config: "RunConfig") -> Iterator[str]:
         yield "keep_old_actor has no effect here: without an engine, no weights are published"
 
 
-def check_companions(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> None:
+def check_companions(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     """See that the choices of trainer, advantage and loss can do what the keys ask for.
 
     Raises:

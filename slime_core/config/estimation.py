@@ -6,22 +6,19 @@ Example:
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from slime_core.catalog import Catalog
 from slime_core.config.chosen import Chosen, ChosenRoles
+from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import AdvantageSpec, BatchTransformSpec, GeneratorSpec, LossSpec
 from slime_core.sample import SCORE
-
-if TYPE_CHECKING:
-    from slime_core.config.run_config import RunConfig
 
 ENVIRONMENT = "environment"
 """The reward that generators give themselves."""
 
 
-def check_estimation(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> None:
+def check_estimation(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     """See that a run that trains by rewards can tell samples apart.
 
     Raises:

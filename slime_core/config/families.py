@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from slime_core.config.cluster import ClusterArgs
-from slime_core.config.companions import CriticArgs, DistillationArgs, ReferenceArgs
+from slime_core.config.companion_args import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.family import Family, Positive
 from slime_core.config.served import ServedArgs
 from slime_core.roles import SamplingParams

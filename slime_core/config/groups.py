@@ -8,12 +8,9 @@ Example:
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from slime_core.config.plan import Plan
 from slime_core.roles import EngineSpec, GroupUse, Needs, TrainerSpec
-
-if TYPE_CHECKING:
-    from slime_core.config.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class GroupNeeds:
     """What all of them need together."""
 
 
-def worker_groups(plan: "Plan") -> list[GroupNeeds]:
+def worker_groups(plan: Plan) -> list[GroupNeeds]:
     """The groups that a run of this plan starts."""
     found: dict[str, GroupNeeds] = {}
     for kind, use in _uses(plan):
@@ -37,12 +34,12 @@ def worker_groups(plan: "Plan") -> list[GroupNeeds]:
     return list(found.values())
 
 
-def group_uses(plan: "Plan") -> list[GroupUse]:
+def group_uses(plan: Plan) -> list[GroupUse]:
     """The same, each by itself, in the order in which they start."""
     return [use for _, use in _uses(plan)]
 
 
-def _uses(plan: "Plan") -> Iterator[tuple[str, GroupUse]]:
+def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
     """What they are counted as, and each of them."""
     trains = not plan.config.debug.debug_rollout_only
     if trains:

@@ -5,16 +5,13 @@ file, which writes defaults out, reads back.
 """
 
 from collections.abc import Collection, Iterator, Set
-from typing import TYPE_CHECKING
 
 from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, EvalArgs, OptimArgs, RolloutArgs
 from slime_core.config.family import given_in
+from slime_core.config.run_config import RunConfig
 from slime_core.config.train_data import check_template
 from slime_core.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from slime_core.config.run_config import RunConfig
 
 _EVAL_KEYS = (
     "eval_interval",
@@ -30,7 +27,7 @@ _EVAL_KEYS = (
 )
 
 
-def refuse_inert(config: "RunConfig") -> None:
+def refuse_inert(config: RunConfig) -> None:
     """Refuse keys that were set and have no effect, and combinations that contradict each other.
 
     Raises:
@@ -118,7 +115,7 @@ def _schedule_problems(optim: OptimArgs, given: Set[str]) -> Iterator[str]:
         yield 'lr_decay_style = "WSD" stays at lr until its decay: give lr_wsd_decay_iters, the steps of that'
 
 
-def _best_problems(config: "RunConfig") -> Iterator[str]:
+def _best_problems(config: RunConfig) -> Iterator[str]:
     wanted, sets = config.run.save_best, config.evaluation.eval_prompt_data
     if wanted is None:
         return
@@ -132,7 +129,7 @@ def _best_problems(config: "RunConfig") -> Iterator[str]:
         )
 
 
-def _hf_problems(config: "RunConfig") -> Iterator[str]:
+def _hf_problems(config: RunConfig) -> Iterator[str]:
     run = config.run
     if run.save_hf is None:
         return
@@ -167,14 +164,14 @@ def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
             yield f"{key} has no effect here: with sft_loss and no reward nothing is generated"
 
 
-def _inert_in_finetuning(config: "RunConfig", given: Set[str]) -> Iterator[str]:
+def _inert_in_finetuning(config: RunConfig, given: Set[str]) -> Iterator[str]:
     yield from unread_in_finetuning(given)
     for role in ("group_filter", "sample_filter", "correction"):
         if config.roles[role].use:
             yield f"{role} has no effect here: with sft_loss and no reward nothing is generated"
 
 
-def _debug_problems(config: "RunConfig") -> Iterator[str]:
+def _debug_problems(config: RunConfig) -> Iterator[str]:
     debug = config.debug
     if debug.load_debug_rollout_data is None:
         if debug.load_debug_rollout_data_subsample < 1.0:
@@ -215,6 +212,6 @@ def _partial_in_sync(rollout: RolloutArgs) -> list[str]:
     return []
 
 
-def _set_keys(config: "RunConfig") -> frozenset[str]:
+def _set_keys(config: RunConfig) -> frozenset[str]:
     """Keys whose value is not their default."""
     return frozenset[str]().union(*(given_in(getattr(config, name)) for name in FAMILIES))

@@ -102,7 +102,7 @@ def parse_use(role: str, value: Json) -> dict[str, float]:
             if len(use) < len(value):
                 raise ConfigError(f"{role}.use = {value!r} names one twice")
         case dict() if all(map(_is_weight, value.values())):
-            use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]
+            use = {name: float(each) for name, each in value.items()}  # type: ignore[arg-type]  # `_is_weight` has seen that it is a number
         case _:
             raise ConfigError(f'{role}.use = {value!r}: write "NAME", or a table of finite weights {{NAME = 1.0}}')
     if len(use) > 1 and not SPECS[role].many:

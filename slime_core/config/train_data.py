@@ -6,13 +6,10 @@ Example:
 """
 
 from string import Formatter
-from typing import TYPE_CHECKING
 
+from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import Settings, TrainerSpec
-
-if TYPE_CHECKING:
-    from slime_core.config.run_config import RunConfig
 
 
 def fields_of(template: str) -> set[str]:
@@ -44,7 +41,7 @@ def check_template(key: str, template: str, known: set[str]) -> set[str]:
     return found
 
 
-def check_train_data(config: "RunConfig", trainer: TrainerSpec, settings: Settings) -> None:
+def check_train_data(config: RunConfig, trainer: TrainerSpec, settings: Settings) -> None:
     """See that the trainer writes what it trains on, each share to a file of its own.
 
     Raises:

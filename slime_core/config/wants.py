@@ -1,14 +1,10 @@
 """What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives."""
 
-from typing import TYPE_CHECKING
-
 from slime_core.catalog import Catalog
 from slime_core.config.chosen import ChosenRoles
+from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, Extra, GeneratorSpec, SampleField, TrainerSpec
-
-if TYPE_CHECKING:
-    from slime_core.config.run_config import RunConfig
 
 SOURCE_OF = {
     SampleField.ROLLOUT_ROUTED_EXPERTS: Extra.ROUTED_EXPERTS,
@@ -18,7 +14,7 @@ SOURCE_OF = {
 """The extra that fills a field of samples."""
 
 
-def wanted_extras(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
+def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
     """What requests for training want; where top-p is off, nobody wants the whole vocabulary of each token.
 
     Raises:
@@ -47,7 +43,7 @@ def wanted_extras(config: "RunConfig", roles: ChosenRoles, catalog: Catalog) -> 
     return given & wanted.keys()
 
 
-def _refuse_bias(config: "RunConfig", trainer: str, *, replays_top_p: bool) -> None:
+def _refuse_bias(config: RunConfig, trainer: str, *, replays_top_p: bool) -> None:
     """Samples of a distribution that the trainer does not compute give a biased gradient: only if the user says so."""
     rollout = config.rollout
     cut = {

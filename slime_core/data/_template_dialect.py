@@ -100,7 +100,7 @@ class Dialect(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def _generate(self, source: nodes.Template, *arguments: object, **keywords: object) -> str:
-        return super()._generate(_Ticking().visit(source), *arguments, **keywords)  # type: ignore[arg-type]
+        return super()._generate(_Ticking().visit(source), *arguments, **keywords)  # type: ignore[arg-type]  # jinja2's own arguments, passed on
 
 
 class _Ticking(NodeTransformer):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from slime_core.data.rows import Row, read_rows
+from slime_core.data.files import read_rows
+from slime_core.data.rows import Row
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message

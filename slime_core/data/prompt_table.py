@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from slime_core.data.files import scan_rows
 from slime_core.data.left_out import LeftOut
 from slime_core.data.record_file import RecordFile
 from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
-from slime_core.data.rows import BadRow, Row, scan_rows
+from slime_core.data.rows import BadRow, Row
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Json

@@ -1,17 +1,18 @@
-"""Rows of a prompt file: .jsonl, .parquet, a directory saved by HF `datasets`, or a slice of one:
-`train.jsonl@[100:200]`, `train.parquet@[-50:]`. Read as a stream, in memory that does not grow with the file.
+"""A row of a prompt file, good or bad; those of .jsonl; and what a slice of a file is called.
 
-A bad row comes as a `BadRow` with file and line; nothing is skipped silently but blank lines.
+Example:
+
+    split_slice(Path("train.jsonl@[100:200]"))                  # (Path("train.jsonl"), 100, 200)
+    for row in jsonl_rows(Path("train.jsonl"), 100, 200):       # a Row, or a BadRow with file and line
 """
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from slime_core.errors import DataError
 from slime_core.sample import Json
 
 _SLICE = re.compile(r"(?P<file>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]", re.DOTALL)
@@ -34,44 +35,6 @@ class BadRow(NamedTuple):
     """File, line, and what is wrong."""
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file or of `file@[start:stop]`, in order; a slice counts rows as Python does.
-
-    Raises:
-        DataError: as of `scan_rows`; or a row is bad.
-    """
-    for row in scan_rows(path):
-        if isinstance(row, BadRow):
-            raise DataError(row.why)
-        yield row
-
-
-def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str] = ()) -> Iterator[Row | BadRow]:
-    """The same, bad rows in their places.
-
-    Args:
-        path: the file or the slice.
-        needed: columns that are wanted; where one does not exist, all are read, so that an error can name them.
-        optional: columns that are read where they exist; without `needed`, every column is read.
-
-    Raises:
-        DataError: no such file, an unknown ending, a damaged file.
-    """
-    from slime_core.data import arrow
-
-    file, start, stop = split_slice(path)
-    if arrow.is_saved_dataset(file):
-        yield from arrow.saved_rows(file, start, stop, needed, optional)
-    elif not file.is_file():
-        raise DataError(_no_file(file))
-    elif file.suffix == ".jsonl":
-        yield from _jsonl_rows(file, start, stop)
-    elif file.suffix == ".parquet":
-        yield from arrow.parquet_rows(file, start, stop, needed, optional)
-    else:
-        raise DataError(f"{file}: prompt files end in .jsonl or .parquet, not in {file.suffix or 'nothing'!r}")
-
-
 def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
     """The file of `file@[start:stop]`, and its bounds."""
     match = _SLICE.fullmatch(str(path))
@@ -81,21 +44,8 @@ def split_slice(path: Path) -> tuple[Path, int | None, int | None]:
     return Path(match["file"]), start, stop
 
 
-def _no_file(file: Path) -> str:
-    if (file / "dataset_dict.json").is_file():
-        splits = ", ".join(sorted(each.name for each in file.iterdir() if each.is_dir()))
-        return f"{file} holds the splits {splits}: give one of them, {file}/SPLIT"
-    if file.is_dir():
-        return f"{file} is a directory; give one .jsonl or .parquet file, or what `save_to_disk` of HF datasets wrote"
-    if not file.parent.is_dir():
-        return f"there is no prompt file {file}: not even the directory {file.parent.absolute()}"
-    if file.exists():
-        return f"{file} is a pipe, a socket or a device: give a file, which is read more than once"
-    near = sorted(each.name for each in file.parent.iterdir() if each.suffix in (".jsonl", ".parquet"))
-    return f"there is no prompt file {file}; {file.parent} holds {', '.join(near[:8]) or 'no .jsonl or .parquet file'}"
-
-
-def _jsonl_rows(file: Path, start: int | None, stop: int | None) -> Iterator[Row | BadRow]:
+def jsonl_rows(file: Path, start: int | None, stop: int | None) -> Iterator[Row | BadRow]:
+    """The rows from `start` to before `stop`, counted as Python does; nothing is skipped but blank lines."""
     if (start or 0) < 0 or (stop or 0) < 0:
         start, stop, _ = slice(start, stop).indices(sum(1 for _ in _jsonl_lines(file)))
     for number, line in islice(_jsonl_lines(file), start, stop):

@@ -129,6 +129,6 @@ class Isolated:
 class IsolatedGroup(Isolated):
     """A `GroupReward` whose calls run in a lane."""
 
-    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:  # type: ignore[override]
+    async def __call__(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:  # type: ignore[override]  # a group's samples where a reward has one
         """One verdict a sample, in their order."""
         return await self._ask(samples, ctx)

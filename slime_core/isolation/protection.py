@@ -68,7 +68,7 @@ class Protection:
         isolation = isolation_of(spec, made)
         if isolation is Isolation.LOOP:
             call = cast(Callable[..., object], made)
-            return OnLoop(call, timeout_s=spec.timeout_s, max_concurrency=spec.max_concurrency, calls=calls)  # type: ignore[arg-type]
+            return OnLoop(call, timeout_s=spec.timeout_s, max_concurrency=spec.max_concurrency, calls=calls)  # type: ignore[arg-type]  # it is awaited: `isolation_of` has seen that
         key = json.dumps([spec.role, registered.qualified, plain(settings)], sort_keys=True)
         if key not in self._lanes:
             self._lanes[key] = self._lane(registered, spec, settings, isolation, made)

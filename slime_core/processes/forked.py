@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Self
 
 from slime_core.processes.channel import HEADER, Channel
-from slime_core.processes.ended import how_it_ended
 
 TOLD = struct.Struct(">i")
 """A number on the leash: first the id of the process, or an error's negative number; then its exit code."""
@@ -162,3 +161,23 @@ class Forked:
         if self.pid:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+def how_it_ended(code: int | None) -> str:
+    """In words: exit code 7, killed by SIGSEGV, killed by signal 40.
+
+    `code` is as `subprocess` has it, negative for a signal; None: nobody can tell any more.
+    """
+    if code is None:
+        return "gone with the process that started it"
+    if code >= 0:
+        return f"exit code {code}"
+    hint = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
+    return f"killed by {_name(-code)}{hint}"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have none
+        return f"signal {number}"

@@ -15,6 +15,7 @@ from typing import TypeVar
 from slime_core.errors import WorkerError
 from slime_core.processes.group_worker import GroupWorker
 from slime_core.roles import Place
+from slime_core.tasks import cancel_all
 
 ResultT = TypeVar("ResultT")
 
@@ -69,7 +70,7 @@ class GroupOfWorkers:
             await self.close()
             raise
         finally:
-            await _cancelled(tasks)
+            await cancel_all(tasks)
 
     async def call(
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
@@ -95,7 +96,7 @@ class GroupOfWorkers:
             await asyncio.wait({closed, *deaths}, return_when=asyncio.FIRST_COMPLETED)
             dead = [worker for task, worker in deaths.items() if task.done()]
         finally:
-            await _cancelled([closed, *deaths])
+            await cancel_all([closed, *deaths])
         if dead and not self.is_closed:
             error = self._death = dead[0].death()
             await self.close()
@@ -123,7 +124,7 @@ class GroupOfWorkers:
             await self.close()
             raise cause from (error if cause is not error else None)
         finally:
-            await _cancelled(tasks)
+            await cancel_all(tasks)
 
     async def _cause(self, error: WorkerError) -> WorkerError:
         """The death that an error came of: one that loses its peer may say so before the peer is known to be gone."""
@@ -135,9 +136,3 @@ class GroupOfWorkers:
                 return error
             await asyncio.sleep(LAST_WORDS_S / 10)
         return error if any(str(error) == str(worker.death()) for worker in dead) else dead[0].death()
-
-
-async def _cancelled(tasks: "Sequence[asyncio.Task[ResultT]] | dict[asyncio.Task[ResultT], GroupWorker]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

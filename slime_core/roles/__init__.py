@@ -164,7 +164,7 @@ _HOMES = {
     "slime_core.roles.tracker": "Tracker TrackerSetup TrackerSpec",
     "slime_core.roles.trainer": (
         "Choice ClosesRank MeasuresLoss RankSetup SavesLater SeesPublication SeesRollout StepResult TrainBatch "
-        "TrainerFactory TrainerRank TrainerSpec"
+        "TrainerFactory TrainerRank TrainerSpec TrainerUse"
     ),
     "slime_core.roles.transport": "ANY_RECEIVER Transport TransportSetup TransportSpec agree_transport",
     "slime_core.roles.weights": "GivesFiles WeightChannel WeightDtype WeightReceiver WeightSender WeightSlot",

@@ -68,7 +68,7 @@ def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]
         arguments: which there are.
     """
     fields = {each.name: _field(each) for each in arguments}
-    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]
+    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields that are known when it runs alone
 
 
 def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _annotation(argument: Argument) -> object:
     if argument.choices:
         one = Annotated[Literal[argument.choices], BeforeValidator(_spelled(argument.choices))]
     if argument.many:
-        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]
+        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]  # a type that is made when it runs
     return one
 
 

@@ -2,8 +2,9 @@
 
 Example:
 
-    group = await launcher.start(WorkerGroupSpec("adders", 2, "my_package.adder:Adder", {...}), timeout_s=600.0)
-    results = await group.call("add", [1, 2])        # one argument per worker, in rank order
+    adders = WorkerGroupSpec("adders", 2, "slime_core.testing.launched:Worker", {"start": 40})
+    group = await launcher.start(adders, timeout_s=600.0)
+    assert await group.call("add", [1, 2]) == [41, 42]      # one argument per worker, in rank order
 """
 
 import enum

@@ -14,8 +14,6 @@ from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
 from slime_core.rollout.generate import SingleTurn, response_text
 from slime_core.rollout.lifecycle import Lifecycle
-from slime_core.rollout.long_waits import LongWaits
-from slime_core.rollout.one_ahead import OneAhead
 from slime_core.rollout.policy import (
     RewardOnError,
     RolloutPolicy,
@@ -27,7 +25,8 @@ from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
 from slime_core.rollout.stream import Room, Stream
 from slime_core.rollout.streamed_text import StreamedText
 from slime_core.rollout.teacher import ServedTeacher
-from slime_core.rollout.waves import Waves
+from slime_core.rollout.waiting import LongWaits
+from slime_core.rollout.waves import OneAhead, Waves
 
 __all__ = [
     "ENVIRONMENT",

@@ -10,7 +10,6 @@ Example:
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
-from weakref import WeakSet
 
 from slime_core.catalog.checks import check_verdict, check_verdicts
 from slime_core.errors import ContractError, said_by
@@ -22,9 +21,9 @@ from slime_core.rollout.policy import Scoring, UsedReward
 from slime_core.rollout.waiting import within
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored, Verdict
+from slime_core.tasks import cancelled_from_outside
 
 AnswerT = TypeVar("AnswerT")
-_CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
 ATTEMPTS = 2
 """Calls that a retryable failure is worth."""
 
@@ -113,19 +112,3 @@ async def _ask(
         return Failure(f"{use.name}_contract", said_by(error), error)
     except Exception as error:
         return Failure(f"{use.name}_{type(error).__name__}", said_by(error), error)
-
-
-def cancel(task: asyncio.Task[object]) -> None:
-    """Cancel a task so that it knows who did: not its plugin."""
-    _CANCELLED.add(task)
-    task.cancel()
-
-
-def cancelled_from_outside() -> bool:
-    """Whether this task is to end; if not, its plugin cancelled it, or some task of its own, and that is undone."""
-    task = asyncio.current_task()
-    if task is None or task in _CANCELLED:
-        return True
-    while task.cancelling():
-        task.uncancel()
-    return False

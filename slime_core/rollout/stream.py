@@ -23,8 +23,9 @@ from slime_core.roles import FilterContext
 from slime_core.rollout.length_bias import LengthBias
 from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler, is_interrupted, refuse_foreign
 from slime_core.rollout.tally import Tally
-from slime_core.rollout.work import Purpose, RunGroup, cancel_all
+from slime_core.rollout.work import Purpose, RunGroup
 from slime_core.sample import Group, GroupId, Json
+from slime_core.tasks import cancel_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,23 @@
 """Waves: the policy `sync`: draw a wave of groups, run all its samples at once, filter, and draw again while short.
 
+OneAhead is the policy `async`: the same while the trainer works, with weights one version older. They change only
+between two rollouts, so that each is made by one version; a checkpoint holds the rollout that waits for its training.
+
 Results are a function of the draws, never of who finished first. A rollout that does not end well (cancelled, or
 stopped by an error) gives every group it drew back to the data source, so that it can be run again, to the same end.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from slime_core.events import GroupsDone, SamplesDone
 from slime_core.roles import FilterContext
-from slime_core.rollout.scheduler import RolloutResult, Scheduler, is_interrupted
+from slime_core.rollout.scheduler import RolloutResult, Scheduler, is_interrupted, refuse_foreign
 from slime_core.rollout.tally import Tally
 from slime_core.rollout.work import Purpose
-from slime_core.sample import Group
+from slime_core.sample import Group, Json
+from slime_core.tasks import cancel_all
 
 
 class Waves(Scheduler):
@@ -60,3 +66,53 @@ class Waves(Scheduler):
         await self.emit(GroupsDone(rollout_id, tally.kept[kept:], reasons))
         tally.check_error_rate(self.policy.max_error_rate)
         return [group.drawn for group in interrupted]
+
+
+class OneAhead(Waves):
+    """Generates during training steps."""
+
+    _ahead: "asyncio.Task[RolloutResult] | None" = None
+    _ready: RolloutResult | None = None
+
+    async def collect(self, rollout_id: int, want: int) -> RolloutResult:
+        """The rollout that was generated ahead, or one that is generated now; errors as in `Scheduler`."""
+        await self.settle()
+        result, self._ready = self._ready, None
+        return result or await super().collect(rollout_id, want)
+
+    def look_ahead(self, rollout_id: int, want: int) -> None:
+        """Begin to generate that rollout."""
+        self._ahead = asyncio.create_task(super().collect(rollout_id, want))
+
+    async def settle(self) -> None:
+        """Wait until the rollout under way is finished: it is made by one version of the weights."""
+        if self._ahead is not None:
+            task, self._ahead = self._ahead, None
+            try:
+                self._ready = await task
+            except asyncio.CancelledError:
+                await cancel_all([task])
+                raise
+
+    def live(self) -> tuple[int, int]:
+        """Nothing is in flight once it settled; what is ready waits."""
+        return 0, len(self._ready.kept) if self._ready else 0
+
+    def state_dict(self) -> dict[str, Json]:
+        """The rollout that waits."""
+        if self._ready is None:
+            return {}
+        return {"kept": [group.to_dict() for group in self._ready.kept], "metrics": dict(self._ready.metrics)}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Wait with it again; of its dropped groups only the metrics are left. Errors as in `Scheduler`."""
+        refuse_foreign(state, {"kept", "metrics"})
+        if state:
+            kept = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["kept"])]
+            self._ready = RolloutResult(kept, [], {}, cast(Mapping[str, float], state["metrics"]))
+
+    async def close(self) -> None:
+        """End the rollout under way."""
+        if self._ahead is not None:
+            await cancel_all([self._ahead])
+            self._ahead = None

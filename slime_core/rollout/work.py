@@ -33,12 +33,13 @@ from slime_core.rollout.environment import ENVIRONMENT
 from slime_core.rollout.hearing import Execution, Failure, Hearing, Scored
 from slime_core.rollout.pausable import PausableEngine
 from slime_core.rollout.policy import RewardOnError, RolloutPolicy, Scoring, UsedGenerator
-from slime_core.rollout.score import cancel, cancelled_from_outside, hear, hear_together
+from slime_core.rollout.score import hear, hear_together
 from slime_core.rollout.teacher import ServedTeacher
 from slime_core.rollout.versions import mask_stale, note_versions
 from slime_core.rollout.waiting import A_SLOT, Followed, Waiting, within
 from slime_core.sample import Group, GroupId, Json, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.seeds import derive_seed
+from slime_core.tasks import cancel_all, cancelled_from_outside
 
 T = TypeVar("T")
 UNUSED = (
@@ -320,15 +321,6 @@ async def all_or_none(work: Sequence[Coroutine[object, object, T]]) -> list[T]:
         return [task.result() for task in tasks]
     finally:
         await cancel_all(tasks)
-
-
-async def cancel_all(tasks: Sequence[asyncio.Task[T]]) -> None:
-    """Cancel what is not done, and wait for the end of it."""
-    unfinished = [task for task in tasks if not task.done()]
-    for task in unfinished:
-        cancel(task)
-    if unfinished:
-        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 _values = attrgetter(*(item.name for item in fields(Sample)))

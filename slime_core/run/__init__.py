@@ -7,6 +7,7 @@ Example:
 """
 
 from slime_core.run.accounts import GroupState, LedgerError
+from slime_core.run.base_loop import Outcome
 from slime_core.run.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -16,10 +17,9 @@ from slime_core.run.checkpoint import (
 )
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import Ledger
-from slime_core.run.loop import Outcome
+from slime_core.run.prompts import read_all_prompts
 from slime_core.run.saving import Saver, write_checkpoint
 from slime_core.run.session import Session
-from slime_core.run.setup import read_all_prompts
 from slime_core.run.sft import read_dialogs
 from slime_core.run.start import run
 from slime_core.run.trainer import Trainer, TrainReport

@@ -20,9 +20,9 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout import StreamedText, response_text
-from slime_core.rollout.work import cancel_all
 from slime_core.sample import GroupId
 from slime_core.seeds import derive_seed
+from slime_core.tasks import cancel_all
 
 
 @dataclass(frozen=True, slots=True)

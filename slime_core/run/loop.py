@@ -5,58 +5,34 @@ Example:
     outcome = await run_loop(plan, folder, display, Loop)     # resumes by itself from the folder's newest checkpoint
 """
 
-import asyncio
-import enum
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TypeVar
 
-from slime_core.config import Plan, lock_plugins
+from slime_core.config import Plan
 from slime_core.errors import CheckpointError, SlimeError
-from slime_core.events import (
-    CheckpointLoaded,
-    CheckpointSaved,
-    EvalEnd,
-    RolloutEnd,
-    RolloutStart,
-    RunEnd,
-    RunFailed,
-    RunStart,
-    TrainStepEnd,
-)
+from slime_core.events import EvalEnd, Event, RolloutEnd, RolloutStart, RunEnd, RunFailed, RunStart, TrainStepEnd
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
 from slime_core.run.accounts import GroupState
+from slime_core.run.base_loop import BaseLoop, Outcome, check_records
 from slime_core.run.best import Best
-from slime_core.run.changes import check_changes, saved_settings
+from slime_core.run.changes import check_changes
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
-from slime_core.run.hf_copies import HfCopies
 from slime_core.run.memory import Phase
-from slime_core.run.records import check_records
-from slime_core.run.resumes import note_resume
-from slime_core.run.saving import Saver
+from slime_core.run.saved import SavedState
 from slime_core.run.session import Session
-from slime_core.run.stop import on_signals
-from slime_core.run.together import unless
-from slime_core.run.trainer import means
+from slime_core.run.stop import StopRequest, on_signals
+from slime_core.run.trackers import Trackers
+from slime_core.run.trainer import Trainer, means
 from slime_core.sample import Json
-from slime_core.secrets import REDACTOR
-from slime_core.telemetry import Display, Generated, MetricsLog, MetricsRow, SampleStore
+from slime_core.tasks import unless
+from slime_core.telemetry import Display, Generated, MetricsLog, SampleStore
 from slime_core.train.prepare import shaping_metrics
 
 PartT = TypeVar("PartT")
-
-
-class Outcome(enum.Enum):
-    """How a run ended."""
-
-    DONE = "done"
-    """All rollouts are trained, or a run hook said that it is enough."""
-    STOPPED = "stopped"
-    """Somebody asked it to stop; the last step is saved."""
 
 
 async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[Loop]") -> Outcome:
@@ -99,40 +75,45 @@ async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[
             raise
 
 
-class Loop:
+class Loop(BaseLoop):
     """One run in progress."""
 
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleStore) -> None:
         """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
-        self._session = session
-        self._display = display
-        self._config = session.plan.config
-        self._metrics = metrics
-        self._samples = samples
-        self.rollout_id = 0
-        """Rollouts done."""
-        self._step = 0
-        self._saver = Saver(session.folder.checkpoints, self._config.run.save_keep)
+        super().__init__(session.plan, session.folder, display, metrics)
+        self._session, self._samples = session, samples
         best = self._config.run.save_best
         self._best = Best(session.folder.root / "best", best) if best is not None else None
-        template = self._config.run.save_hf
-        self._hf_copies = HfCopies(template) if template is not None else None
-        self._saved_at = -1
 
-    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
-        """All remaining rollouts, after those that a checkpoint contains."""
-        try:
-            return await self._run(checkpoint)
-        except BaseException as error:
-            if failed := await self._saver.close(at_once=isinstance(error, asyncio.CancelledError)):
-                self._display.message(failed)
-            raise
+    @property
+    def stop(self) -> StopRequest:
+        """The session's."""
+        return self._session.stop
+
+    @property
+    def _last(self) -> int:
+        return self._session.num_rollout
+
+    @property
+    def _trainer(self) -> Trainer:
+        return self._session.trainer
+
+    @property
+    def _trackers(self) -> Trackers:
+        return self._session.trackers
+
+    async def emit(self, event: Event) -> None:
+        """Keep the accounts, then tell the run hooks."""
+        await self._session.emit(event)
 
     async def _run(self, checkpoint: Checkpoint | None) -> Outcome:
         session = self._session
         first = checkpoint.rollout_id if checkpoint else 0
         await session.emit(RunStart(session.folder.root, first, session.num_rollout))
-        await self._resume(checkpoint)
+        if checkpoint is None:
+            self._start_over()
+        else:
+            await self._resume(checkpoint)
         await session.publish(self.rollout_id)
         if checkpoint is None:
             if self._evaluates() and not self._config.evaluation.skip_eval_before_train:
@@ -140,11 +121,7 @@ class Loop:
             await self._save()
         while self.rollout_id < session.num_rollout and not session.stop.asked:
             await self._one_rollout()
-        if self._saved_at != self.rollout_id:
-            await self._save()
-        await self._saved(wait=True)
-        complete = self.rollout_id >= session.num_rollout or session.stop.enough
-        return Outcome.DONE if complete else Outcome.STOPPED
+        return await self._end()
 
     async def _one_rollout(self) -> None:
         session, started = self._session, time.monotonic()
@@ -232,13 +209,8 @@ class Loop:
         metrics = {**data, **result.metrics, **shaped, **means(steps), **timing, "rollout/step": float(self.rollout_id)}
         await self._log(self.rollout_id, metrics)
 
-    async def _log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        metrics = {**metrics, **self._session.stats.take(), **self._session.engine.take()}
-        metrics = {REDACTOR.redact(name): value for name, value in metrics.items()}  # plugins word reasons
-        metrics = {**metrics, **self._session.trackers.metrics()}
-        self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
-        await self._session.trackers.log(self._step, metrics)
-        self._display.row(rollout_id, metrics)
+    def _taken(self) -> Mapping[str, float]:
+        return {**self._session.stats.take(), **self._session.engine.take()}
 
     def _evaluates(self) -> bool:
         return bool(self._session.eval_sets)
@@ -262,63 +234,36 @@ class Loop:
             if is_best:
                 self._display.message(self._best.text)
 
-    async def _save(self) -> None:
-        session, rollout_id = self._session, self.rollout_id
-        self._display.phase("checkpoint")
+    def _training(self) -> AbstractAsyncContextManager[None]:
+        return self._session.training()
+
+    async def _parts(self) -> Mapping[str, Json]:
+        session = self._session
         await self._samples.flush()
-        await self._saved(wait=True)
         async with session.scheduler.undisturbed():
             session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
-            state = self._state()
-        save = partial(session.trainer.save, hf=self._config.run.checkpoint_hf)
-        async with session.training():
-            await self._saver.save(rollout_id, state, save, session.trainer.finish_save)
-        self._saved_at = rollout_id
-        await self._saved(wait=not self._config.run.async_save)
+            return {
+                "data_source": session.source.state_dict(),
+                "scheduler": session.scheduler.state_dict(),
+                "buffer": session.buffer.state_dict(),
+                "ledger": session.ledger.state_dict(),
+            }
 
-    async def _saved(self, *, wait: bool) -> None:
-        """Tell of the checkpoint that is finished now, or what prevented it."""
-        if checkpoint := await self._saver.saved(wait=wait):
-            if self._hf_copies:
-                await asyncio.to_thread(self._hf_copies.keep, checkpoint)
-            await self._session.emit(CheckpointSaved(checkpoint.path, checkpoint.rollout_id))
+    def _start_over(self) -> None:
+        """Forget what a run that was stopped before its first checkpoint wrote."""
+        self._samples.rewind(None)
+        self._metrics.truncate(0)
+        self._session.ledger.rewind()
 
-    def _state(self) -> dict[str, Json]:
+    def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:
         session = self._session
-        return {
-            "step": self._step,
-            "data_source": session.source.state_dict(),
-            "scheduler": session.scheduler.state_dict(),
-            "buffer": session.buffer.state_dict(),
-            "ledger": session.ledger.state_dict(),
-            "metrics_position": self._metrics.position(),
-            "plugins": lock_plugins(session.plan),
-            "config": saved_settings(session.plan),
-        }
-
-    async def _resume(self, checkpoint: Checkpoint | None) -> None:
-        session = self._session
-        if checkpoint is None:
-            self._samples.rewind(None)
-            self._metrics.truncate(0)
-            session.ledger.rewind()
-            return
-        self._display.phase(f"loading {checkpoint.path.name}")
-        state = checkpoint.state()
-        await session.trainer.load(checkpoint.path)
-        self.rollout_id, self._step = checkpoint.rollout_id, state.step
-        self._saved_at = self.rollout_id
         session.source.load_state_dict(_held(checkpoint, state.data_source, "data_source"))
         session.buffer.load_state_dict(_held(checkpoint, state.buffer, "buffer"))
         session.ledger.load_state_dict(_held(checkpoint, state.ledger, "ledger").model_dump())
         session.buffer.hold(session.ledger.buffered())
         with restoring(checkpoint, "scheduler"):
             session.scheduler.load_state_dict(_held(checkpoint, state.scheduler, "scheduler"))
-        self._samples.rewind(self.rollout_id)
-        self._metrics.truncate(state.metrics_position)
-        note_resume(session.folder.root, self.rollout_id)
-        self._display.message(f"continuing after rollout {self.rollout_id} of {session.num_rollout}")
-        await session.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))
+        self._samples.rewind(checkpoint.rollout_id)
 
 
 def _held(checkpoint: Checkpoint, part: PartT | None, name: str) -> PartT:

@@ -12,8 +12,8 @@ from slime_core.catalog.used import Used
 from slime_core.errors import ContractError, SlimeError
 from slime_core.roles import Transport, WeightChannel
 from slime_core.rollout import EnginePool
-from slime_core.run.together import together
 from slime_core.run.trainer import Trainer
+from slime_core.tasks import together
 
 
 class Publishing:

@@ -84,7 +84,7 @@ class SavedAccounts(_Saved):
     """Of live groups."""
     ended: dict[Literal["trained", "dropped"], NonNegativeInt]
     """How many ended how."""
-    recorded: dict[Literal[*(state.value for state in GroupState)], NonNegativeInt]  # type: ignore[valid-type]
+    recorded: dict[Literal[*(state.value for state in GroupState)], NonNegativeInt]  # type: ignore[valid-type]  # pydantic reads it when it runs
     """Moves to each state."""
     reasons: dict[str, PositiveInt]
     """Dropped groups."""

@@ -47,20 +47,19 @@ from slime_core.rollout import (
     evaluate,
 )
 from slime_core.run.accounts import GroupState
-from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.heap import settled_heap
 from slime_core.run.ledger import Ledger
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.memory import Memory, Offload, Phase
+from slime_core.run.prompts import RowChoices, count_rollouts, read_eval_sets
 from slime_core.run.publishing import Publishing
-from slime_core.run.row_choices import RowChoices
 from slime_core.run.run_hooks import RunHooks
-from slime_core.run.setup import Builder, count_rollouts
+from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest
-from slime_core.run.together import together
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
+from slime_core.tasks import together
 from slime_core.telemetry import Display
 
 

@@ -1,13 +1,13 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, RolloutArgs, teacher_of
+from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, teacher_of
 from slime_core.data import HfTokenizer, name_files
 from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
@@ -20,7 +20,6 @@ from slime_core.roles import (
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
-    DescribesData,
     Engine,
     EngineRole,
     EngineSetup,
@@ -68,12 +67,9 @@ from slime_core.rollout import (
     UsedReward,
 )
 from slime_core.run.building import build, build_used
-from slime_core.run.eval_sets import read_eval_sets
 from slime_core.run.folder import RunFolder
 from slime_core.run.own_make import SetupT, refuse_of_a_run, with_own_make
-from slime_core.run.row_choices import RowChoices
 from slime_core.run.served import ServedPool
-from slime_core.run.stored import StoredRollouts
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.stats import PluginStats
@@ -357,41 +353,3 @@ class Builder:
 
 def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:
     return replace(ctx, deadline=deadline)
-
-
-def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
-    """Rollouts of a run; `prompts` is called only where it is said in epochs.
-
-    Raises:
-        ConfigError: the epochs are less than one rollout.
-    """
-    if rollout.num_rollout is not None:
-        return rollout.num_rollout
-    assert rollout.num_epoch is not None, "refused by the config"
-    size = len(prompts())
-    if count := size * rollout.num_epoch // rollout.rollout_batch_size:
-        return count
-    raise ConfigError(
-        f"num_epoch = {rollout.num_epoch} over {size} prompts is less than one rollout of "
-        f"rollout_batch_size = {rollout.rollout_batch_size}: give num_rollout, or a smaller batch"
-    )
-
-
-def read_all_prompts(plan: Plan) -> Sequence[str]:
-    """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
-
-    Returns:
-        A sentence for everything in the prompts that was left out.
-
-    Raises:
-        DataError: a prompt file cannot be read, or a row names a choice that does not exist.
-        ModelError: the tokenizer cannot be read.
-        RunFolderError: kept samples are to be trained on, and cannot be.
-    """
-    if (kept := plan.config.debug.load_debug_rollout_data) is not None:
-        return [f"{kept} has samples of {len(StoredRollouts(kept))} rollouts"]
-    builder = Builder.of(plan)
-    tokenizer, choices = builder.tokenizer(), RowChoices(builder)
-    choices.check(source := builder.data_source(tokenizer))
-    read_eval_sets(builder, tokenizer, choices)
-    return source.data_notes() if isinstance(source, DescribesData) else ()

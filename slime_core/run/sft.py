@@ -14,12 +14,11 @@ from slime_core.data.order import EpochOrder
 from slime_core.data.rows import split_slice
 from slime_core.errors import DataError
 from slime_core.roles import Draw, RowFormat
+from slime_core.run.base_loop import Outcome
 from slime_core.run.checkpoint import Checkpoint, describe_file
-from slime_core.run.eval_sets import eval_file
 from slime_core.run.folder import RunFolder
-from slime_core.run.loop import Outcome
+from slime_core.run.prompts import eval_file
 from slime_core.run.setup import Builder
-from slime_core.run.trainer import Trainer
 from slime_core.run.training_loop import TrainingLoop, run_training
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
@@ -87,7 +86,7 @@ class Finetuning(TrainingLoop):
             self._order = (epoch, EpochOrder(len(self._rows), seed))
         return self._order[1][within]
 
-    async def _measure(self, trainer: Trainer) -> None:
+    async def _measure(self) -> None:
         """The mean loss a token of every evaluation set, before the first step, at the interval, and at the end."""
         every, step = self._plan.config.evaluation, self.rollout_id
         due = step % (every.eval_interval or 1) == 0 or step == self.last
@@ -98,9 +97,9 @@ class Finetuning(TrainingLoop):
             self._display.phase(f"evaluation: {name}")
             groups = [_group(dialog, row, 0, row) for row, dialog in enumerate(dialogs)]
             prepared = self._preparation.of(Draw(groups, [1.0] * len(groups)), step)
-            found = await trainer.measure(prepared, step)
+            found = await self._trainer.measure(prepared, step)
             metrics[names.eval_reward(f"{name}-loss")] = found["loss"]
-        await self._log_evaluation(metrics)
+        await self._log(step, metrics)
 
     def _own_state(self) -> dict[str, Json]:
         return {"data": self._data}

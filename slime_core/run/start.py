@@ -6,8 +6,9 @@ Example:
 """
 
 from slime_core.config import Plan
+from slime_core.run.base_loop import Outcome
 from slime_core.run.folder import RunFolder
-from slime_core.run.loop import Loop, Outcome, run_loop
+from slime_core.run.loop import Loop, run_loop
 from slime_core.run.rollout_only import RolloutLoop
 from slime_core.run.sft import finetune
 from slime_core.run.train_only import train_only

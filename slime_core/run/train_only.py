@@ -13,11 +13,10 @@ from slime_core.config import Plan
 from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import Draw
 from slime_core.rollout.tally import Tally
+from slime_core.run.base_loop import Outcome
 from slime_core.run.checkpoint import Checkpoint
 from slime_core.run.folder import RunFolder
-from slime_core.run.loop import Outcome
 from slime_core.run.stored import StoredRollouts
-from slime_core.run.trainer import Trainer
 from slime_core.run.training_loop import TrainingLoop, run_training
 from slime_core.telemetry import Display, Generated, MetricsLog
 
@@ -60,7 +59,7 @@ class TrainOnly(TrainingLoop):
         await self.emit(RolloutEnd(rollout_id, generated.kept, generated.dropped, metrics))
         return draw, metrics
 
-    async def _measure(self, trainer: Trainer) -> None:
+    async def _measure(self) -> None:
         """Nothing: there is no engine to evaluate with."""
 
 

@@ -37,8 +37,8 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.run.patience import Patience
-from slime_core.run.together import together
 from slime_core.sample import GroupId, Json
+from slime_core.tasks import together
 from slime_core.train.balance import Cost
 from slime_core.train.limits import MismatchLimits
 from slime_core.train.prepare import TrainGroup

@@ -5,8 +5,9 @@ imported on use.
 """
 
 from slime_core.telemetry._errors import run_folder_errors
-from slime_core.telemetry.display import Display, PlainDisplay, make_display
+from slime_core.telemetry.display import Display
 from slime_core.telemetry.metrics import MetricsLog, MetricsRow, strip_timing
+from slime_core.telemetry.plain_display import PlainDisplay, make_display
 from slime_core.telemetry.plots import overlay
 from slime_core.telemetry.report import ReportPaths, write_report
 from slime_core.telemetry.samples import Drawn, Generated, Kind, SampleRow, Shard, list_shards

@@ -26,7 +26,7 @@ def tensorboard_tracker(settings: Settings, setup: TrackerSetup) -> "TensorBoard
         PluginError: the extra `tensorboard` is not installed.
     """
     try:
-        import tensorboard.compat.proto.event_pb2  # type: ignore[import-untyped]  # noqa: F401
+        import tensorboard.compat.proto.event_pb2  # type: ignore[import-untyped]  # ships no types  # noqa: F401
     except ModuleNotFoundError as error:
         raise PluginError(
             f"the tracker 'tensorboard' needs the package {error.name}, which is not installed. Type: "
@@ -42,7 +42,7 @@ class TensorBoardTracker:
 
     def __init__(self, run_dir: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]  # ships no types
 
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary

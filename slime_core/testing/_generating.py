@@ -46,7 +46,7 @@ class PlaysGenerators(RoleContract[GeneratorSpec]):
         """An engine that says what the author's script says, with room for all of it."""
         budget = AMPLE + 4 * sum(map(len, self.answers))
         given = {"answers": self.answers, "sampling": SamplingParams(budget), "distinct": True, **options}
-        return ScriptedEngine(**given)  # type: ignore[arg-type]
+        return ScriptedEngine(**given)  # type: ignore[arg-type]  # a check's own arguments, passed on
 
     def _run(self, engine: ScriptedEngine, sample: Sample) -> list[Sample]:
         return asyncio.run(lived(self._build(), sample, engine.context(None)))

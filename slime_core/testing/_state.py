@@ -64,7 +64,7 @@ def changed_state(before: Mapping[str, object]) -> list[str]:
 
 def difference(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """What of `before` is not as it was."""
-    removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]
+    removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # both are sets under this key
     changed = [what for what, value in before.items() if what != FILTERS and now.get(what) != value]
     return [FILTERS, *changed] if removed else changed
 

@@ -126,7 +126,7 @@ def check(
                 raise ContractViolation(info, what) from error
             self._note(info, CheckStatus.PASSED, "")
 
-        numbered.check = info  # type: ignore[attr-defined]
+        numbered.check = info  # type: ignore[attr-defined]  # an attribute of a function, which the kit collects
         return numbered
 
     return number

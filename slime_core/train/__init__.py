@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from slime_core.catalog.worker import discover_in_worker
     from slime_core.train.algorithm import Algorithm
     from slime_core.train.build import build_in_rank
+    from slime_core.train.estimators.grpo import GrpoSettings
     from slime_core.train.failing import failing_together
     from slime_core.train.groups import Groups
-    from slime_core.train.losses import policy_gradient
+    from slime_core.train.losses import policy_gradient, value_loss
     from slime_core.train.mismatch import mismatch_extremes
     from slime_core.train.norm import gradient_norm
     from slime_core.train.reduce import token_weights
     from slime_core.train.schedule import learning_rate
     from slime_core.train.sequences import masked_mean, masked_sum
     from slime_core.train.served_weights import ServedWeights
-    from slime_core.train.settings import GrpoSettings, PolicyGradientSettings, PolicyLossSettings
+    from slime_core.train.settings import PolicyGradientSettings, PolicyLossSettings
     from slime_core.train.share import Share
     from slime_core.train.sums import MicroBatch, Sums
     from slime_core.train.train_data import save_train_data
-    from slime_core.train.value import value_loss
 
 _HOMES = {
     "slime_core.catalog.rank_hooks": "RankHooks",
@@ -36,20 +36,20 @@ _HOMES = {
     "slime_core.catalog.worker": "discover_in_worker",
     "slime_core.train.algorithm": "Algorithm",
     "slime_core.train.build": "build_in_rank",
+    "slime_core.train.estimators.grpo": "GrpoSettings",
     "slime_core.train.failing": "failing_together",
     "slime_core.train.groups": "Groups",
-    "slime_core.train.losses": "policy_gradient",
+    "slime_core.train.losses": "policy_gradient value_loss",
     "slime_core.train.mismatch": "mismatch_extremes",
     "slime_core.train.norm": "gradient_norm",
     "slime_core.train.reduce": "token_weights",
     "slime_core.train.schedule": "learning_rate",
     "slime_core.train.sequences": "masked_mean masked_sum",
     "slime_core.train.served_weights": "ServedWeights",
-    "slime_core.train.settings": "GrpoSettings PolicyGradientSettings PolicyLossSettings",
+    "slime_core.train.settings": "PolicyGradientSettings PolicyLossSettings",
     "slime_core.train.share": "Share",
     "slime_core.train.sums": "MicroBatch Sums",
     "slime_core.train.train_data": "save_train_data",
-    "slime_core.train.value": "value_loss",
 }
 
 __getattr__ = exports(__name__, _HOMES)

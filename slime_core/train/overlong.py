@@ -6,10 +6,28 @@ Example:
 """
 
 from collections.abc import Sequence
+from typing import Self
 
-from slime_core.roles import ShapeContext
+from pydantic import Field, model_validator
+
+from slime_core.roles import Settings, ShapeContext
 from slime_core.sample import Group
-from slime_core.train.settings import OverlongSettings
+
+
+class OverlongSettings(Settings):
+    """`[reward_shaper.overlong]`."""
+
+    max_response_len: int = Field(ge=1, description="Tokens at which the whole penalty is due.")
+    overlong_buffer_len: int = Field(ge=1, description="Tokens before that over which it grows from 0.")
+    overlong_penalty_factor: float = Field(1.0, gt=0.0, description="The whole penalty, in units of reward.")
+
+    @model_validator(mode="after")
+    def _the_buffer_is_inside(self) -> Self:
+        if self.overlong_buffer_len > self.max_response_len:
+            raise ValueError(
+                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
+            )
+        return self
 
 
 class Overlong:

@@ -1,4 +1,4 @@
-"""Settings of the core's estimators, losses, corrections and transports, without torch, for the catalog."""
+"""Settings of the core's losses, corrections and transports, without torch, for the catalog."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -6,49 +6,6 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from slime_core.roles import Settings
-
-
-class EstimatorSettings(Settings):
-    """`[advantage.rloo]`, and what the estimators have in common."""
-
-    normalize_advantages: bool = Field(False, description="Whiten them over all trained tokens of the rollout.")
-
-
-class ReinforcePlusPlusBaselineSettings(EstimatorSettings):
-    """`[advantage.reinforce_plus_plus_baseline]`, slime's flags."""
-
-    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the rollout.")
-
-
-class ReinforcePlusPlusSettings(ReinforcePlusPlusBaselineSettings):
-    """`[advantage.reinforce_plus_plus]`, slime's flags."""
-
-    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the reward, per token before the last.")
-
-
-class PpoSettings(EstimatorSettings):
-    """`[advantage.ppo]`, slime's flags."""
-
-    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the rollout.")
-    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the rewards, per trained token.")
-    lambd: float = Field(1.0, ge=0.0, le=1.0, description="How far errors of the critic reach: 0 one token, 1 all.")
-
-
-class GrpoSettings(EstimatorSettings):
-    """`[advantage.grpo]`, slime's flags."""
-
-    rewards_normalization: bool = Field(True, description="Subtract the group's mean reward.")
-    grpo_std_normalization: bool = Field(True, description="Divide by the group's standard deviation (off: Dr.GRPO).")
-
-
-class GdpoSettings(EstimatorSettings):
-    """`[advantage.gdpo]`."""
-
-    reward_weights: dict[str, float] = Field(
-        min_length=1,
-        description="Weight of each part of the reward: names of rewards, NAME/COMPONENT, or keys of a dict.",
-    )
-    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the rollout.")
 
 
 class PolicyGradientSettings(Settings):
@@ -163,22 +120,6 @@ class MisSettings(Settings):
             )
         if self.mis_mode != "truncate" and self.lower >= self.mis_upper_bound:
             raise ValueError(f"mis_upper_bound = {self.mis_upper_bound} is not above the lower bound, {self.lower}")
-        return self
-
-
-class OverlongSettings(Settings):
-    """`[reward_shaper.overlong]`."""
-
-    max_response_len: int = Field(ge=1, description="Tokens at which the whole penalty is due.")
-    overlong_buffer_len: int = Field(ge=1, description="Tokens before that over which it grows from 0.")
-    overlong_penalty_factor: float = Field(1.0, gt=0.0, description="The whole penalty, in units of reward.")
-
-    @model_validator(mode="after")
-    def _the_buffer_is_inside(self) -> Self:
-        if self.overlong_buffer_len > self.max_response_len:
-            raise ValueError(
-                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
-            )
         return self
 
 

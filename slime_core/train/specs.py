@@ -1,16 +1,14 @@
-"""What the core offers of the tensor roles, without torch: estimators, losses and corrections, each a spec.
+"""What the core offers of losses and corrections, without torch, each a spec.
 
 Example:
 
-    names = [spec.name for spec in advantages()]        # grpo, rloo, ...
+    names = [spec.name for spec in losses()]        # policy_loss, gspo, ...
 """
 
 from collections.abc import Iterable
 from typing import cast
 
 from slime_core.roles import (
-    Advantage,
-    AdvantageSpec,
     Correction,
     CorrectionSpec,
     Loss,
@@ -20,109 +18,13 @@ from slime_core.roles import (
 )
 from slime_core.train.settings import (
     CispoSettings,
-    EstimatorSettings,
-    GdpoSettings,
-    GrpoSettings,
     GspoSettings,
     IcepopSettings,
     MisSettings,
     PolicyGradientSettings,
     PolicyLossSettings,
-    PpoSettings,
-    ReinforcePlusPlusBaselineSettings,
-    ReinforcePlusPlusSettings,
     TisSettings,
 )
-
-
-def advantages() -> Iterable[AdvantageSpec]:
-    """From rewards to advantages."""
-    yield AdvantageSpec(
-        "grpo",
-        _grpo,
-        GrpoSettings,
-        "Rewards relative to their group (GRPO, Dr.GRPO)",
-        compares_samples=lambda settings: cast(GrpoSettings, settings).rewards_normalization,
-        flat_keys=tuple(GrpoSettings.model_fields),
-    )
-    yield AdvantageSpec(
-        "gdpo",
-        _gdpo,
-        GdpoSettings,
-        "Each part of the reward relative to its group, weighed and whitened (GDPO)",
-        reward_keys=lambda settings: tuple(cast(GdpoSettings, settings).reward_weights),
-        compares_samples=lambda settings: True,
-        flat_keys=("normalize_advantages",),
-    )
-    yield AdvantageSpec(
-        "rloo",
-        _rloo,
-        EstimatorSettings,
-        "Rewards relative to the others of their group (RLOO)",
-        compares_samples=lambda settings: True,
-        flat_keys=tuple(EstimatorSettings.model_fields),
-    )
-    yield AdvantageSpec(
-        "reinforce_plus_plus",
-        _reinforce_plus_plus,
-        ReinforcePlusPlusSettings,
-        "Discounted rewards, whitened over the rollout (REINFORCE++)",
-        uses_kl_penalty=True,
-        flat_keys=tuple(ReinforcePlusPlusSettings.model_fields),
-    )
-    yield AdvantageSpec(
-        "reinforce_plus_plus_baseline",
-        _reinforce_plus_plus_baseline,
-        ReinforcePlusPlusBaselineSettings,
-        "Rewards minus their group's mean, whitened over the step (REINFORCE++-baseline)",
-        uses_kl_penalty=True,
-        flat_keys=tuple(ReinforcePlusPlusBaselineSettings.model_fields),
-    )
-    yield AdvantageSpec(
-        "ppo",
-        _ppo,
-        PpoSettings,
-        "Generalized advantages of a critic's values (PPO, GAE)",
-        uses_kl_penalty=True,
-        uses_values=True,
-        flat_keys=tuple(PpoSettings.model_fields),
-    )
-
-
-def _grpo(settings: GrpoSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import Grpo
-
-    return Grpo(settings)
-
-
-def _gdpo(settings: GdpoSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import Gdpo
-
-    return Gdpo(settings)
-
-
-def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import Rloo
-
-    return Rloo(settings)
-
-
-def _reinforce_plus_plus(settings: ReinforcePlusPlusSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import ReinforcePlusPlus
-
-    return ReinforcePlusPlus(settings)
-
-
-def _reinforce_plus_plus_baseline(settings: ReinforcePlusPlusBaselineSettings, setup: Setup) -> Advantage:
-    from slime_core.train.advantages import ReinforcePlusPlusBaseline
-
-    return ReinforcePlusPlusBaseline(settings)
-
-
-def _ppo(settings: PpoSettings, setup: Setup) -> Advantage:
-    from slime_core.train.ppo import Ppo
-
-    return Ppo(settings)
 
 
 def losses() -> Iterable[LossSpec]:

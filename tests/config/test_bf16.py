@@ -8,7 +8,7 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, resolve
-from slime_core.config.plan import check_bf16
+from slime_core.config.resolving import check_bf16
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, TrainerSpec
 from slime_core.sample import Json

@@ -26,9 +26,9 @@ from slime_core.roles import (
 from slime_core.train import Algorithm, MicroBatch, Share, Used
 from slime_core.train.corrections import Tis
 from slime_core.train.losses import PolicyLoss
+from slime_core.train.sequences import whiten
 from slime_core.train.settings import PolicyLossSettings, TisSettings
 from slime_core.train.split import split_step
-from slime_core.train.whiten import whiten
 from tests.ranks import rank_setup
 
 BATCH = TrainBatch(

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from slime_core.errors import ContractError
 from slime_core.roles import AdvantageInput, ValueAdvantage
 from slime_core.testing.tensors.ranks import Ranks
-from slime_core.train.ppo import Ppo
-from slime_core.train.settings import PpoSettings
-from slime_core.train.value import value_loss
+from slime_core.train.estimators.ppo import Ppo, PpoSettings
+from slime_core.train.losses import value_loss
 
 
 @dataclass(frozen=True)

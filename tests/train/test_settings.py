@@ -6,19 +6,19 @@ import pytest
 from pydantic import ValidationError
 
 from slime_core.roles import Settings
+from slime_core.train.estimators._whitened import EstimatorSettings
+from slime_core.train.estimators.gdpo import GdpoSettings
+from slime_core.train.estimators.grpo import GrpoSettings
+from slime_core.train.estimators.ppo import PpoSettings
+from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlusSettings
+from slime_core.train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
+from slime_core.train.overlong import OverlongSettings
 from slime_core.train.settings import (
     CispoSettings,
-    EstimatorSettings,
-    GdpoSettings,
-    GrpoSettings,
     GspoSettings,
     IcepopSettings,
     MisSettings,
-    OverlongSettings,
     PolicyLossSettings,
-    PpoSettings,
-    ReinforcePlusPlusBaselineSettings,
-    ReinforcePlusPlusSettings,
     TisSettings,
 )
 

@@ -2,29 +2,34 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import slime_core.train.estimators
 from slime_core.roles import AdvantageSpec, LossSpec, Settings, Setup, Spec
-from slime_core.train.advantages import Gdpo, Grpo, ReinforcePlusPlus, ReinforcePlusPlusBaseline, Rloo
 from slime_core.train.corrections import Icepop, Mis, Tis
+from slime_core.train.estimators import estimators
+from slime_core.train.estimators._whitened import EstimatorSettings
+from slime_core.train.estimators.gdpo import Gdpo, GdpoSettings
+from slime_core.train.estimators.grpo import Grpo, GrpoSettings
+from slime_core.train.estimators.ppo import Ppo, PpoSettings
+from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
+from slime_core.train.estimators.reinforce_plus_plus_baseline import (
+    ReinforcePlusPlusBaseline,
+    ReinforcePlusPlusBaselineSettings,
+)
+from slime_core.train.estimators.rloo import Rloo
 from slime_core.train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
-from slime_core.train.ppo import Ppo
 from slime_core.train.settings import (
     CispoSettings,
-    EstimatorSettings,
-    GdpoSettings,
-    GrpoSettings,
     GspoSettings,
     IcepopSettings,
     MisSettings,
     PolicyLossSettings,
-    PpoSettings,
-    ReinforcePlusPlusBaselineSettings,
-    ReinforcePlusPlusSettings,
     TisSettings,
 )
-from slime_core.train.specs import advantages, corrections, losses
+from slime_core.train.specs import corrections, losses
 
 GDPO = GdpoSettings(reward_weights={"math": 1.0, "form": 0.5})
 ADVANTAGES: list[tuple[str, type[object], Settings, bool, tuple[str, ...], bool]] = [
@@ -67,15 +72,21 @@ def assert_offered(spec: Spec[object], name: str, kind: type[object], settings: 
         assert list(vars(built).values()) == [settings]
 
 
+def test_every_file_of_the_room_offers_the_estimator_of_its_name() -> None:
+    files = {path.stem for path in Path(slime_core.train.estimators.__file__).parent.glob("[!_]*.py")}
+    assert {spec.name for spec in estimators()} == files
+
+
 def test_every_estimator_says_what_it_reads() -> None:
-    found = list(advantages())
-    assert all(type(spec) is AdvantageSpec for spec in found)
-    for spec, (name, kind, settings, uses_kl, keys, uses_values) in zip(found, ADVANTAGES, strict=True):
+    found = {spec.name: spec for spec in estimators()}
+    assert all(type(spec) is AdvantageSpec for spec in found.values())
+    for name, kind, settings, uses_kl, keys, uses_values in ADVANTAGES:
+        spec = found[name]
         assert_offered(spec, name, kind, settings)
         assert (spec.uses_kl_penalty, spec.uses_values) == (uses_kl, uses_values)
         assert tuple(spec.reward_keys(settings)) == keys
         assert spec.compares_samples(settings) is (name in ("grpo", "gdpo", "rloo"))
-    assert not found[0].compares_samples(GrpoSettings(rewards_normalization=False))
+    assert not found["grpo"].compares_samples(GrpoSettings(rewards_normalization=False))
 
 
 def test_every_loss_says_whether_advantages_are_all_it_learns_from() -> None:
@@ -94,7 +105,7 @@ def test_every_correction_is_built_from_its_settings() -> None:
         assert_offered(spec, name, kind, settings)
 
 
-@pytest.mark.parametrize("offers", [advantages, losses, corrections], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("offers", [estimators, losses, corrections], ids=lambda each: each.__name__)
 def test_a_summary_begins_as_a_sentence_does(offers: Callable[[], list[Spec[object]]]) -> None:
     for spec in offers():
         assert re.match(r"[A-Z][a-z]+ ?", spec.summary), spec.name

@@ -37,7 +37,7 @@ def drawn(
         return own, bool(aside)
     try:
         values = {name: each.value for name, each in taken.items()}
-        return replace(own, stop=(*own.stop, *request.stop), **values), bool(aside)  # type: ignore[arg-type]
+        return replace(own, stop=(*own.stop, *request.stop), **values), bool(aside)  # type: ignore[arg-type]  # keys and types were checked above
     except ValueError as error:
         raise refused(str(error), next((each.field for each in taken.values()), "stop")) from None
 

@@ -111,7 +111,7 @@ class FleetClient:
     async def _did(self, http: aiohttp.ClientSession, agents: Agents, given: Mapping[str, Json]) -> None:
         """Have one done, and say so; nobody is told of one that nobody waits for."""
         key, lease_s, timeout_s = str(given["id"]), float(str(given["lease_s"])), float(str(given["timeout_s"]))
-        task = Task(**given["task"])  # type: ignore[arg-type]
+        task = Task(**given["task"])  # type: ignore[arg-type]  # the gateway's own answer
         run = agents.run_alone if given["alone"] else agents.run
         running = asyncio.create_task(run(task, timeout_s=timeout_s))
         self._running += 1

@@ -71,7 +71,7 @@ def resolve(reference: str, *, takes_task: bool = False) -> Callable[..., object
         raise NoAgent(f"{name} of {where} is not a function but {found!r:.80}: {wanted}")
     if takes_task and not _takes_a_task(found):
         raise NoAgent(f"{name}{inspect.signature(found)} of {where} does not take one argument: {wanted}")
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return]  # callable, as was seen above
 
 
 def _takes_a_task(found: Callable[..., object]) -> bool:

@@ -83,7 +83,7 @@ class RankIndex:
 
     def load(self, base: float, places: Ints, keys: Floats) -> None:
         """Continue with places by rank, as iterating gave them, and the base there was."""
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]  # this very class, emptied
         self.base = base
         self.put(places, keys)
 

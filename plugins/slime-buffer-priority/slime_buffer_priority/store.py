@@ -109,7 +109,7 @@ class Store:
 
     def load(self, state: Mapping[str, Json]) -> None:
         """Continue with saved groups."""
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]  # this very class, emptied
         places = cast(list[int], state["places"])
         self._free = [*cast(list[int], state["free"])]
         self._grow(len(places) + len(self._free))

@@ -39,7 +39,7 @@ class SlimeGenerate:
                 served = {"sglang_router_ip": HOST, "sglang_router_port": port}
                 args = Arguments({**self._args, **served}, SECTION)
                 given = SlimeSample.of(sample)
-                returned = await self._function(args, given, sampling_params(ctx.sampling), **extra)  # type: ignore[misc]
+                returned = await self._function(args, given, sampling_params(ctx.sampling), **extra)  # type: ignore[misc]  # `async def`, as was seen when it was found
             made = returned if isinstance(returned, list) else [returned]
             return [self._checked(each) for each in cast("list[object]", made)]
 

@@ -30,7 +30,7 @@ class SlimeReward:
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Its verdict on a copy of the sample."""
         args = _arguments(self._settings, self._section)
-        returned = await self._function(args, SlimeSample.of(sample))  # type: ignore[misc]
+        returned = await self._function(args, SlimeSample.of(sample))  # type: ignore[misc]  # `async def`, as was seen when it was found
         return verdict_of(returned, self._settings.reward_key)
 
 
@@ -53,7 +53,7 @@ class SlimeGroupReward:
             ContractError: not as many answers as samples; slime would leave the last ones without a reward.
         """
         args = _arguments(self._settings, "group_reward.group_rm")
-        returned = await self._function(args, [SlimeSample.of(sample) for sample in samples])  # type: ignore[misc]
+        returned = await self._function(args, [SlimeSample.of(sample) for sample in samples])  # type: ignore[misc]  # `async def`, as was seen when it was found
         if not isinstance(returned, list | tuple) or len(returned) != len(samples):
             found = f"{len(returned)}" if isinstance(returned, list | tuple) else f"a {type(returned).__name__}"
             raise ContractError(f"{self._settings.path}: expected {len(samples)} rewards in a list, got {found}")

@@ -76,7 +76,7 @@ def sampling_of(given: Mapping[str, Json], default: SamplingParams) -> SamplingP
     if (bias := cast("dict[str, float] | None", given.get("logit_bias"))) is not None:
         changes["logit_bias"] = {int(token): value for token, value in bias.items()}
     try:
-        return replace(default, **changes)  # type: ignore[arg-type]
+        return replace(default, **changes)  # type: ignore[arg-type]  # fields of that class, by their names
     except (TypeError, ValueError) as error:
         raise WireError(f"sampling_params: {error}") from None
 

@@ -90,7 +90,7 @@ class LocalCritic:
             loss = (loss_T * share.weight_T[part]).sum()
             if not torch.isfinite(loss):
                 raise NonFiniteError(f"the critic's loss of a micro-batch is {loss.item()}")
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
             columns = (torch.ones_like(mask_T), loss_T.detach(), clipped_T, values_T.detach(), returns_T)
             self._sums += (torch.stack(columns) * mask_T).double().sum(1)
 

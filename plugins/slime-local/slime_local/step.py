@@ -36,7 +36,7 @@ class LocalStep:
             forward = self._model.log_probs(groups, temperature=self._temperature, grad=grad)
             part = self._algorithm.micro_batch(share, samples, forward.log_probs_T, forward.entropy_T)
             if trains:
-                part.loss.backward()  # type: ignore[no-untyped-call]
+                part.loss.backward()  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
             sums.add(part)
         return self._gradient, sums
 

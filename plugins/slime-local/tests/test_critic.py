@@ -24,7 +24,7 @@ from slime_core.roles import (
     TrainBatch,
     WorkerGroupSpec,
 )
-from slime_core.train.settings import PpoSettings
+from slime_core.train.estimators.ppo import PpoSettings
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import GroupTokens, load_model
 from slime_local.rank import LocalRank

@@ -26,8 +26,8 @@ from slime_core.roles import (
 )
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.testing.tensors import elsewhere
+from slime_core.train.estimators.ppo import PpoSettings
 from slime_core.train.prepare import Preparation
-from slime_core.train.settings import PpoSettings
 from slime_core.train.split import split_step
 from slime_local.device import use_device
 from slime_local.flags import Flags

@@ -26,13 +26,9 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.sample import Group, GroupId, Sample, Status
+from slime_core.train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
 from slime_core.train.prepare import Preparation
-from slime_core.train.settings import (
-    GspoSettings,
-    PolicyLossSettings,
-    ReinforcePlusPlusBaselineSettings,
-    TisSettings,
-)
+from slime_core.train.settings import GspoSettings, PolicyLossSettings, TisSettings
 from slime_core.train.split import split_step
 from slime_local.rank import LocalRank
 from tests.channels import flat as published_in

@@ -25,11 +25,11 @@ from slime_core.roles import (
 )
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.train import Algorithm, Used
-from slime_core.train.advantages import Grpo
 from slime_core.train.corrections import Tis
+from slime_core.train.estimators.grpo import Grpo, GrpoSettings
 from slime_core.train.losses import PolicyLoss
 from slime_core.train.prepare import ColumnMaker, Preparation
-from slime_core.train.settings import GrpoSettings, PolicyLossSettings, TisSettings
+from slime_core.train.settings import PolicyLossSettings, TisSettings
 from slime_core.train.split import split_step
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import load_model

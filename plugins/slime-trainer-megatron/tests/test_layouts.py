@@ -15,7 +15,8 @@ from together import Case, Told, by_local, train
 
 from slime_core.roles import Choice, Critic, Reference, Teacher
 from slime_core.train import PolicyLossSettings
-from slime_core.train.settings import GspoSettings, PpoSettings, TisSettings
+from slime_core.train.estimators.ppo import PpoSettings
+from slime_core.train.settings import GspoSettings, TisSettings
 
 pytestmark = [pytest.mark.layouts, pytest.mark.timeout(1200)]
 

@@ -13,7 +13,8 @@ from made import STRETCHED, dealt, setup_of, steps_of, write_model
 from slime_core.errors import CheckpointError, ModelError
 from slime_core.roles import Choice, Critic, OldActor, Reference
 from slime_core.train import Share
-from slime_core.train.settings import PpoSettings, TisSettings
+from slime_core.train.estimators.ppo import PpoSettings
+from slime_core.train.settings import TisSettings
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import mine_of_whole, pack_samples
 from slime_trainer_megatron.rank import MegatronRank, use_device

@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from slime_core.data.rows import Row, read_rows, split_slice
+from slime_core.data.files import read_rows
+from slime_core.data.rows import Row, split_slice
 from slime_core.errors import DataError
 from slime_core.sample import Json, Message, Sample, Status
 from slime_core.telemetry import Shard, is_shard

@@ -26,6 +26,7 @@ from slime_core.sample import Status
 from slime_core.score import Unscored, Verdict
 from slime_core.seeds import derive_seed
 from slime_core.stats import PluginStats
+from slime_core.tasks import cancel_all
 
 IN_FLIGHT = 256
 """Rows, or groups, being scored at once; the spec's own limit counts besides."""
@@ -81,9 +82,7 @@ class Trial:
                     for answer in await task:
                         yield answer
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(tasks)
             self._protection.close()
 
     async def _unit(self, rows: Sequence[SampleRow], slots: asyncio.Semaphore) -> list[Answer]:

@@ -114,7 +114,7 @@ def _lists(values: Sequence[Sequence[float] | None], code: Code) -> "pa.Array[An
     items = pa.Array.from_buffers(kind, ends[-1], [None, held])
     offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
     missing = pa.array([value is None for value in values], pa.bool_()) if None in values else None
-    made: pa.Array[Any] = pa.ListArray.from_arrays(offsets, items, type=of, mask=missing)  # type: ignore[call-overload]
+    made: pa.Array[Any] = pa.ListArray.from_arrays(offsets, items, type=of, mask=missing)  # type: ignore[call-overload]  # its stubs know no mask
     return made
 
 

@@ -78,7 +78,7 @@ def entries(batch: "pa.RecordBatch") -> Iterator[Entry]:
         }
         made |= {name: row[name] for name in _AS_STORED}
         made |= {name: column[number] for name, column in values.items()}
-        sample = Sample(**(made | others))  # type: ignore[arg-type]
+        sample = Sample(**(made | others))  # type: ignore[arg-type]  # columns have the types of the schema
         yield Entry(row["source"], row["group"], row["drop_reason"], sample, row["left_out"])
 
 

@@ -147,10 +147,10 @@ def register() -> None:
     if set_up is None or torch._C._get_privateuse1_backend_name() != "privateuseone":
         raise SkipTest(f"torch {torch.__version__} takes no device that Python computes for")
     set_up(NAME, backend_module=_module)
-    aten = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    aten = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch's own is untyped
     for name, function in _factories():
-        aten.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]
-    aten.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]
+        aten.impl(name, _made_here(function), "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
+    aten.impl("_copy_from", _copied, "PrivateUse1")  # type: ignore[no-untyped-call]  # torch's own is untyped
     _registered.append(aten)  # what it registers lives as long as it does
 
 

@@ -165,6 +165,6 @@ class LossContract(RoleContract[LossSpec]):
         loss = (self._loss(batch) * batch.loss_mask_T).sum()
         require(loss.requires_grad, "loss_T does not depend on log_probs_T")
         with torch.autograd.set_multithreading_enabled(False):  # see elsewhere.register
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
         gradient = batch.log_probs_T.grad
         return torch.zeros_like(batch.log_probs_T) if gradient is None else gradient

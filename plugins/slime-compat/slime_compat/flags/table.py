@@ -144,4 +144,4 @@ def _flag(name: str, group: str, row: dict[str, Json]) -> Flag:
     given: dict[str, object] = dict(row)
     given["takes"] = Takes(given.get("takes", "text"))
     given["harmless"] = tuple(cast("list[str]", given.get("harmless", [])))
-    return Flag(name=name, group=group, **given)  # type: ignore[arg-type]
+    return Flag(name=name, group=group, **given)  # type: ignore[arg-type]  # fields of the table's own columns

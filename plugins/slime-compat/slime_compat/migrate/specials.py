@@ -158,7 +158,7 @@ def eval_tool_key(given: Given, others: Others, migration: Migration) -> None:
         migration.note(Fate.NEEDLESS, given.typed, "there is no evaluation set", given.line, given.file)
         return
     tables = {name: each if isinstance(each, dict) else {"path": each} for name, each in sets.items()}
-    value: Json = {name: {"tool_key": given.values[0], **each} for name, each in tables.items()}  # type: ignore[dict-item]
+    value: Json = {name: {"tool_key": given.values[0], **each} for name, each in tables.items()}  # type: ignore[dict-item]  # tables of strings are JSON
     _put(migration, given, ("eval_prompt_data",), value, Fate.MAPPED, "tool_key of each evaluation set")
 
 

@@ -30,7 +30,7 @@ def write_smollm2(directory: Path, gguf: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
     # A fresh model of the same weights: the loaded one calls itself quantized, and would be saved as such.
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
     model.load_state_dict(loaded.state_dict())
     model.to(torch.bfloat16).save_pretrained(directory)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)

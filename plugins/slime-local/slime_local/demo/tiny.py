@@ -48,7 +48,7 @@ def build_tokenizer(task: str) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     backend.train_from_iterator(corpus, trainer)
-    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
         tokenizer_object=backend, pad_token=PAD, eos_token=END, padding_side="left"
     )
     tokenizer.chat_template = CHAT_TEMPLATE

@@ -19,7 +19,7 @@ class Context(FunctionCtx):
 
 def call(function: type[Function], *args: object) -> Tensor:
     """The output of an autograd function that has one."""
-    out: Tensor = function.apply(*args)  # type: ignore[no-untyped-call]
+    out: Tensor = function.apply(*args)  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
     return out
 
 

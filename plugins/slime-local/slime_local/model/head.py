@@ -122,5 +122,5 @@ def token_log_probs(
     Returns:
         Log-probs [T] in the pairs' original order, and the entropy of each row's tempered distribution [M].
     """
-    out: tuple[Tensor, Tensor] = _TokenLogProbs.apply(x, norm, head, pairs, temperature, eps)  # type: ignore[no-untyped-call]
+    out: tuple[Tensor, Tensor] = _TokenLogProbs.apply(x, norm, head, pairs, temperature, eps)  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
     return out

@@ -190,7 +190,7 @@ class _Rows:
 
 
 def _keep_head_in_fp32(hf: PreTrainedModel) -> None:
-    head: torch.nn.Module = hf.get_output_embeddings()  # type: ignore[no-untyped-call]
+    head: torch.nn.Module = hf.get_output_embeddings()  # type: ignore[no-untyped-call]  # torch's and transformers' own are untyped
     inner = head.forward
 
     def forward(x: Tensor) -> Tensor:

@@ -309,7 +309,7 @@ class Matcher:
 
     def _rows(self, gold: Tree, answer: Tree) -> bool:
         both = isinstance(gold, Node) and isinstance(answer, Node)
-        return both and self.in_order(gold.args, answer.args)  # type: ignore[union-attr]
+        return both and self.in_order(gold.args, answer.args)  # type: ignore[union-attr]  # `both` says that they are nodes
 
     def _set(self, gold: Tree, answer: Tree) -> bool:
         if isinstance(gold, Node) and isinstance(answer, Node) and gold.head == answer.head:

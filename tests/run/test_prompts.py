@@ -7,7 +7,7 @@ import pytest
 from slime_core.config import EvalSetArgs, RunConfig, parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import RowFormat, SamplingParams
-from slime_core.run.eval_sets import _sampling, eval_file
+from slime_core.run.prompts import _sampling, eval_file
 from slime_core.sample import Json
 
 TRAINING = SamplingParams(

@@ -1,17 +1,27 @@
-"""PPO's estimator: generalized advantages of a critic's values, over the trained tokens of each sample.
+"""PPO: generalized advantages of a critic's values, over the trained tokens of each sample.
 
 Example:
 
     Ppo(PpoSettings(gamma=1.0, lambd=0.95))(batch)      # [T], batch an AdvantageInput with values_T
 """
 
-import torch
+from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from slime_core.errors import ContractError
-from slime_core.roles import AdvantageInput
-from slime_core.train.discount import discounted_sums
-from slime_core.train.settings import PpoSettings
-from slime_core.train.whiten import whiten
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.train.estimators._whitened import WhitenedSettings, normalized
+
+if TYPE_CHECKING:
+    import torch
+
+
+class PpoSettings(WhitenedSettings):
+    """`[advantage.ppo]`, slime's flags."""
+
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the rewards, per trained token.")
+    lambd: float = Field(1.0, ge=0.0, le=1.0, description="How far errors of the critic reach: 0 one token, 1 all.")
 
 
 class Ppo:
@@ -27,19 +37,22 @@ class Ppo:
         """Take the settings."""
         self._settings = settings
 
-    def __call__(self, batch: AdvantageInput) -> torch.Tensor:
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
         """Advantages [T], in units of reward, or of the rollout's standard deviation where they are whitened."""
         advantage_T = self._gae(batch).to(batch.rewards_S.dtype)
-        if not self._settings.normalize_advantages:
-            return advantage_T
-        return whiten(advantage_T, batch.loss_mask_T, batch.sum_over_ranks) * batch.loss_mask_T
+        advantage_T = normalized(batch, advantage_T, self._settings)
+        return advantage_T * batch.loss_mask_T
 
-    def returns(self, batch: AdvantageInput) -> torch.Tensor:
+    def returns(self, batch: AdvantageInput) -> "torch.Tensor":
         """What the values are to become [T]: A_i + V_i, the lambda-return; 0 where not trained on."""
         return (self._gae(batch) + _values(batch) * batch.loss_mask_T.double()).to(batch.rewards_S.dtype)
 
-    def _gae(self, batch: AdvantageInput) -> torch.Tensor:
+    def _gae(self, batch: AdvantageInput) -> "torch.Tensor":
         """Generalized advantages, float64 [T]; 0 where not trained on."""
+        import torch
+
+        from slime_core.train.sequences import discounted_sums
+
         found_T = torch.zeros_like(batch.loss_mask_T, dtype=torch.float64)
         places = batch.loss_mask_T.nonzero().flatten()
         sample_N, value_N = batch.sample_index_T[places], _values(batch)[places]
@@ -54,7 +67,22 @@ class Ppo:
         return found_T
 
 
-def _values(batch: AdvantageInput) -> torch.Tensor:
+def _values(batch: AdvantageInput) -> "torch.Tensor":
     if batch.values_T is None:
         raise ContractError("advantage ppo was given no values_T: its spec says uses_values, so the trainer must")
     return batch.values_T.double()
+
+
+def _ppo(settings: PpoSettings, setup: Setup) -> Advantage:
+    return Ppo(settings)
+
+
+SPEC = AdvantageSpec(
+    "ppo",
+    _ppo,
+    PpoSettings,
+    "Generalized advantages of a critic's values (PPO, GAE)",
+    uses_kl_penalty=True,
+    uses_values=True,
+    flat_keys=tuple(PpoSettings.model_fields),
+)

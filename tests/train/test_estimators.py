@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slime_core.roles import Advantage, AdvantageInput
-from slime_core.train.advantages import Grpo, ReinforcePlusPlus, ReinforcePlusPlusBaseline, Rloo
-from slime_core.train.settings import (
-    EstimatorSettings,
-    GrpoSettings,
+from slime_core.train.estimators._whitened import EstimatorSettings
+from slime_core.train.estimators.grpo import Grpo, GrpoSettings
+from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
+from slime_core.train.estimators.reinforce_plus_plus_baseline import (
+    ReinforcePlusPlusBaseline,
     ReinforcePlusPlusBaselineSettings,
-    ReinforcePlusPlusSettings,
 )
+from slime_core.train.estimators.rloo import Rloo
 
 
 @dataclass(frozen=True)

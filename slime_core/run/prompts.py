@@ -1,0 +1,213 @@
+"""What a run reads of its prompts: how many rollouts they are, the choices that rows name, and the evaluation sets.
+
+Generators and rewards that rows and evaluation sets name are built once each, before anything starts.
+
+Example:
+
+    choices = RowChoices(builder)
+    choices.check(source)                                           # every name that its rows use
+    sets = read_eval_sets(builder, tokenizer, choices)
+"""
+
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from slime_core.config import EvalSetArgs, Plan, RolloutArgs, RunConfig
+from slime_core.data import every_prompt
+from slime_core.errors import ConfigError, DataError, UnknownName
+from slime_core.roles import (
+    DataSource,
+    DescribesData,
+    GeneratorSpec,
+    NamesChoices,
+    PromptFile,
+    Reward,
+    RewardSpec,
+    RowFormat,
+    SamplingParams,
+    Tokenizer,
+)
+from slime_core.rollout import EvalSet, Lifecycle, Scoring, UsedGenerator, UsedReward
+from slime_core.run.setup import Builder
+from slime_core.run.stored import StoredRollouts
+
+T = TypeVar("T")
+
+
+class RowChoices:
+    """Builds what rows name, each once; what the run itself chose is not built a second time."""
+
+    def __init__(self, build: Builder) -> None:
+        """Nothing is built yet."""
+        self._build = build
+        self._generators: dict[str, UsedGenerator] = {}
+        self._rewards: dict[str, UsedReward[Reward]] = {}
+
+    def generator(self, name: str) -> UsedGenerator:
+        """The generator of that name.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        if name not in self._generators:
+            chosen = self._build.plan.choose(GeneratorSpec, name)
+            qualified = chosen.registered.qualified
+            self._generators[name] = self._generators.get(qualified) or self._build.generator(chosen)
+            self._generators[qualified] = self._generators[name]
+        return self._generators[name]
+
+    def reward(self, name: str) -> UsedReward[Reward]:
+        """The reward of that name, with weight 1.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        if name not in self._rewards:
+            chosen = self._build.plan.choose(RewardSpec, name)
+            qualified = chosen.registered.qualified
+            self._rewards[name] = self._rewards.get(qualified) or self._build.reward(chosen)
+            self._rewards[qualified] = self._rewards[name]
+        return self._rewards[name]
+
+    @property
+    def lifecycles(self) -> list[Lifecycle]:
+        """Of the generators that were built, each once."""
+        found = (use.lifecycle for use in self._generators.values())
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    def check(self, source: DataSource) -> None:
+        """Build what the rows of a data source name, if it can say so before it draws."""
+        if isinstance(source, NamesChoices):
+            self.check_rows(source.named_choices())
+
+    def check_rows(self, named: Mapping[tuple[str, str], str]) -> None:
+        """Build what rows name.
+
+        Raises:
+            DataError: there is no such choice; names the first row that wants it.
+        """
+        for (role, name), where in named.items():
+            try:
+                if role == "generator":
+                    self.generator(name)
+                else:
+                    self.reward(name)
+            except (UnknownName, ConfigError) as error:
+                raise DataError(f"{where}: {error}") from None
+
+
+def read_eval_sets(builder: Builder, tokenizer: Tokenizer, choices: RowChoices) -> list[EvalSet]:
+    """Every evaluation set of the run.
+
+    Raises:
+        DataError: a file cannot be read, or a row names a choice that does not exist.
+        ConfigError: a set's sampling contradicts itself.
+    """
+    given = builder.plan.config.evaluation.eval_prompt_data
+    return [_eval_set(name, own, builder, tokenizer, choices) for name, own in given.items()]
+
+
+def _eval_set(name: str, own: EvalSetArgs, builder: Builder, tokenizer: Tokenizer, choices: RowChoices) -> EvalSet:
+    config = builder.plan.config
+    size = _first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt)
+    read = every_prompt(eval_file(name, own, config, builder.row_format()), tokenizer, size)
+    choices.check_rows(read.named)
+    return EvalSet(
+        name,
+        read.groups,
+        _sampling(name, own, config, builder.sampling()),
+        choices.generator(own.generator) if own.generator else None,
+        Scoring([choices.reward(own.reward)]) if own.reward else None,
+    )
+
+
+def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
+    """A set's file, read by its own keys, else those of all sets, else as in training; no prompt is too long for it."""
+    every = config.evaluation
+    row_format = replace(
+        training,
+        input_key=_first(own.input_key, every.eval_input_key, training.input_key),
+        label_key=own.label_key or every.eval_label_key or training.label_key,
+        metadata_key=_first(own.metadata_key, training.metadata_key),
+        tool_key=_first(own.tool_key, training.tool_key),
+        multimodal_keys=training.multimodal_keys if own.multimodal_keys is None else own.multimodal_keys,
+        apply_chat_template=_first(own.apply_chat_template, training.apply_chat_template),
+        apply_chat_template_kwargs=_first(own.apply_chat_template_kwargs, training.apply_chat_template_kwargs, {}),
+        max_prompt_len=None,
+    )
+    return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
+
+
+def _sampling(name: str, own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:
+    """The set's own keys, else those of all sets, else as in training.
+
+    Raises:
+        ConfigError: the least length is above the budget.
+    """
+    every = config.evaluation
+    found = SamplingParams(
+        max_new_tokens=_first(own.max_response_len, every.eval_max_response_len, training.max_new_tokens),
+        temperature=_first(own.temperature, every.eval_temperature, training.temperature),
+        top_p=_first(own.top_p, every.eval_top_p, training.top_p),
+        top_k=_first(own.top_k, every.eval_top_k, training.top_k),
+        min_p=_first(own.min_p, training.min_p),
+        min_new_tokens=_first(own.min_new_tokens, every.eval_min_new_tokens),
+        stop=training.stop if own.stop is None else tuple(own.stop),
+        stop_token_ids=training.stop_token_ids if own.stop_token_ids is None else frozenset(own.stop_token_ids),
+        no_stop_trim=_first(own.no_stop_trim, training.no_stop_trim),
+        skip_special_tokens=_first(own.skip_special_tokens, training.skip_special_tokens),
+        repetition_penalty=_first(own.repetition_penalty, training.repetition_penalty),
+        presence_penalty=_first(own.presence_penalty, training.presence_penalty),
+        frequency_penalty=_first(own.frequency_penalty, training.frequency_penalty),
+    )
+    if found.min_new_tokens > found.max_new_tokens:
+        raise ConfigError(
+            f"eval set {name!r} asks for at least {found.min_new_tokens} tokens (min_new_tokens) and at most "
+            f"{found.max_new_tokens} (max_response_len): raise the one or lower the other"
+        )
+    return found
+
+
+def _first(*values: T | None) -> T:
+    """The first that is given."""
+    return next(value for value in values if value is not None)
+
+
+def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
+    """Rollouts of a run; `prompts` is called only where it is said in epochs.
+
+    Raises:
+        ConfigError: the epochs are less than one rollout.
+    """
+    if rollout.num_rollout is not None:
+        return rollout.num_rollout
+    assert rollout.num_epoch is not None, "refused by the config"
+    size = len(prompts())
+    if count := size * rollout.num_epoch // rollout.rollout_batch_size:
+        return count
+    raise ConfigError(
+        f"num_epoch = {rollout.num_epoch} over {size} prompts is less than one rollout of "
+        f"rollout_batch_size = {rollout.rollout_batch_size}: give num_rollout, or a smaller batch"
+    )
+
+
+def read_all_prompts(plan: Plan) -> Sequence[str]:
+    """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
+
+    Returns:
+        A sentence for everything in the prompts that was left out.
+
+    Raises:
+        DataError: a prompt file cannot be read, or a row names a choice that does not exist.
+        ModelError: the tokenizer cannot be read.
+        RunFolderError: kept samples are to be trained on, and cannot be.
+    """
+    if (kept := plan.config.debug.load_debug_rollout_data) is not None:
+        return [f"{kept} has samples of {len(StoredRollouts(kept))} rollouts"]
+    builder = Builder.of(plan)
+    tokenizer, choices = builder.tokenizer(), RowChoices(builder)
+    choices.check(source := builder.data_source(tokenizer))
+    read_eval_sets(builder, tokenizer, choices)
+    return source.data_notes() if isinstance(source, DescribesData) else ()
