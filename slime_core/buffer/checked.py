@@ -81,7 +81,7 @@ class CheckedBuffer:
         return evicted
 
     def state_dict(self) -> dict[str, Json]:
-        """The buffer's."""
+        """What the wrapped buffer gives, for a checkpoint."""
         with self._blaming("state_dict"):
             return self._use.part.state_dict()
 

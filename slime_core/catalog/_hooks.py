@@ -57,7 +57,7 @@ def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
 
 
 def _is_anothers(plugin: object, attribute: str) -> bool:
-    """Whether a module has imported the hook of another one, under a name of its own, to wrap what that offers."""
+    """Whether a hook was imported from another module, which offers it already."""
     home = getattr(getattr(plugin, attribute), "__module__", None)
     return inspect.ismodule(plugin) and home != plugin.__name__
 

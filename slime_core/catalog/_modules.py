@@ -44,7 +44,7 @@ def project_source(text: str, root: Path) -> Path | None:
 
 @contextmanager
 def in_one_process() -> Iterator[None]:
-    """A fork that what is imported in this block lets return ends here: only the process that began it goes on."""
+    """Import in this block: if what is imported forks, and the child returns from the import, the child ends here."""
     own = os.getpid()
     try:
         yield

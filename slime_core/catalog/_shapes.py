@@ -106,7 +106,7 @@ def spec_of(role: str, name: str, offered: object) -> Spec[object]:
 
 
 def _own(offered: type, name: str) -> object:
-    """What a class defines under a name, Protocols that it inherits from left aside."""
+    """What a class itself defines under a name, leaving out the Protocols that it inherits from."""
     # Not getattr: every class can be called, by its metaclass.
     for owner in offered.__mro__:
         if name in vars(owner) and not getattr(owner, "_is_protocol", False):

@@ -13,7 +13,7 @@ PartT = TypeVar("PartT", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Used(Generic[PartT]):
-    """One built choice."""
+    """What the factory of a choice made, and how errors and metrics call it."""
 
     name: str
     """As the run selected it."""

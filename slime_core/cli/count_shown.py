@@ -22,7 +22,7 @@ class CountShown:
         self._last, self._open = clock(), False
 
     def show(self, done: int) -> None:
-        """Say it, if it is time."""
+        """Print the count, if enough time has passed since it was printed last."""
         if self._stream.isatty():
             print(f"\r{done} of {self._total}", end="", file=self._stream, flush=True)
             self._open = True
@@ -31,7 +31,7 @@ class CountShown:
             self._last = self._clock()
 
     def end(self) -> None:
-        """What is said next, of an error too, begins a line of its own."""
+        """End the line of the count, so that whatever is printed next begins one of its own."""
         if self._open:
             print(file=self._stream, flush=True)
             self._open = False

@@ -106,7 +106,7 @@ class _Models:
         return self._made_of[place]
 
     def unknown(self, key: str, owners: Sequence[Owner]) -> str:
-        """What to say of a flag behind a prefix that is none; empty where it is one, or nobody can tell."""
+        """What is wrong with a flag that begins with a choice's prefix; empty where it is good, or nobody can tell."""
         names, shown = list[str](), ""
         for owner in owners:
             model = self.of(owner, is_typed=True) if owner.table else None
@@ -198,6 +198,6 @@ def _default(info: FieldInfo) -> str:
 
 
 def _same(texts: Iterable[str]) -> list[str]:
-    """What all say, if they say the same."""
+    """The text that all of them have, if it is the same one; else nothing."""
     several = set(texts)
     return [text for text in several if text] if len(several) == 1 else []

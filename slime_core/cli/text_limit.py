@@ -12,7 +12,7 @@ from slime_core.roles import FinishReason
 
 
 class TextLimit:
-    """Of one list of prompts."""
+    """The longest text that a model takes, and which responses to a list of prompts it cut short."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], budget: int, positions: int | None) -> None:
         """Measure the prompts.

@@ -30,7 +30,7 @@ class Installed:
     """What the installed plugins would say of a run file."""
 
     def __init__(self) -> None:
-        """Load them.
+        """Load the installed plugins.
 
         Raises:
             PluginError: one that is asked for cannot be loaded.

@@ -68,7 +68,7 @@ def old_actor_of(config: RunConfig) -> OldActor | None:
 
 
 def companion_problems(config: RunConfig, given: frozenset[str]) -> Iterator[str]:
-    """Keys among those `given` that have no effect, and contradictions."""
+    """A sentence for each key of those `given` that has no effect here, and for each contradiction."""
     reference = config.reference
     inside = ("use_kl_loss", reference.use_kl_loss, "set use_kl_loss = true, or leave it out")
     either = "set use_kl_loss = true or kl_coef above 0, or leave it out"

@@ -90,7 +90,7 @@ class FlatKeys:
 
     @functools.cached_property
     def prefixes(self) -> Mapping[str, tuple[Registered, ...]]:
-        """Who has all keys that begin so."""
+        """By prefix, the choices that have all keys which begin with it."""
         found: dict[str, list[Registered]] = {}
         for role in SELECTABLE:
             for registered in self._catalog.choices(role).values():
@@ -114,7 +114,7 @@ class FlatKeys:
 
     @functools.cached_property
     def _foreign(self) -> frozenset[str]:
-        """Names from elsewhere."""
+        """Names that other frameworks have for keys."""
         return frozenset(each.name for each in self._catalog.foreign_names)
 
     def place(self, values: Mapping[str, Json]) -> Placed:
@@ -259,7 +259,7 @@ def _prefixes(registered: Registered) -> tuple[str, ...]:
 
 
 def _behind(registered: Registered, key: str) -> Owner:
-    """What is meant by a key behind a prefix of a choice: a setting of its own, or else an installed one."""
+    """The setting that a key with a choice's prefix means: one of its own, or else one of the installed software."""
     spec = registered.spec
     for table in spec.prefixed:
         if key.startswith(table.prefix):

@@ -35,12 +35,12 @@ def worker_groups(plan: Plan) -> list[GroupNeeds]:
 
 
 def group_uses(plan: Plan) -> list[GroupUse]:
-    """The same, each by itself, in the order in which they start."""
+    """Each group by itself, in the order in which they start."""
     return [use for _, use in _uses(plan)]
 
 
 def _uses(plan: Plan) -> Iterator[tuple[str, GroupUse]]:
-    """What they are counted as, and each of them."""
+    """Each group that a run starts, with the name that it is counted under."""
     trains = not plan.config.debug.debug_rollout_only
     if trains:
         trainer = plan.roles.one(TrainerSpec)

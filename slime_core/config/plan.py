@@ -27,7 +27,7 @@ SpecT = TypeVar("SpecT", bound=Spec[object])
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything resolved."""
+    """A configuration whose names, settings and files are all known to be good."""
 
     config: RunConfig
     """The configuration."""

@@ -17,7 +17,7 @@ from slime_core.sample import Json
 
 
 class Taken(NamedTuple):
-    """A run file's values by our names."""
+    """A run file's values, with names of other frameworks replaced by ours."""
 
     values: dict[str, Json]
     """What is not from elsewhere stands as it was."""

@@ -39,7 +39,7 @@ class LeftOut:
         self._first: list[str] = []
 
     def count(self, row: BadRow | TooLong) -> None:
-        """One more.
+        """Count one more row that is left out.
 
         Raises:
             UnusableRow: it is a bad row, and bad rows are errors.
@@ -85,7 +85,7 @@ class LeftOut:
         return {"bad": self.bad, "too_long": self.too_long, "first": [*self._first]}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go on counting."""
+        """Go on counting from what `state_dict` gave."""
         self.bad, self.too_long = int(str(state["bad"])), int(str(state["too_long"]))
         first = state["first"]
         assert isinstance(first, list)

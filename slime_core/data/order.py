@@ -24,7 +24,7 @@ class EpochOrder:
     """Position in the epoch -> row."""
 
     def __init__(self, size: int, seed: int) -> None:
-        """Draw the tables.
+        """Draw the tables that the order follows from.
 
         Args:
             size: rows, at least one.

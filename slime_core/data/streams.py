@@ -63,7 +63,7 @@ class Stream(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Json]:
-        """The place."""
+        """The place in the stream, for a checkpoint."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:

@@ -69,7 +69,7 @@ class Interrupt:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Give it back."""
+        """Give the signal back."""
         if self._on:
             self._on = False
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)

@@ -41,7 +41,7 @@ class Lane(Protocol):
 
 
 class ProcessLane:
-    """In worker processes."""
+    """Calls run in worker processes, which can be killed."""
 
     def __init__(self, spec: CallSpec[object], pool: WorkerPool) -> None:
         """Take the pool over."""
@@ -78,7 +78,7 @@ class ThreadLane:
         self._spec, self._plugin, self._call, self._many, self._pool = spec, plugin, call, many, pool
 
     async def start(self) -> None:
-        """Nothing to find out."""
+        """Nothing: what runs in threads was built in the driver."""
 
     async def ask(self, samples: Sequence[Sample], ctx: RewardContext, calls: CallStats) -> list[Verdict]:
         """See `Lane`."""

@@ -65,7 +65,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take a call; of a death the socket knows before the word of it has come."""
+        """Whether it can take a call; a closed socket tells of its death before the server does."""
         return self._killed is None and not self._process.is_over and not self._process.channel.is_closed
 
     async def ready(self, timeout_s: float) -> None:
@@ -111,7 +111,7 @@ class WorkerProcess:
             self._process.forget()
 
     async def _exchange(self, request: Mapping[str, Json], timeout_s: float) -> dict[str, Json]:
-        """Send one frame and receive one, with an eye on time, memory and processes."""
+        """Send one frame and receive one, while time, memory and processes are watched."""
         loop = asyncio.get_running_loop()
         self._drain()
         self._tail = b""
@@ -216,7 +216,7 @@ class WorkerProcess:
 
 
 class _Patrol:
-    """Comes round to a worker every `TICK_S` until stopped."""
+    """Looks after a worker at a call, every `TICK_S`, until it is stopped."""
 
     def __init__(self, worker: WorkerProcess, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
         self._worker, self._loop, self._timeout_s = worker, loop, timeout_s
@@ -237,5 +237,5 @@ class _Patrol:
             self._timer = self._next()
 
     def stop(self) -> None:
-        """Come no more."""
+        """Look after the call no longer."""
         self._timer.cancel()

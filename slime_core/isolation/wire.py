@@ -28,7 +28,7 @@ IDENTITY = ("group_index", "index")
 
 
 def packed(value: Json) -> bytes:
-    """A value as it travels."""
+    """A value as it is sent to another process."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 

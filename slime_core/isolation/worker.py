@@ -134,7 +134,7 @@ def _build(start: Mapping[str, Json]) -> Worked:
 
 
 def _awaited(made: object) -> object:
-    """A wrapped choice, which everybody may await, whatever it was written as."""
+    """The choice as a coroutine function, however it was written."""
     if not callable(made):
         return made
 
@@ -155,7 +155,7 @@ def _plugin_set(values: Mapping[str, Json]) -> PluginSet:
 
 
 def _only(plugins: PluginSet, plugin: str) -> PluginSet:
-    """The one plugin that is needed at first: importing the others would only cost time and memory."""
+    """The set with only the plugin that is needed: importing the others would cost time and memory."""
     return replace(
         plugins,
         only=tuple(each for each in plugins.only or () if each == plugin),

@@ -95,7 +95,7 @@ class Forked:
         return True
 
     async def ended(self) -> None:
-        """Wait for its end; any number may."""
+        """Wait for its end; several callers may wait at once."""
         loop = asyncio.get_running_loop()
         while not self.is_over:
             waiting: asyncio.Future[None] = loop.create_future()
@@ -117,7 +117,7 @@ class Forked:
             self._lifeline = -1
 
     def forget(self) -> None:
-        """Wait for its end no longer; until it has come, or this, the leash is open."""
+        """Wait for its end no longer, and close the leash."""
         self._is_over = True
         if self._waiting and self._leash.fileno() >= 0:
             self._waiting[0].get_loop().remove_reader(self._leash.fileno())
@@ -156,7 +156,7 @@ class Forked:
             self.forget()
 
     def _lose(self) -> None:
-        """The server is gone, and the process with it; what that has started is not."""
+        """The server is gone, and the process with it: kill what the process has started, which is not gone."""
         self.forget()
         if self.pid:
             with suppress(ProcessLookupError):

@@ -105,7 +105,7 @@ class Nursery:
         return True
 
     def _become(self, request: dict[str, Json], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
-        """What the child does, from its first to its last breath."""
+        """What the child does from the fork to its end."""
         code = 1
         try:
             os.setsid()
@@ -137,7 +137,7 @@ class Nursery:
             os._exit(code)
 
     def _let_go(self, pid: int) -> None:
-        """The driver wants to hear no more of a worker than its end."""
+        """The driver closed its end of a leash: kill that worker."""
         leash = self._leashes[pid]
         with suppress(BlockingIOError, OSError):
             if leash.recv(1, socket.MSG_DONTWAIT):
@@ -178,7 +178,7 @@ class Nursery:
 
 
 def _dress(request: dict[str, Json], defaults: Mapping[str, str]) -> None:
-    """Take on the driver's surroundings; variables that it has not are what they are by default."""
+    """Take on the driver's directory and environment; a variable that the driver does not set has its default."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(str(request["title"])[:LONGEST_TITLE])
     environment, path = request["environment"], request["path"]

@@ -116,7 +116,7 @@ class GroupWorker(ABC):
 
     @abstractmethod
     def _how_it_died(self) -> str:
-        """Who died where of what: "trainer 3 died (exit code 1)"."""
+        """Which worker died, where, and how: "trainer 3 died (exit code 1)"."""
 
     def _value(self, what: str, reply: Reply) -> object:
         """What a reply says.

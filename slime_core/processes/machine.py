@@ -44,7 +44,7 @@ class Lease:
 
 
 class Machine:
-    """Cores, memory and GPUs."""
+    """What one machine has, and which group has taken what: cores, memory and GPUs."""
 
     def __init__(self, cores: int, memory: int, gpus: Sequence[str]) -> None:
         """Nothing of it is taken; memory in bytes, GPUs by name."""
@@ -90,7 +90,7 @@ class Machine:
             self._return(share)
 
     def _wants(self, needs: Needs, workers: int) -> str:
-        """What there is too little of."""
+        """What there is too little of, in words."""
         taken = sum(lease.memory for lease in self._leases)
         if needs.custom:
             return f"it has nothing called {', '.join(sorted(needs.custom))}"

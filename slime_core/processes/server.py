@@ -5,7 +5,7 @@ Whatever a worker has started goes with it, and all of them go when the driver d
 Example:
 
     server = Server(preload=("torch",), environment={"OMP_NUM_THREADS": "1"})
-    process = server.fork("my_package.worker:main", title="trainer 0", output=log.fileno())
+    process = server.fork("slime_core.isolation.worker:main", title="trainer 0", output=log.fileno())
     await process.channel.send(b"...")          # `main(channel, lifeline)` is given the other ends, as numbers
     process.kill()
     await process.ended()
@@ -149,7 +149,7 @@ class _Running:
 
 
 def _nothing() -> None:
-    """There is no process to end yet."""
+    """Do nothing: there is no process to end yet."""
 
 
 _SHARED: dict[tuple[int, tuple[str, ...], tuple[tuple[str, str], ...]], Server] = {}

@@ -114,7 +114,7 @@ class LocalWorker(GroupWorker):
         return self._value(what, cast(Reply, ForkingPickler.loads(frame[NUMBER.size :])))
 
     async def _mourn(self) -> None:
-        """Cut the connection of a process that is gone: what it has started may hold the other end open."""
+        """Cut the connection of a process that has ended, since what it started may hold the other end open."""
         await self._running.ended()
         self._running.channel.cut()
 

@@ -60,16 +60,16 @@ class WeightSlot:
     shape: tuple[int, ...]
     """Its shape."""
     dtype: WeightDtype = WeightDtype.FLOAT32
-    """Of what."""
+    """The type of its numbers."""
 
     @property
     def numel(self) -> int:
-        """Its numbers."""
+        """How many numbers it has."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return self.numel * self.dtype.nbytes
 
     def __str__(self) -> str:

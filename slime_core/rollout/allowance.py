@@ -21,23 +21,23 @@ class Failures:
     """Samples that failed, by reason, with the first of each."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """No sample has failed yet."""
         self.counts: Counter[str] = Counter()
         """By reason."""
         self._first: dict[str, Failure] = {}
 
     def add(self, failure: Failure) -> None:
-        """One more."""
+        """Count one more failed sample."""
         self.counts[failure.reason] += 1
         self._first.setdefault(failure.reason, failure)
 
     @property
     def total(self) -> int:
-        """How many."""
+        """How many samples failed."""
         return self.counts.total()
 
     def copy(self) -> "Failures":
-        """One that can be added to."""
+        """The same counts, which can be added to without changing these."""
         made = Failures()
         made.counts, made._first = self.counts.copy(), dict(self._first)
         return made

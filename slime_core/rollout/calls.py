@@ -78,7 +78,7 @@ class Calls:
         self._begun, self._busy_s = time.monotonic(), 0.0
 
     def note(self, samples: Sequence[Sample]) -> None:
-        """Note of finished samples the session that all calls named, where their generator did not say one."""
+        """Give finished samples the session that all calls named, where their generator gave none."""
         for sample in samples:
             if sample.session_id is None and len(self._sessions) == 1:
                 (sample.session_id,) = self._sessions

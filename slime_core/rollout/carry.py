@@ -49,7 +49,7 @@ def carry(calls: Sequence[Call], samples: Sequence[Sample]) -> None:
 
 
 class _Known(NamedTuple):
-    """A call of which something is known."""
+    """One call of the engine whose answer holds something to carry over."""
 
     prompt: tuple[int, ...]
     new: tuple[int, ...]
@@ -62,7 +62,7 @@ class _Known(NamedTuple):
 
 
 def _experts(calls: Sequence[_Known], tokens: int) -> "array[int] | None":
-    """Of each call those of the tokens that no call before it had them of: its log-probs came about with these."""
+    """The routed experts of each token, from the first call that has them: its log-probs were made with those."""
     whole, stride = array("i"), 0
     for prompt, new, extras in calls:
         if extras.routed_experts is not None and (seen := len(prompt) + len(new) - 1):

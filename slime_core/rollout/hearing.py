@@ -134,12 +134,12 @@ class Execution:
                 each.add(metric, use, answer, counted=each is self.main)
 
     def close(self) -> list[Scored]:
-        """Close all."""
+        """What became of each sample; no verdict can be added any more."""
         return [each.close() for each in self.hearings]
 
 
 def _told(reason: str, detail: Json) -> str:
-    """What a generator says of a sample that it gave up."""
+    """What a generator wrote about a sample that it gave up."""
     told = f"the generator set Status.FAILED ({shortened(reason)})"
     return f"{told}: {shortened(str(detail)).strip()}" if detail else told
 

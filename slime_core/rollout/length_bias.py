@@ -36,7 +36,7 @@ class LengthBias:
         return (self._given[0] / self._given[1]) / (self._all[0] / self._all[1]) - 1.0
 
     def state_dict(self) -> dict[str, Json]:
-        """The sums."""
+        """The sums so far, for a checkpoint."""
         return {"all": list(self._all), "given": list(self._given)}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:

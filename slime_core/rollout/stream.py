@@ -106,7 +106,7 @@ class Stream(Scheduler):
             await self.runner.engine.pause()
 
     def published(self, version: int) -> None:
-        """Draw with these weights from now on."""
+        """Count what is drawn from now on as made by this version."""
         if self._drawer is None:
             self._collected, self._tally = version, Tally(f"rollout {version}")
         self._version = version
@@ -115,7 +115,7 @@ class Stream(Scheduler):
 
     @asynccontextmanager
     async def undisturbed(self) -> AsyncIterator[None]:
-        """Hold the next draw back."""
+        """Let no draw begin while this is entered."""
         async with self._drawing:
             yield
 
@@ -289,7 +289,7 @@ class Stream(Scheduler):
 
 
 def _less(counts: Counter[int], version: int) -> None:
-    """One fewer; versions without any are not listed."""
+    """Count one group fewer of a version, and forget versions that have none left."""
     counts[version] -= 1
     if not counts[version]:
         del counts[version]

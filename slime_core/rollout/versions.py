@@ -32,7 +32,7 @@ def note_versions(samples: Sequence[Sample], answers: Sequence[GenerateOutput]) 
 
 
 def mask_stale(sample: Sample) -> None:
-    """Leave out of the loss what weights made that are older than the sample's newest; what is masked stays masked."""
+    """Mask tokens that older weights made than the sample's newest; what is masked already stays so."""
     stretches = list(sample.stretches)
     newest = max((version for *_, version in stretches), default=0)
     stale = [(begin, end) for begin, end, version in stretches if version < newest]
@@ -45,7 +45,7 @@ def mask_stale(sample: Sample) -> None:
 
 
 def _runs(versions: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    """Version and end of each stretch; what no weights made belongs to the stretch after it."""
+    """Version and end of each stretch of tokens; tokens that no weights made belong to the stretch after them."""
     end = 0
     for version, run in groupby(versions):
         end += sum(1 for _ in run)
@@ -95,7 +95,7 @@ class _Made:
     def _longest(
         self, ids: Sequence[int], log_probs: Sequence[float], mask: Sequence[int], begin: int
     ) -> tuple[int, int] | None:
-        """Where the answers have what follows here, as far as possible; of equals the one of the oldest weights."""
+        """Where the answers have the longest part of what follows; of equals, that of the oldest weights."""
         best: tuple[tuple[int, int], tuple[int, int]] | None = None
         for number, place in self._places.get((ids[begin], log_probs[begin]), ()):
             length = 0

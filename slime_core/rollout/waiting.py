@@ -57,7 +57,7 @@ class Waiting:
 
     @property
     def in_flight(self) -> int:
-        """Samples that are followed and not held up by the others for a slot."""
+        """Samples under way that have a slot."""
         return sum(each.what != A_SLOT for each in tuple(self._followed))
 
     def oldest(self, most: int) -> list[str]:

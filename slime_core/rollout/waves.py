@@ -99,13 +99,13 @@ class OneAhead(Waves):
         return 0, len(self._ready.kept) if self._ready else 0
 
     def state_dict(self) -> dict[str, Json]:
-        """The rollout that waits."""
+        """The rollout that waits for its training."""
         if self._ready is None:
             return {}
         return {"kept": [group.to_dict() for group in self._ready.kept], "metrics": dict(self._ready.metrics)}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Wait with it again; of its dropped groups only the metrics are left. Errors as in `Scheduler`."""
+        """Hold that rollout again; of its dropped groups only the metrics are left. Errors as in `Scheduler`."""
         refuse_foreign(state, {"kept", "metrics"})
         if state:
             kept = [Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["kept"])]

@@ -41,12 +41,12 @@ class LedgeredSource:
             self._source.add(groups)
 
     def state_dict(self) -> dict[str, Json]:
-        """The source's."""
+        """What the wrapped source gives or takes."""
         with self._blaming("state_dict"):
             return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """The source's."""
+        """What the wrapped source gives or takes."""
         with self._blaming("load_state_dict"):
             self._source.load_state_dict(state)
 

@@ -21,7 +21,7 @@ NONE: MemoryTags = frozenset()
 
 
 class Phase(enum.Enum):
-    """What a run is at."""
+    """The part of a step that a run is in, and so whose memory is needed."""
 
     GENERATE = "generate"
     TRAIN = "train"
@@ -58,10 +58,10 @@ class Offload:
 
 
 class Memory:
-    """Which of it is given up now; at first nothing is."""
+    """Has engine and ranks give memory up and take it back, by turns; at first nothing is given up."""
 
     def __init__(self, engine: ReleasesMemory, trainer: Ranks, offload: Offload) -> None:
-        """Take the two sides."""
+        """Of an engine and a trainer that are both started."""
         self._engine, self._trainer, self._offload = engine, trainer, offload
         self._phase = Phase.PUBLISH
         self._out_of_engine = self._out_of_trainer = NONE

@@ -59,7 +59,7 @@ class SavedFile(_Saved):
 
 
 class Manifest(_Saved):
-    """manifest.json."""
+    """manifest.json: every file of a checkpoint, with size and checksum."""
 
     schema_version: int
     """Of both files."""
@@ -70,7 +70,7 @@ class Manifest(_Saved):
 
 
 class SavedAccounts(_Saved):
-    """The ledger's."""
+    """What a checkpoint holds of the ledger."""
 
     offset: NonNegativeInt
     """Bytes of the ledger's file."""

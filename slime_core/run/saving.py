@@ -201,7 +201,7 @@ class _Snapshot:
 
 
 def sync(path: Path) -> None:
-    """Have a file or a directory on disk.
+    """Wait until a file or a directory is on disk (fsync).
 
     Raises:
         OSError: the storage refused.

@@ -20,7 +20,7 @@ class ServedPool:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's own."""
+        """The tokenizer of the served model."""
         return self._tokenizer
 
     async def start(self) -> None:

@@ -97,7 +97,7 @@ class Serving:
         )
 
     def launcher(self, scratch: Path) -> Launcher:
-        """This machine's."""
+        """The launcher of this machine."""
         spec, plugins = self.catalog.find(LauncherSpec, "local").spec, self.catalog.plugin_set
         setup = LauncherSetup(self.setup.make, self.setup.seed, scratch=scratch, plugins=plugins)
         return spec.factory(spec.model(), setup)

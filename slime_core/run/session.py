@@ -64,7 +64,7 @@ from slime_core.telemetry import Display
 
 
 class Session:
-    """The parts. Building one reads the prompts; entering it starts processes."""
+    """Every live part of one run. Building it reads the prompts; entering it starts processes."""
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
         """Build everything that needs no process; what it waits for is shown on the display.
@@ -196,12 +196,12 @@ class Session:
         self.scheduler.published(self._served)
 
     async def go_to(self, phase: Phase) -> None:
-        """Have engine and trainer take turns with their memory, where the run asks for that."""
+        """Have engine or trainer give memory up for what comes now, where the run asks for that."""
         if self._memory is not None:
             await self._memory.go_to(phase)
 
     def training(self) -> AbstractAsyncContextManager[None]:
-        """For a while the ranks have their memory, and then again whoever had it."""
+        """A `with` in which the ranks have their memory; afterwards, whoever had it before."""
         return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
     async def evaluate(self, rollout_id: int) -> EvalResult:

@@ -317,7 +317,7 @@ class Builder:
         return found
 
     def _pool(self, chosen: Chosen[EngineSpec], setup: EngineSetup, *, serves_checkpoint: str) -> EnginePool:
-        """Engines of one kind as one; `serves_checkpoint` names what keeps trainers from them, if anything does."""
+        """Engines of one kind as one; `serves_checkpoint` says why no trainer gives them weights, empty if one does."""
         run, rollout = self.plan.config.run, self.plan.config.rollout
 
         def make_engine(number: int) -> Engine:

@@ -10,7 +10,7 @@ class StopRequest:
     """Whether somebody asked the run to end early, and who."""
 
     def __init__(self) -> None:
-        """Nobody did."""
+        """Nobody has asked yet."""
         self.asked = False
         """End after the current step."""
         self.enough = False

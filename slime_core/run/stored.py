@@ -42,7 +42,7 @@ class StoredRollouts:
                 )
 
     def __len__(self) -> int:
-        """Rollouts."""
+        """How many rollouts are kept."""
         return len(self._paths)
 
     def read(self, rollout_id: int) -> tuple[Generated, Draw]:
@@ -72,7 +72,7 @@ class StoredRollouts:
 
 
 def _subsample(groups: Sequence[ItemT], share: float) -> Sequence[ItemT]:
-    """Of these a share, at least one, half of it from the beginning and half from the end, as slime has it."""
+    """A share of these, at least one: half from the beginning and half from the end, as slime has it."""
     wanted = max(1, int(len(groups) * share))
     front = wanted // 2
     return [*groups[:front], *groups[len(groups) - (wanted - front) :]]

@@ -64,7 +64,7 @@ class TrainOnly(TrainingLoop):
 
 
 def _rollout_metrics(rollout_id: int, generated: Generated) -> dict[str, float]:
-    """Those that groups tell: lengths, rewards, reasons."""
+    """Metrics that can be counted of groups: lengths, rewards, reasons."""
     tally = Tally(f"rollout {rollout_id}")
     tally.kept += generated.kept
     for group in generated.dropped:

@@ -199,7 +199,7 @@ class Trainer:
         return split_step(groups, self._shares.count, rollout_id, cost, self._reads, step)
 
     def _checked(self, replies: Sequence[object], batches: Sequence[TrainBatch]) -> list[StepResult]:
-        """One report a share, of what all ranks answered."""
+        """The report of each share, from what all ranks answered."""
         groups = self._shares.dealt([set(batch.group_index_S) for batch in batches])
         plugin = self._shares.plugin
         results = [

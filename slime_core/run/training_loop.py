@@ -133,7 +133,7 @@ class TrainingLoop(BaseLoop):
 
     @abstractmethod
     def _prompts(self) -> Sized:
-        """What an epoch is of."""
+        """The rows of an epoch."""
 
     @abstractmethod
     async def _next(self, rollout_id: int) -> tuple[Draw, dict[str, float]]:

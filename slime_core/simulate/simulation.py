@@ -151,7 +151,7 @@ class _Run:
         """Of each step: age, tokens and samples of each group."""
 
     async def whole(self) -> Figures:
-        """All steps."""
+        """Simulate every step, and return what they took."""
         scenario, loop = self._scenario, asyncio.get_running_loop()
         cpu = time.process_time()
         ends = []

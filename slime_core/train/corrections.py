@@ -26,7 +26,6 @@ class Tis:
     """
 
     def __init__(self, settings: TisSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
@@ -44,7 +43,6 @@ class Icepop:
     """
 
     def __init__(self, settings: IcepopSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
@@ -70,7 +68,6 @@ class Mis:
     """
 
     def __init__(self, settings: MisSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: CorrectionInput) -> CorrectionOutput:

@@ -26,7 +26,6 @@ class PolicyLoss:
     """
 
     def __init__(self, settings: ClippedSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: LossInput) -> LossOutput:
@@ -44,7 +43,6 @@ class GspoLoss:
     """
 
     def __init__(self, settings: GspoSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: LossInput) -> LossOutput:
@@ -61,7 +59,6 @@ class CispoLoss:
     """
 
     def __init__(self, settings: CispoSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: LossInput) -> LossOutput:
@@ -79,7 +76,7 @@ class SftLoss:
     """Negative log-likelihood of the response; advantages and old log-probs are not looked at."""
 
     def __call__(self, batch: LossInput) -> LossOutput:
-        """Loss [T]."""
+        """Negative log-likelihood [T], in nats."""
         return LossOutput(-batch.log_probs_T, {"entropy_loss": batch.entropy_T})
 
 

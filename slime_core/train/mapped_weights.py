@@ -48,7 +48,7 @@ class MappedSender:
         self._channel.end(file, version)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: files are mapped only while they are written."""
 
 
 class MappedReceiver:

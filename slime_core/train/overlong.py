@@ -38,7 +38,6 @@ class Overlong:
     """
 
     def __init__(self, settings: OverlongSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:

@@ -14,18 +14,18 @@ from slime_core.train.weight_file import WeightFile
 
 @dataclass(frozen=True, slots=True)
 class SharedBufferChannel(WeightChannel):
-    """Where the two files are."""
+    """Two files that hold a version each, so that one can be read while the next is written to the other."""
 
     folder: Path
-    """Of both."""
+    """The folder of both files."""
 
     def files(self) -> tuple[WeightFile, WeightFile]:
-        """Both."""
+        """Both files, whatever version each of them holds."""
         first, second = (WeightFile(self.folder / f"{number}.safetensors", self.slots) for number in range(2))
         return first, second
 
     def file_of(self, version: int) -> WeightFile:
-        """The one that a version lies in; the first, where it lies in none."""
+        """The file that holds a version; the first, where neither does."""
         first, second = self.files()
         return second if second.version() == version else first
 
@@ -34,7 +34,7 @@ class SharedBufferChannel(WeightChannel):
         return self.file_of(version).path
 
     def begin(self, version: int) -> WeightFile:
-        """The one that holds this version already or else an older one than the other; none from now on."""
+        """The file to write this version to, which holds it already or is the older one; it holds none from now on."""
         first, second = self.files()
         held = [-1 if (found := file.version()) is None else found for file in (first, second)]
         is_second = held[1] == version or (held[0] != version and held[1] < held[0])
@@ -43,11 +43,11 @@ class SharedBufferChannel(WeightChannel):
         return file
 
     def end(self, file: WeightFile, version: int) -> None:
-        """It does again."""
+        """The file holds this version from now on."""
         file.stamp(version)
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
-        """Writes in rank 0."""
+        """Rank 0 writes; the others do nothing."""
         from slime_core.train.mapped_weights import MappedSender
 
         return MappedSender(self, rank)
@@ -67,7 +67,7 @@ class SharedBuffer:
         self._folder = setup.scratch
 
     async def open(self, slots: Sequence[WeightSlot]) -> SharedBufferChannel:
-        """Make both."""
+        """Make both files, as large as the weights are."""
         channel = SharedBufferChannel("shared-buffer", tuple(slots), self._folder)
         for file in channel.files():
             file.make()

@@ -22,7 +22,7 @@ CLOSE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who has which."""
+    """Which part of a step's samples each rank computes; ranks that hold parts of one model have the same."""
 
     of_ranks: Sequence[int]
     """The share of each rank, from 0 without gaps."""
@@ -31,7 +31,7 @@ class Shares:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many parts a step has."""
         return max(self.of_ranks) + 1
 
     @property

@@ -51,14 +51,14 @@ class Sums:
     """Adds up the micro-batches of a share."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """No micro-batch was added yet."""
         self._metrics: defaultdict[str, float] = defaultdict(float)
         self._tokens = 0
         self._over_all_tokens: frozenset[str] = frozenset()
         self._log_ratios = [torch.empty(0)]
 
     def add(self, part: MicroBatch) -> None:
-        """One more."""
+        """Add one micro-batch."""
         self._tokens += part.tokens
         self._over_all_tokens |= part.over_all_tokens
         self._log_ratios.append(part.log_ratio_T)

@@ -150,7 +150,7 @@ def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
 
 
 def _is_finite(values: Sequence[object]) -> bool:
-    """Whether all are finite numbers; a float or an int each is seen at once, which is six times as fast."""
+    """Whether all are finite numbers; a list of nothing but floats and ints is seen at once, six times as fast."""
     if {*map(type, values)} <= _NUMBERS:
         return all_finite(cast(Sequence[float], values))
     return all(isinstance(each, float | int) and isfinite(each) for each in values)

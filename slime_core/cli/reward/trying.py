@@ -29,7 +29,7 @@ class TryCommand(click.Command):
     """Takes settings of the reward, `--reward.NAME.KEY VALUE`, which click cannot know."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take them out."""
+        """Take the settings of the reward out, and have click read the rest."""
         rest, ctx.obj = split_settings(args)
         return super().parse_args(ctx, rest)
 

@@ -24,7 +24,7 @@ class Case:
     """What engines did to one request."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """No engine has failed it yet."""
         self.failed: list[tuple[Member, Exception]] = []
         """Who raised or returned garbage, and goes on."""
         self._lost: list[str] = []
@@ -93,7 +93,7 @@ class Case:
 
 
 def is_garbage(error: Exception) -> bool:
-    """Whether what an engine gave is not an answer; one that says that it cannot may be right the next time."""
+    """Whether an engine gave something that is not an answer; an engine that says that it cannot answer did not."""
     return isinstance(error, ContractError)
 
 

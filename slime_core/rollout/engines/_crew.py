@@ -52,7 +52,7 @@ class Crew:
         return frozenset(seat.member for seat in self.seats).difference(self.dispatch.members)
 
     def serve(self, member: Member) -> None:
-        """An engine takes requests from now on."""
+        """Let an engine take requests from now on."""
         self.dispatch.add(member)
         if isinstance(member.engine, NoticesDeath):
             self.watches[member.number] = asyncio.create_task(self._mind(member, member.engine))
@@ -78,7 +78,7 @@ class Crew:
         self._news = asyncio.Event()
 
     async def _mind(self, member: Member, engine: NoticesDeath) -> None:
-        """Take an engine out that dies while it has nothing to do."""
+        """Wait for the end of an engine that has no request, and take it out."""
         try:
             await engine.watch()
         except Exception as error:

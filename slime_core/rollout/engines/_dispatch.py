@@ -35,13 +35,13 @@ class Dispatch:
         self._turn = 0
 
     def add(self, member: Member) -> None:
-        """It serves from now on."""
+        """The engine serves from now on."""
         for listed in (self.members, self._open):
             listed.append(member)
             listed.sort(key=attrgetter("number"))
 
     def remove(self, member: Member) -> None:
-        """It serves no more."""
+        """The engine serves no more."""
         self.members.remove(member)
         self._close(member)
 
@@ -52,7 +52,7 @@ class Dispatch:
 
     @contextmanager
     def reserved(self, member: Member) -> Iterator[None]:
-        """Choose an engine for nothing else meanwhile."""
+        """Keep an engine from being chosen for anything else, for the time of a `with`."""
         self._close(member)
         try:
             yield

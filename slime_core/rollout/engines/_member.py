@@ -38,10 +38,10 @@ DEADLY = frozenset({Cause.DIED, Cause.HUNG})
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A verdict."""
+    """Why an engine is not asked any more."""
 
     cause: Cause
-    """What kind."""
+    """The kind of reason, as metrics count it."""
     detail: str
     """In words."""
 
@@ -218,7 +218,7 @@ class Member:
             self._busy = None
 
     async def emptied(self) -> None:
-        """Wait until it is at nothing."""
+        """Wait until no request is under way."""
         if self.attempts:
             self._busy = self._busy or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._busy)
@@ -242,7 +242,7 @@ class Member:
             when_free()
 
     def withdraw(self) -> None:
-        """Take back whatever it is at."""
+        """Take back every request that is under way."""
         for attempt in tuple(self.attempts):
             attempt.withdraw()
 
@@ -252,7 +252,7 @@ class Member:
 
 
 class StaleAnswer(Exception):
-    """An answer of weights that are not to be."""
+    """An answer that was made with weights which the engine was told to leave, or never told of."""
 
 
 def _stale(version: int, oldest: int, newest: int) -> str:

@@ -75,17 +75,17 @@ class Seat:
         return min(FIRST_PAUSE_S * 2.0 ** min(self.falls - 1, 30), LONGEST_PAUSE_S)
 
     def fall(self, trouble: str, now: float) -> None:
-        """It serves no more."""
+        """The engine of this seat serves no more."""
         self.falls = 1 if now - self.since >= SERVED_PAUSES * self.pause_s() else self.falls + 1
         self.trouble, self.restart = trouble, ""
 
     def rise(self, member: Member, now: float) -> None:
-        """Another member serves as it."""
+        """Another engine serves in its place."""
         self.member, self.since, self.trouble = member, now, ""
 
     @property
     def told(self) -> str:
-        """What is the matter, for an error's text."""
+        """Why it does not serve, for an error's text."""
         tried = f"; restart {self.falls - 1} failed: {self.restart}" if self.restart else ""
         return f"engine {self.number}: {self.trouble}{tried}"
 
@@ -200,7 +200,7 @@ async def _put_down(member: Member) -> None:
 
 
 async def close(member: Member) -> None:
-    """Close an engine that may be past it."""
+    """Close an engine that may have died already."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await member.engine.close()

@@ -36,7 +36,7 @@ class Speed:
     """Sum of the moments when these began."""
 
     def begin(self, budget: int, now: float) -> None:
-        """A request begins."""
+        """Count a request that begins at `now` and may make `budget` tokens."""
         self.running += 1
         self.budget += budget
         self.began += now

@@ -11,7 +11,7 @@ LEAST_START_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds."""
+    """How many seconds engines may take; a field each."""
 
     silence_s: float
     """Without any sign of life of an engine that has work, or is to abort it."""

@@ -188,7 +188,7 @@ class EnginePool:
         )
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all engines, and whatever brings some of them back."""
         self._crew.end("the engine is closed")
         revivals = [seat.task for seat in self._crew.seats if seat.task is not None]
         for task in revivals:
@@ -265,7 +265,7 @@ class EnginePool:
         return None, case
 
     async def _ask_alone(self, request: GenerateRequest, case: Case, ask: Ask[AnswerT], aborts: int) -> AnswerT | None:
-        """The same of an engine that is at nothing else, again while others go as well; one request at a time."""
+        """The answer of an engine that has no other request meanwhile; one request at a time is tried so."""
         crew = self._crew
         async with self._trial:
             while aborts == self._aborts:
@@ -312,14 +312,14 @@ class EnginePool:
             self._crew.quarantine(member, Cause.DIED, told(error))
 
     async def _settle(self, aborts: int) -> None:
-        """Let time pass before a request is tried: engines that die together have not died of it."""
+        """Wait a moment before a request is tried again: engines that die together did not die of that request."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TOGETHER_S):
                 while aborts == self._aborts:
                     await self._crew.news()
 
     async def _everywhere(self, call: Callable[[Member], Coroutine[object, object, None]]) -> None:
-        """Call all engines that serve; what all refuse is the caller's affair, what some refuse is theirs."""
+        """Call all engines that serve. If all fail, the caller is told; if only some do, those are taken out."""
         members = tuple(self._crew.dispatch.members)
         errors = await _outcomes([call(member) for member in members])
         if members and all(error is not None and not isinstance(error, WorkerError) for error in errors):

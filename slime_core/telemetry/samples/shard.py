@@ -103,7 +103,7 @@ class Generated:
 
 
 class Shard:
-    """A complete file."""
+    """The samples of one rollout or evaluation, in a file that was written whole."""
 
     def __init__(self, path: Path) -> None:
         """Read the header.

@@ -36,7 +36,6 @@ class Gdpo:
     """
 
     def __init__(self, settings: GdpoSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":

@@ -31,7 +31,6 @@ class Grpo:
     """
 
     def __init__(self, settings: GrpoSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":

@@ -34,7 +34,6 @@ class Ppo:
     """
 
     def __init__(self, settings: PpoSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":

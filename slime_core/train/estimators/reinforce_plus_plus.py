@@ -32,7 +32,6 @@ class ReinforcePlusPlus:
     """
 
     def __init__(self, settings: ReinforcePlusPlusSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":

@@ -26,7 +26,6 @@ class ReinforcePlusPlusBaseline:
     """
 
     def __init__(self, settings: EstimatorSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":

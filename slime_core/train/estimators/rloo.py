@@ -21,7 +21,6 @@ class Rloo:
     """
 
     def __init__(self, settings: EstimatorSettings) -> None:
-        """Take the settings."""
         self._settings = settings
 
     def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
