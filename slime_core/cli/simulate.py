@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from slime_core.errors import ConfigError
+from slime_core.rollout import POLICIES
 from slime_core.sample import Json
 from slime_core.simulate import Figures, FleetShape, Lengths, Scenario, simulate
 
-POLICIES = ("sync", "async", "continuous")
 ROUNDS = 8
 """Responses that each slot makes for a batch, where no batch size is given."""
 CUT = 8

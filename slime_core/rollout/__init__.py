@@ -14,6 +14,7 @@ from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
 from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
 from slime_core.rollout.generate import SingleTurn, response_text
 from slime_core.rollout.lifecycle import Lifecycle
+from slime_core.rollout.policies import POLICIES, make_scheduler
 from slime_core.rollout.policy import (
     RewardOnError,
     RolloutPolicy,
@@ -30,6 +31,7 @@ from slime_core.rollout.waves import OneAhead, Waves
 
 __all__ = [
     "ENVIRONMENT",
+    "POLICIES",
     "RM_TYPE",
     "CheckedEngine",
     "CheckpointEngine",
@@ -59,5 +61,6 @@ __all__ = [
     "UsedReward",
     "Waves",
     "evaluate",
+    "make_scheduler",
     "response_text",
 ]

@@ -34,17 +34,15 @@ from slime_core.rollout import (
     Choices,
     EvalResult,
     LongWaits,
-    OneAhead,
     Parts,
     RewardOnError,
     RolloutPolicy,
-    Room,
     Scheduler,
     Scoring,
     ServedTeacher,
-    Stream,
     Waves,
     evaluate,
+    make_scheduler,
 )
 from slime_core.run.accounts import GroupState
 from slime_core.run.folder import RunFolder
@@ -258,11 +256,7 @@ class Session:
         if self.plan.config.debug.debug_rollout_only:
             return Waves(parts)  # there is no training to overlap with
         batch = math.ceil(rollout.rollout_batch_size / self.replay.ratio)
-        if rollout.rollout_policy == "continuous":
-            return Stream(parts, Room(batch, self.num_rollout))
-        if rollout.partial_rollout:
-            return Stream(parts, Room(batch, self.num_rollout, rollout.over_sampling_batch_size))
-        return OneAhead(parts) if rollout.rollout_policy == "async" else Waves(parts)
+        return make_scheduler(rollout.rollout_policy, parts, batch, self.num_rollout)
 
     def _choices(self) -> Choices:
         """The run's generator and rewards, shared with the rows that name them."""

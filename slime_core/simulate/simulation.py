@@ -18,22 +18,22 @@ from slime_core.events import Event
 from slime_core.roles import GenerateContext, RewardContext, SamplingParams
 from slime_core.rollout import (
     Choices,
-    OneAhead,
     Parts,
     RolloutPolicy,
-    Room,
     Scheduler,
     Scoring,
-    Stream,
     UsedGenerator,
     UsedReward,
-    Waves,
+    make_scheduler,
 )
 from slime_core.rollout.generate import STATUS_OF_FINISH
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
 from slime_core.simulate.clock import VirtualLoop
 from slime_core.simulate.fleet import Fleet, FleetShape, Lengths
+
+ENDLESS = 10**6
+"""Rollouts of the run that a few steps are simulated of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,7 @@ def simulate(scenario: Scenario, make: Callable[[Parts, Scenario], Scheduler] | 
 
 def _scheduler(parts: Parts, scenario: Scenario) -> Scheduler:
     """The policy of that name, as a run builds it."""
-    endless = 10**6
-    if scenario.rollout_policy == "continuous":
-        return Stream(parts, Room(scenario.batch, endless))
-    if scenario.partial_rollout:
-        return Stream(parts, Room(scenario.batch, endless, round(scenario.over_sampling * scenario.batch)))
-    return OneAhead(parts) if scenario.rollout_policy == "async" else Waves(parts)
+    return make_scheduler(scenario.rollout_policy, parts, scenario.batch, ENDLESS)
 
 
 class _Run:
