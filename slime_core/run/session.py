@@ -45,6 +45,7 @@ from slime_core.rollout import (
     make_scheduler,
 )
 from slime_core.run.accounts import GroupState
+from slime_core.run.engines import policy_engines, served_models
 from slime_core.run.folder import RunFolder
 from slime_core.run.heap import settled_heap
 from slime_core.run.ledger import Ledger
@@ -82,7 +83,7 @@ class Session:
             self.replay = self.build.replay()
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             self.launcher = self.build.launcher(folder)
-            self.served = self.build.serve(self.launcher, folder)
+            self.served = served_models(self.build, self.launcher, folder)
             source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
             self._rows.check(source)
             self.eval_sets = read_eval_sets(self.build, self.tokenizer, self._rows)
@@ -90,7 +91,7 @@ class Session:
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
-            self.engine = self.build.engines(self.launcher, self.tokenizer, folder)
+            self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
             self.trackers = Trackers()
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
             self._memory: Memory | None = None

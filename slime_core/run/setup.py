@@ -1,15 +1,14 @@
 """Builders: from a plan's choices to live objects, each given its own small setup and nothing else."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
 from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
-from slime_core.config import TEACHER_COLUMN, TEACHES, Chosen, Plan, teacher_of
+from slime_core.config import TEACHER_COLUMN, Chosen, Plan, teacher_of
 from slime_core.data import HfTokenizer, name_files
-from slime_core.errors import ConfigError
 from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
     AdvantageSpec,
@@ -20,12 +19,8 @@ from slime_core.roles import (
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
-    Engine,
-    EngineRole,
-    EngineSetup,
     EngineSpec,
     GenerateContext,
-    GenerateRequest,
     Generator,
     GeneratorSpec,
     GroupFilter,
@@ -45,7 +40,6 @@ from slime_core.roles import (
     SampleFilterSpec,
     SamplingParams,
     ServedModel,
-    ServesCheckpoint,
     Setup,
     Spec,
     StartsAndStops,
@@ -58,28 +52,19 @@ from slime_core.roles import (
 )
 from slime_core.rollout import (
     ENVIRONMENT,
-    CheckedEngine,
-    CheckpointEngine,
-    EnginePool,
     Lifecycle,
-    Limits,
     UsedGenerator,
     UsedReward,
 )
 from slime_core.run.building import build, build_used
 from slime_core.run.folder import RunFolder
 from slime_core.run.own_make import SetupT, refuse_of_a_run, with_own_make
-from slime_core.run.served import ServedPool
 from slime_core.run.trackers import Trackers
-from slime_core.run.trainer import TRAINER_GROUP
 from slime_core.stats import PluginStats
 from slime_core.train.own_columns import reward_columns, teacher_column
 from slime_core.train.prepare import ColumnMaker, Preparation
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
-
-LONGEST_SILENCE_S = 300.0
-"""Seconds that an engine may be silent where nobody says: however long a sample may take, one answer does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +104,8 @@ class Builder:
             registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
         )
 
-    def _own(self, role: str, setup: SetupT) -> SetupT:
+    def own(self, role: str, setup: SetupT) -> SetupT:
+        """The setup of a role's factory, with which it can build other choices of that role."""
         return with_own_make(role, setup, self.plan.catalog)
 
     def _protected(self, chosen: Chosen) -> object:
@@ -145,7 +131,7 @@ class Builder:
             row_format=row_format,
             accept_changed_data=config.data.accept_changed_data,
         )
-        return build(self.plan.roles.one(DataSourceSpec), self._own("data_source", setup))
+        return build(self.plan.roles.one(DataSourceSpec), self.own("data_source", setup))
 
     def row_format(self) -> RowFormat:
         """How the run reads rows."""
@@ -230,7 +216,7 @@ class Builder:
         """The run's buffer, with its filter."""
         buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
         setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
-        used = build_used(self.plan.roles.one(BufferSpec), self._own("buffer", setup))
+        used = build_used(self.plan.roles.one(BufferSpec), self.own("buffer", setup))
         return CheckedBuffer(used, self.replay().max_uses)
 
     def replay(self) -> Replay:
@@ -243,7 +229,7 @@ class Builder:
         """The run's launcher."""
         plugins = self.plan.catalog.plugin_set
         setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
-        return build(self.plan.roles.one(LauncherSpec), self._own("launcher", setup))
+        return build(self.plan.roles.one(LauncherSpec), self.own("launcher", setup))
 
     def transport(self, folder: RunFolder) -> Used[Transport]:
         """The way from the run's trainer to its engines, not opened."""
@@ -258,92 +244,12 @@ class Builder:
             engines=self.plan.config.rollout.rollout_num_engines,
             receivers=receivers,
         )
-        return build_used(self.plan.roles.one(TransportSpec), self._own("transport", setup))
-
-    def engines(self, launcher: Launcher, tokenizer: Tokenizer, folder: RunFolder) -> EnginePool:
-        """The run's engines as one, not started.
-
-        Raises:
-            ConfigError: there will be no trainer, and this engine needs one.
-        """
-        config = self.plan.config
-        count, chosen = config.rollout.rollout_num_engines, self.plan.roles.one(EngineSpec)
-        setup = EngineSetup(
-            self.make,
-            config.run.seed,
-            hf_checkpoint=config.run.hf_checkpoint,
-            eos_token_ids=tokenizer.eos_token_ids,
-            launcher=launcher,
-            scratch=folder.scratch,
-            count=count,
-            max_concurrency=config.rollout.max_concurrency,
-            beside=TRAINER_GROUP if config.cluster.colocate else None,
-            offloads=config.cluster.offloads_rollout,
-            float32_matmul_precision=config.run.float32_matmul_precision,
-            bf16=config.run.bf16,
-            want=self.plan.want,
-        )
-        why = "debug_rollout_only" if config.debug.debug_rollout_only else ""
-        return self._pool(chosen, setup, serves_checkpoint=why)
-
-    def serve(self, launcher: Launcher, folder: RunFolder) -> Mapping[str, ServedPool]:
-        """The models beside the policy, not started; from now on factories are given them.
-
-        Raises:
-            ConfigError: an engine needs a trainer.
-            ModelError: a tokenizer cannot be read.
-        """
-        run, found = self.plan.config.run, dict[str, ServedPool]()
-        for name, served in self.plan.served.items():
-            tokenizer, teaches = HfTokenizer.load(served.model), name == self.plan.config.distillation.opd_teacher_model
-            setup = EngineSetup(
-                self.make,
-                run.seed,
-                hf_checkpoint=served.model,
-                eos_token_ids=tokenizer.eos_token_ids,
-                launcher=launcher,
-                scratch=folder.scratch,
-                name=f"model-{name}",
-                count=served.engines,
-                role=EngineRole.TEACHER if teaches else EngineRole.JUDGE,
-                max_concurrency=self.plan.config.rollout.max_concurrency,
-                float32_matmul_precision=run.float32_matmul_precision,
-                bf16=run.bf16,
-                want=TEACHES if teaches else frozenset(),
-            )
-            pool = self._pool(served.engine, setup, serves_checkpoint=f"served_models.{name}")
-            found[name] = ServedPool(tokenizer, pool)
-        self.models.update(found)
-        return found
-
-    def _pool(self, chosen: Chosen[EngineSpec], setup: EngineSetup, *, serves_checkpoint: str) -> EnginePool:
-        """Engines of one kind as one; `serves_checkpoint` says why no trainer gives them weights, empty if one does."""
-        run, rollout = self.plan.config.run, self.plan.config.rollout
-
-        def make_engine(number: int) -> Engine:
-            name = f"{setup.name}-{number}" if setup.count > 1 else setup.name
-            scratch = setup.scratch / name
-            scratch.mkdir(parents=True, exist_ok=True)
-            own = self._own("engine", replace(setup, scratch=scratch, name=name, number=number))
-            used = build_used(chosen, own)
-            if not serves_checkpoint:
-                return CheckedEngine(used)
-            if not isinstance(used.part, ServesCheckpoint):
-                raise ConfigError(
-                    f"{serves_checkpoint}: engine {used.name!r} of plugin {used.plugin} gets its weights from a "
-                    "trainer alone (it has no load_checkpoint): choose another engine"
-                )
-            return CheckpointEngine(used)
-
-        probe = GenerateRequest([min(setup.eos_token_ids, default=0)], SamplingParams(max_new_tokens=1), run.seed)
-        silence_s = rollout.rollout_engine_timeout_s or min(rollout.sample_timeout_s / 2, LONGEST_SILENCE_S)
-        limits = Limits.of(chosen.spec, silence_s)
-        return EnginePool(make_engine, setup.count, limits, probe=probe)
+        return build_used(self.plan.roles.one(TransportSpec), self.own("transport", setup))
 
     def trackers(self, folder: RunFolder) -> Trackers:
         """The run's trackers."""
         setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
-        own = self._own("tracker", setup)
+        own = self.own("tracker", setup)
         return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
 
     def sampling(self) -> SamplingParams:

@@ -9,6 +9,7 @@ import pytest
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, parse_config, resolve
 from slime_core.roles import Engine, EngineRole, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
+from slime_core.run.engines import policy_engines
 from slime_core.run.folder import RunFolder
 from slime_core.run.setup import Builder
 from slime_core.sample import Json
@@ -40,7 +41,7 @@ def setups_of(keys: Mapping[str, Json], want: frozenset[Extra], scratch: Path) -
     builder = Builder.of(replace(plan, roles=ChosenRoles({**plan.roles, "engine": (told,)}), want=want))
     setup = LauncherSetup(builder.make, 0, scratch=scratch)
     launcher = plan.roles.one(LauncherSpec).spec.factory(Settings(), setup)
-    builder.engines(launcher, builder.tokenizer(), RunFolder(scratch))
+    policy_engines(builder, launcher, builder.tokenizer(), RunFolder(scratch))
     return setups
 
 
