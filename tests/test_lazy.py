@@ -18,6 +18,7 @@ LAZY = (
     "slime_core.isolation",
     "slime_core.processes",
     "slime_core.roles",
+    "slime_core.testing",
     "slime_core.train",
 )
 

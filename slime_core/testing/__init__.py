@@ -8,13 +8,15 @@ r"""The contract kit: tests that a plugin inherits, for each role it fills.
 Names are imported when they are asked for: pytest loads this package in every session.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from slime_core._lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.testing.batch_transform import BatchTransformContract
     from slime_core.testing.buffer import BufferContract
     from slime_core.testing.buffer_filter import BufferFilterContract
+    from slime_core.testing.by_role import CONTRACTS
     from slime_core.testing.contract import CheckInfo, CheckResult, CheckStatus, Contract, ContractViolation
     from slime_core.testing.data_source import DataSourceContract
     from slime_core.testing.distribution import write_distribution
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from slime_core.testing.launcher import LauncherContract
     from slime_core.testing.manager import PluginManager
     from slime_core.testing.package import PluginPackageContract
-    from slime_core.testing.registry import ALL_CHECKS, CONTRACTS
+    from slime_core.testing.registry import ALL_CHECKS
     from slime_core.testing.report import PluginReport, SubjectReport, check_plugin
     from slime_core.testing.reward import RewardContract
     from slime_core.testing.reward_shaper import RewardShaperContract
@@ -46,50 +48,42 @@ if TYPE_CHECKING:
     from slime_core.testing.tracker import TrackerContract
 
 _HOMES = {
-    "ALL_CHECKS": "registry",
-    "CONTRACTS": "registry",
-    "AdvantageContract": "tensors.advantage",
-    "BatchTransformContract": "batch_transform",
-    "BufferContract": "buffer",
-    "BufferFilterContract": "buffer_filter",
-    "CharTokenizer": "engine",
-    "CheckContract": "doctor_check",
-    "CheckInfo": "contract",
-    "CheckResult": "contract",
-    "CheckStatus": "contract",
-    "Contract": "contract",
-    "ContractViolation": "contract",
-    "CorrectionContract": "tensors.correction",
-    "DataSourceContract": "data_source",
-    "EngineContract": "engine_contract",
-    "FakeEngine": "fake_engine",
-    "GeneratorContract": "generator",
-    "GroupFilterContract": "group_filter",
-    "GroupRewardContract": "group_reward",
-    "LauncherContract": "launcher",
-    "LossContract": "tensors.loss",
-    "PluginManager": "manager",
-    "PluginPackageContract": "package",
-    "PluginReport": "report",
-    "RewardContract": "reward",
-    "RewardShaperContract": "reward_shaper",
-    "RoleContract": "role",
-    "RunHooksContract": "run_hooks",
-    "SampleFilterContract": "sample_filter",
-    "ScriptedEngine": "engine",
-    "SubjectReport": "report",
-    "TrackerContract": "tracker",
-    "TrainerContract": "tensors.trainer",
-    "TransportContract": "tensors.transport",
-    "check_plugin": "report",
-    "make_group": "samples",
-    "make_launcher": "serving",
-    "make_pending": "samples",
-    "make_sample": "samples",
-    "publish_model": "serving",
-    "write_distribution": "distribution",
-    "write_tiny_model": "tiny_model",
+    "slime_core.testing.batch_transform": "BatchTransformContract",
+    "slime_core.testing.buffer": "BufferContract",
+    "slime_core.testing.buffer_filter": "BufferFilterContract",
+    "slime_core.testing.by_role": "CONTRACTS",
+    "slime_core.testing.contract": "CheckInfo CheckResult CheckStatus Contract ContractViolation",
+    "slime_core.testing.data_source": "DataSourceContract",
+    "slime_core.testing.distribution": "write_distribution",
+    "slime_core.testing.doctor_check": "CheckContract",
+    "slime_core.testing.engine": "CharTokenizer ScriptedEngine",
+    "slime_core.testing.engine_contract": "EngineContract",
+    "slime_core.testing.fake_engine": "FakeEngine",
+    "slime_core.testing.generator": "GeneratorContract",
+    "slime_core.testing.group_filter": "GroupFilterContract",
+    "slime_core.testing.group_reward": "GroupRewardContract",
+    "slime_core.testing.launcher": "LauncherContract",
+    "slime_core.testing.manager": "PluginManager",
+    "slime_core.testing.package": "PluginPackageContract",
+    "slime_core.testing.registry": "ALL_CHECKS",
+    "slime_core.testing.report": "PluginReport SubjectReport check_plugin",
+    "slime_core.testing.reward": "RewardContract",
+    "slime_core.testing.reward_shaper": "RewardShaperContract",
+    "slime_core.testing.role": "RoleContract",
+    "slime_core.testing.run_hooks": "RunHooksContract",
+    "slime_core.testing.sample_filter": "SampleFilterContract",
+    "slime_core.testing.samples": "make_group make_pending make_sample",
+    "slime_core.testing.serving": "make_launcher publish_model",
+    "slime_core.testing.tensors.advantage": "AdvantageContract",
+    "slime_core.testing.tensors.correction": "CorrectionContract",
+    "slime_core.testing.tensors.loss": "LossContract",
+    "slime_core.testing.tensors.trainer": "TrainerContract",
+    "slime_core.testing.tensors.transport": "TransportContract",
+    "slime_core.testing.tiny_model": "write_tiny_model",
+    "slime_core.testing.tracker": "TrackerContract",
 }
+
+__getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
     "ALL_CHECKS",
@@ -136,9 +130,3 @@ __all__ = [
     "write_distribution",
     "write_tiny_model",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -26,10 +26,10 @@ from slime_core.hookspecs import HOOK_OF_EVENT
 from slime_core.processes.leash import keep_descendants
 from slime_core.processes.tree import end_descendants
 from slime_core.roles import SPECS, PluginSet
+from slime_core.testing.by_role import CONTRACTS
 from slime_core.testing.contract import NOT_RUN, CheckStatus, Contract
 from slime_core.testing.offered import load_contract, offered_contracts
 from slime_core.testing.package import PluginPackageContract
-from slime_core.testing.registry import CONTRACTS
 from slime_core.testing.role import catalog_of
 from slime_core.testing.run_hooks import RunHooksContract
 

@@ -24,6 +24,7 @@ from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, key_faults
 from slime_core.errors import PluginError, did_you_mean
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.testing._probe import BLAME
+from slime_core.testing.by_role import CONTRACTS
 from slime_core.testing.contract import Contract, check, require
 from slime_core.testing.offered import load_contract, offered_contracts
 from slime_core.testing.role import catalog_of, declared_by
@@ -216,8 +217,6 @@ class PluginPackageContract(Contract):
 
         The kit judges that choice with it; with one that it cannot take, what only the author knows is not seen.
         """
-        from slime_core.testing.registry import CONTRACTS
-
         roles = {f"{each.spec.role}.{each.spec.name}": each.spec.role for each in self._choices()}
         for name, entry in (offered_contracts(self.dist) if self.dist else {}).items():
             hint = f"{did_you_mean(name, roles)} Choices of this plugin: {', '.join(roles)}"

@@ -1,61 +1,17 @@
-"""Which contract judges what: by role, and every check by its number.
+"""Every check of the kit, by its number.
 
 Example:
 
-    CONTRACTS["reward"]                     # RewardContract
     ALL_CHECKS["REW-003"].title             # "it leaves the sample as it was"
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from slime_core.testing.batch_transform import BatchTransformContract
-from slime_core.testing.buffer import BufferContract
-from slime_core.testing.buffer_filter import BufferFilterContract
+from slime_core.testing.by_role import CONTRACTS
 from slime_core.testing.contract import CheckInfo, Contract
-from slime_core.testing.data_source import DataSourceContract
-from slime_core.testing.doctor_check import CheckContract
-from slime_core.testing.engine_contract import EngineContract
-from slime_core.testing.generator import GeneratorContract
-from slime_core.testing.group_filter import GroupFilterContract
-from slime_core.testing.group_reward import GroupRewardContract
-from slime_core.testing.launcher import LauncherContract
 from slime_core.testing.package import PluginPackageContract
-from slime_core.testing.reward import RewardContract
-from slime_core.testing.reward_shaper import RewardShaperContract
 from slime_core.testing.run_hooks import RunHooksContract
-from slime_core.testing.sample_filter import SampleFilterContract
-from slime_core.testing.tensors.advantage import AdvantageContract
-from slime_core.testing.tensors.correction import CorrectionContract
-from slime_core.testing.tensors.loss import LossContract
-from slime_core.testing.tensors.trainer import TrainerContract
-from slime_core.testing.tensors.transport import TransportContract
-from slime_core.testing.tracker import TrackerContract
-
-CONTRACTS: Mapping[str, type[Contract]] = MappingProxyType(
-    {
-        "data_source": DataSourceContract,
-        "generator": GeneratorContract,
-        "reward": RewardContract,
-        "group_reward": GroupRewardContract,
-        "group_filter": GroupFilterContract,
-        "sample_filter": SampleFilterContract,
-        "reward_shaper": RewardShaperContract,
-        "batch_transform": BatchTransformContract,
-        "launcher": LauncherContract,
-        "tracker": TrackerContract,
-        "check": CheckContract,
-        "buffer": BufferContract,
-        "buffer_filter": BufferFilterContract,
-        "advantage": AdvantageContract,
-        "loss": LossContract,
-        "correction": CorrectionContract,
-        "engine": EngineContract,
-        "trainer": TrainerContract,
-        "transport": TransportContract,
-    }
-)
-"""The contract of each role that has one."""
 
 PLUGIN_CONTRACTS: tuple[type[Contract], ...] = (PluginPackageContract, RunHooksContract)
 """What judges a plugin as a whole."""
