@@ -16,6 +16,7 @@ from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry import Generated, SampleStore, Shard
+from slime_core.telemetry.samples.columns import OTHERS, OWN
 from slime_core.telemetry.samples.pack import runs_of
 from slime_core.telemetry.samples.unpack import mask_of
 
@@ -113,6 +114,10 @@ def test_any_sample_comes_back_in_every_bit(
     ]
     flat = [(str(group.id), bits(each)) for group in groups for each in group.samples]
     assert [((one := shard.entry(row)).group, bits(one.sample)) for row in range(len(shard))] == flat
+
+
+def test_every_field_of_a_sample_has_a_place() -> None:
+    assert sorted((*OWN, *OTHERS)) == sorted(each.name for each in fields(Sample))
 
 
 @given(mask=st.lists(st.integers(0, 1)))
