@@ -40,6 +40,8 @@ LOOKS = 3
 """Looks in vain, at least, after which a cluster is taken to be lost."""
 LOST_S = 30.0
 """Seconds of silence after which it is."""
+LEAVE_S = 10.0
+"""Seconds that Ray may take to disconnect before its cluster is ended all the same."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """What a client of gRPC says first: the preface of HTTP/2, and that it has no settings (RFC 9113, 3.4)."""
 FRAME, SETTINGS = 9, 4
@@ -209,7 +211,13 @@ def _leave(cluster: Cluster) -> None:
             return
         _current = None
         if cluster.owns_connection:
-            ray.shutdown()
+            leaving = threading.Thread(target=ray.shutdown, daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_S)
+            if leaving.is_alive() and cluster.head is not None:
+                # A raylet that was stopped never answers, and one that is killed ends its driver without a word.
+                cluster.head.wake()
+                leaving.join(LEAVE_S)
         if cluster.head is not None:
             cluster.head.close()
 

@@ -11,6 +11,8 @@ import logging
 import os
 import select
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 from slime_launcher_ray.guard import end_marked, remove
@@ -28,7 +30,7 @@ def main() -> None:
         address = _start(asked)
         sys.stdout.write(f"{json.dumps({'address': address})}\n")
         sys.stdout.flush()
-        select.select([sys.stdin, driver], [], [])
+        select.select([sys.stdin, driver, *_store()], [], [])
     except Exception as error:
         failed = True
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -56,6 +58,17 @@ def _start(asked: dict[str, object]) -> str:
         _temp_dir=str(asked["folder"]),
     )
     return str(ray.get_runtime_context().gcs_address)
+
+
+def _store() -> list[int]:
+    """The pidfd of Ray's store, gcs_server: the cluster is lost with it, which Ray itself says after a minute."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            name, parent = (process / "comm").read_text().strip(), (process / "stat").read_text().rpartition(")")[2]
+            if name == "gcs_server" and int(parent.split()[1]) == os.getpid():
+                found.append(os.pidfd_open(int(process.name)))
+    return found
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ from slime_launcher_ray.placement import check_room, ordered, places, resources
 from slime_launcher_ray.settings import RaySettings
 from slime_launcher_ray.worker import RayWorker, how_it_died
 
+LOST_GRACE_S = 5.0
+"""Seconds that a start may take to end by itself once its cluster is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Running:
@@ -42,17 +45,31 @@ class RayLauncher:
         self._token = self._logs.absolute() / f".driver-{uuid.uuid4().hex[:12]}"
         self._cluster: Cluster | None = None
         self._turn = asyncio.Lock()
-        self._vigil: asyncio.Task[None] | None = None
+        self._vigil: asyncio.Task[str] | None = None
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> GroupOfWorkers:
         """Start a group and wait until its workers are built; see `Launcher.start`."""
         async with self._turn:
-            if self._cluster is None:
+            if self._cluster is None or self._vigil is None:
                 _make(self._token)
                 self._cluster = await join(self._settings, self._plugins.expected if self._plugins else ())
                 self._vigil = asyncio.create_task(self._watch(self._cluster))
+            cluster, vigil = self._cluster, self._vigil
+        starting = asyncio.create_task(self._started(spec, cluster, timeout_s))
+        try:
+            await asyncio.wait({starting, vigil}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done() and not vigil.cancelled():
+                # Ray itself would wait for a minute, and then end this process.
+                await asyncio.wait({starting}, timeout=LOST_GRACE_S)
+                if not starting.done():
+                    raise WorkerError(f"{spec.name} could not be started: {vigil.result()}")
+            return await starting
+        finally:
+            await _ended(starting, vigil)
+
+    async def _started(self, spec: WorkerGroupSpec, cluster: Cluster, timeout_s: float | None) -> GroupOfWorkers:
         carried = await asyncio.to_thread(_put, spec)
-        lease, slots = await self._room(spec, self._cluster)
+        lease, slots = await self._room(spec, cluster)
         workers = await self._actors(spec, lease, slots, timeout_s)
         group = GroupOfWorkers(workers)
         self._running.append(_Running(spec.name, group, workers, lease, spec.beside is None))
@@ -118,10 +135,10 @@ class RayLauncher:
             async with asyncio.timeout(timeout_s):
                 sites: list[Site] = await asyncio.gather(*(_sited(actor) for actor in started))
         except BaseException as error:
-            for actor in started:
+            for actor in started if self._vigil is None or not self._vigil.done() else ():
                 await asyncio.to_thread(ray.kill, actor, no_restart=True)
             for _ in slots:
-                lease.leave()
+                await lease.leave()
             if isinstance(error, TimeoutError):
                 raise WorkerError(f"{spec.name}: its actors were not started within {timeout_s:g} s") from None
             if isinstance(error, RayError):
@@ -145,12 +162,23 @@ class RayLauncher:
         remote = ray.remote(concurrency_groups={ASIDE: 2})(Actor)
         return remote.options(**options).remote()
 
-    async def _watch(self, cluster: Cluster) -> None:
-        """Say so to all workers when their cluster is lost."""
+    async def _watch(self, cluster: Cluster) -> str:
+        """Say so to all workers when their cluster is lost, and how it was."""
         how = await cluster.lost()
         for each in self._running:
+            each.lease.is_lost = True
             for worker in each.workers:
                 worker.lost(how)
+        return how
+
+
+async def _ended(starting: "asyncio.Task[GroupOfWorkers]", vigil: "asyncio.Task[str]") -> None:
+    """Cancel a start that has not ended, and wait for it, though not for what a lost cluster never answers."""
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting}, timeout=LOST_GRACE_S if vigil.done() else None)
+    if starting.done() and not starting.cancelled():
+        starting.exception()  # so that asyncio does not tell of it as of one that was forgotten
 
 
 def _make(token: Path) -> None:

@@ -10,6 +10,7 @@ Example:
 import asyncio
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from slime_launcher_ray.placement import amount_of, bundles, is_counted
 
 LOOK_S = 1.0
 """Seconds between two looks whether there is room."""
+LEAVE_S = 5.0
+"""Seconds that it may take to give room back."""
 TOLD_S = 5.0
 """Seconds after which it is said what is waited for, and again whenever that has taken twice as long: where there is
 room Ray may take a second or two."""
@@ -54,6 +57,8 @@ class Lease:
         self._each = each
         self._users = 0
         self._group: PlacementGroup | None = None
+        self.is_lost = False
+        """Whether its cluster is: Ray would try for a minute to give back what is gone."""
 
     @property
     def group(self) -> PlacementGroup:
@@ -108,8 +113,10 @@ class Lease:
         """One worker more lives in it."""
         self._users += 1
 
-    def leave(self) -> None:
-        """One less."""
+    async def leave(self) -> None:
+        """One less; a cluster that does not answer is not waited for long."""
         self._users -= 1
-        if not self._users and self._group is not None and ray.is_initialized():
-            remove_placement_group(self._group)
+        if not self._users and self._group is not None and not self.is_lost and ray.is_initialized():
+            removing = threading.Thread(target=remove_placement_group, args=(self._group,), daemon=True)
+            removing.start()
+            await asyncio.to_thread(removing.join, LEAVE_S)

@@ -5,13 +5,14 @@ import json
 import os
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from slime_core.errors import WorkerError
-from slime_launcher_ray.guard import end_marked, remove
+from slime_launcher_ray.guard import end_marked, marked, remove
 from slime_launcher_ray.head import MARK
 from slime_launcher_ray.settings import RaySettings
 
@@ -68,6 +69,12 @@ class Head:
         self.close()
         how = "ended" if ready else f"was not ready within {self._limit_s:g} s ([launcher.ray] start_timeout_s)"
         raise WorkerError(f"a Ray cluster of this machine could not be started: its head {how}; it said:\n{words}")
+
+    def wake(self) -> None:
+        """Have those of its processes go on that somebody has stopped."""
+        for pid in marked(f"{MARK}={self._mark}"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """End it, and all of the cluster."""

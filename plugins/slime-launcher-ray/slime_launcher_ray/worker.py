@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class RayWorker(GroupWorker):
         actor: "ray.actor.ActorHandle[Actor]",
         site: Site,
         bundle: int,
-        given_back: Callable[[], None],
+        given_back: Callable[[], Awaitable[None]],
     ) -> None:
         """Take over an actor that has said where it is; `placed` gives it its rank.
 
@@ -40,7 +40,7 @@ class RayWorker(GroupWorker):
             actor: its handle.
             site: where it is.
             bundle: which of its placement group it is in.
-            given_back: called when its process is gone.
+            given_back: awaited when its process is gone.
         """
         super().__init__(name, Place(0), Path())
         self.site, self.bundle = site, bundle
@@ -94,7 +94,7 @@ class RayWorker(GroupWorker):
         self._vigil.cancel()
         async with self._turn:  # whoever waits for an answer sees the end first
             pass
-        self._given_back()
+        await self._given_back()
 
     async def _asked(self, method: str, given: Sequence[object]) -> object:
         return await self._exchange(f"{method}()", lambda: self._actor.call.remote(method, *given), method)
