@@ -201,6 +201,7 @@ def test_a_schema_of_several_roles_wants_the_role(slime: Slime) -> None:
         "workers",
         "max_total_tokens",
         "device",
+        "gpus_per_worker",
     }
 
 

@@ -168,8 +168,8 @@ def test_an_unsaved_last_step_is_made_again(world: World) -> None:
     figures = Figures("killed around the last step")
     passings = world.fresh["enter slime_core.run.loop:Loop._one_rollout"]
     names = (
-        "enter slime_core.run.loop:Loop._save",
-        "leave slime_core.run.loop:Loop._save",
+        "enter slime_core.run.base_loop:BaseLoop._save",
+        "leave slime_core.run.base_loop:BaseLoop._save",
         "enter slime_core.run.session:Session.close",
         "enter slime_core.run.folder:RunFolder.close",
     )

@@ -34,6 +34,7 @@ def check_model_type(name: str, directory: Path) -> None:
     Raises:
         ConfigError: slime has no such name, or the model has other sizes.
     """
+    _check_name(name, "model_type")
     try:
         config = json.loads((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -54,16 +55,20 @@ def check_sizes(name: str, config: Mapping[str, Json], key: str, model: str) -> 
     Raises:
         ConfigError: slime has no such name, or the model has other sizes.
     """
-    if name not in model_types():
-        raise ConfigError(
-            f"{key} = {name!r}: slime's scripts/models has no such name.{did_you_mean(name, model_types())} The model "
-            f"is read from its directory, with any name or none: leave {key} out"
-        )
+    _check_name(name, key)
     wrong = [f"{each} {size}, and {there} there" for each, size, there in _compared(name, config) if size != there]
     if wrong:
         others = fitting(config)
         hint = f" It has the sizes of {' or '.join(map(repr, others))}." if others else ""
         raise ConfigError(f"{key} = {name!r} does not fit {model}: {'; '.join(wrong)}.{hint}")
+
+
+def _check_name(name: str, key: str) -> None:
+    if name not in model_types():
+        raise ConfigError(
+            f"{key} = {name!r}: slime's scripts/models has no {name!r}.{did_you_mean(name, model_types())} The model "
+            f"is read from its directory, with any name or none: leave {key} out"
+        )
 
 
 def fitting(config: Mapping[str, Json]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def test_a_directory_of_that_model_is_taken(tmp_path: Path) -> None:
     ("name", "config", "said"),
     [
         ("qwen3-8B", QWEN3_4B, "hidden_size 4096, and 2560 there. It has the sizes of 'qwen3-4B-Instruct-2507' or"),
-        ("qwen3-4b", QWEN3_4B, "has no such name. Did you mean 'qwen3-4B'?"),
+        ("qwen3-4b", QWEN3_4B, "has no 'qwen3-4b'. Did you mean 'qwen3-4B'?"),
         ("glm4-9B", {"num_hidden_layers": 7}, "num_hidden_layers 40, and 7 there."),
         ("deepseek-v3", {"n_routed_experts": 64}, "num_experts 256, and 64 there"),
     ],
