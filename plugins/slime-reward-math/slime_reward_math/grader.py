@@ -9,7 +9,6 @@ gold answers are read once. Nothing is evaluated as code and no signal is set, s
 """
 
 import re
-import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -20,6 +19,7 @@ from slime_reward_math.context import CHANGED, TAKEN_BACK, conditional_within
 from slime_reward_math.extract import MAX_ANSWER, Extracted, extract
 from slime_reward_math.gold import gold_text
 from slime_reward_math.match import Matcher, OutOfTime
+from slime_reward_math.own_time import own_time
 from slime_reward_math.read import Grouping, Unread, clean, read
 from slime_reward_math.read.sayings import NONE, in_signs
 from slime_reward_math.tree import Num, Tree
@@ -27,7 +27,7 @@ from slime_reward_math.value.same import Unknown
 from slime_reward_math.verdict import Grade, Outcome
 
 DEADLINE_S = 1.0
-"""Seconds of one verdict, of its thread's own time: no busy machine changes it.
+"""Seconds of one verdict, of its thread's own time: no busy machine changes it, nor a collection of garbage.
 
 The bounds of the reader and the evaluation keep almost all below 0.01.
 """
@@ -162,7 +162,7 @@ def _read(text: str, grouping: Grouping) -> Tree | Unread:
 
 
 def _compare(gold: str, answer: str, deadline_s: float) -> Grade:
-    deadline = time.thread_time() + deadline_s
+    deadline = own_time() + deadline_s
     if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
         return _grade(gold.strip() == answer.strip(), "too long to be read", gold, answer)
     left, right = _side(gold), _prepare(answer)

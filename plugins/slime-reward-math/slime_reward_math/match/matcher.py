@@ -2,12 +2,11 @@
 
 Example:
 
-    Matcher(deadline=time.thread_time() + 1).match(gold, answer)      # True, False, or Unknown is raised
+    Matcher(deadline=own_time() + 1).match(gold, answer)      # True, False, or Unknown is raised
 
 Rules look from the gold answer to the given one: what the gold leaves out (a unit, a name, order) the answer may add.
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 from slime_reward_math.match import equations
@@ -49,6 +48,7 @@ from slime_reward_math.match.piecewise import cases
 from slime_reward_math.match.proportions import based, dots, ratio, residue
 from slime_reward_math.match.quantities import close, degrees_of, is_radians, percent_of, quantity, units_agree
 from slime_reward_math.match.regions import all_round, is_set_like, may_be_region, region_names, regions
+from slime_reward_math.own_time import own_time
 from slime_reward_math.tree import Node, Num, Rel, Tree, Words, has_head
 from slime_reward_math.value.same import Unknown, same
 from slime_reward_math.value.units import measure
@@ -71,7 +71,7 @@ class OutOfTime(Exception):
 class Matcher:
     """Compares two trees, for one verdict; the deadline is in thread time: the wall clock let stalls change it."""
 
-    def __init__(self, deadline: float, oracle: Oracle | None = None, clock: Clock = time.thread_time) -> None:
+    def __init__(self, deadline: float, oracle: Oracle | None = None, clock: Clock = own_time) -> None:
         self._deadline, self._oracle, self._clock = deadline, oracle, clock
         self._left = MAX_COMPARISONS
         self._unknown: Unknown | None = None
