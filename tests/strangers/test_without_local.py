@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slime_core.testing import write_tiny_model
 from tests.strangers.conftest import Room
 
 TO_TYPE = "pip install -e . -e ./plugins/slime-local"
@@ -22,8 +23,7 @@ def folder(room: Room) -> Path:
     (made / "run.toml").write_text(RUN + 'num_rollout = 1\nreward = {use = "math"}\n')
     (made / "sft.toml").write_text(RUN + 'num_epoch = 1\nloss = {use = "sft_loss"}\n')
     (made / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    (made / "model").mkdir()
-    (made / "model" / "config.json").write_text('{"model_type": "qwen3", "max_position_embeddings": 512}')
+    write_tiny_model(made / "model")
     return made
 
 
