@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.data.chat_template import ChatTemplate
-from slime_core.data.token_texts import token_texts
 from slime_core.errors import ModelError
+from slime_core.roles import Tokenizer
 from slime_core.sample import Json, Message
 
 if TYPE_CHECKING:
@@ -213,3 +213,19 @@ def _named_template(each: Json, number: int, directory: Path) -> tuple[str, str]
         f"{directory / 'tokenizer_config.json'}: chat_template[{number}] has {has or 'nothing'}, expected the texts "
         "name and template"
     )
+
+
+def token_texts(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[tuple[str, int]]:
+    """The text of a sequence in pieces, each with how many tokens it is of, special tokens included.
+
+    A character may be spread over several tokens, none of which has a text of its own: those come together.
+    """
+    held: list[int] = []
+    for number in ids:
+        held.append(number)
+        text = tokenizer.decode(held, skip_special_tokens=False)
+        if not text.endswith("\ufffd"):
+            yield text, len(held)
+            held = []
+    if held:
+        yield tokenizer.decode(held, skip_special_tokens=False), len(held)
