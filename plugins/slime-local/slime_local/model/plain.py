@@ -21,6 +21,7 @@ from slime_local.model.layout import Slot
 from slime_local.model.tokens import GroupTokens, TokenLogProbs
 
 _ENDLESS = 1 << 30  # for models whose configuration names no longest text
+_CACHE_ARGUMENTS = ("cache", "past_key_values")  # since transformers 5.24, and before it
 
 
 class _Entropy(Function):
@@ -53,8 +54,10 @@ class PlainModel(LocalModel):
         if bf16:
             _keep_head_in_fp32(hf)
         self._parameters = [hf.get_parameter(slot.name) for slot in layout]
-        self.takes_positions = "position_ids" in inspect.signature(hf.forward).parameters
-        if "past_key_values" not in inspect.signature(hf.forward).parameters:
+        arguments = inspect.signature(hf.forward).parameters
+        self.takes_positions = "position_ids" in arguments
+        self.cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), "")
+        if not self.cache_argument:
             raise ModelError(
                 f"{type(hf).__name__} in {source} has no key-value cache to decode with; expected a transformer decoder"
             )
@@ -288,10 +291,10 @@ class _Part:
 
     @torch.no_grad()
     def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:
-        extra = {"position_ids": positions} if self._model.takes_positions else {}
+        extra: dict[str, Tensor | DynamicCache] = {self._model.cache_argument: self._cache}
+        if self._model.takes_positions:
+            extra["position_ids"] = positions
         with self._model.serving():
-            out = self._model.hf(
-                input_ids=ids, attention_mask=self._mask, past_key_values=self._cache, use_cache=True, **extra
-            )
+            out = self._model.hf(input_ids=ids, attention_mask=self._mask, use_cache=True, **extra)
         logits: Tensor = out.logits[:, -1].float()
         return logits
