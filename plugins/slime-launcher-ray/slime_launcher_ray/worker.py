@@ -74,8 +74,10 @@ class RayWorker(GroupWorker):
         return self._ended.is_set()
 
     def lost(self, how: str) -> None:
-        """Nothing can be known of it any more."""
+        """Its cluster is lost: nothing more is heard of it, and it is told to end, if it still is there."""
         self._how = self._how or how
+        with suppress(RayError):
+            self._actor.leave.remote()
         self._ended.set()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(_Gone())
