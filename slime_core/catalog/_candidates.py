@@ -72,7 +72,7 @@ def _of_entry(entry: importlib.metadata.EntryPoint) -> Candidate:
 
 
 def _of_distribution(dist: importlib.metadata.Distribution) -> list[Candidate]:
-    """The same of one distribution; if its entry points cannot be read, a plugin that cannot be loaded."""
+    """The plugins of one distribution; a single broken one if its entry points cannot be read."""
     try:
         return list(map(_of_entry, dist.entry_points.select(group=GROUP)))
     except Exception as error:

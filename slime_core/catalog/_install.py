@@ -1,7 +1,7 @@
 """Which first-party distribution brings what is not installed, and the line that installs it.
 
-What they offer is data, `first_party.json`, written by tools/first_party.py from the plugins of the checkout; any other
-plugin is known by the rule for names alone, `slime-ROLE-NAME`.
+What they offer is listed in `first_party.json`, which tools/first_party.py writes from the plugins of the checkout. Of
+any other plugin only the naming rule is known: `slime-ROLE-NAME`.
 """
 
 import difflib

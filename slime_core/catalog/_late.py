@@ -1,4 +1,4 @@
-"""What a plugin makes late, its settings model or the list of its keys, with whatever goes wrong blamed on it."""
+"""Makes a plugin's settings model or list of keys on demand, and names the plugin if that fails."""
 
 import sys
 from collections.abc import Callable

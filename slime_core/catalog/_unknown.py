@@ -14,7 +14,7 @@ from slime_core.errors import did_you_mean
 
 
 def unknown_choice(role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]) -> str:
-    """The whole message, a sentence after the other."""
+    """The whole message, one sentence after the other."""
     return " ".join(_sentences(role, name, choices, statuses))
 
 

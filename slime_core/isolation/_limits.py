@@ -1,4 +1,4 @@
-"""Limits of a worker process, set before it imports its plugin: it keeps to its memory and does not multiply."""
+"""Limits of a worker process, set before it imports its plugin: on its memory, and on how often it forks."""
 
 import mmap
 import os
@@ -8,7 +8,7 @@ import signal
 MOST_FORKS = 256
 """`os.fork` calls of one worker and its children during one call of the plugin."""
 TOO_MANY_FORKS = f"more than {MOST_FORKS} forks in one call"
-"""What a worker prints that ends itself for this."""
+"""What a worker prints before it ends itself for this."""
 _MIB = 1 << 20
 
 
@@ -25,7 +25,7 @@ def limit_memory(memory_mb: int) -> None:
 
 
 class ForkCount:
-    """Counts forks in this process and all that come of it; one too many kills the process group."""
+    """Counts forks in this process and its descendants; one too many kills the process group."""
 
     def __init__(self) -> None:
         """Count from 0, in memory that forks share."""

@@ -1,7 +1,7 @@
-"""The supervisor of one command: a small process between it and the driver, which outlives neither.
+"""The supervisor of one command: a small process between command and driver, which ends when either does.
 
-It is the parent of all that the command leaves behind, so that nothing gets out of its sight; it kills them all when
-the command has ended, is over a limit, or the driver is gone. It says on a pipe how the command ended.
+It adopts every process that the command leaves behind, so that none escapes it, and kills them all when the command
+has ended, is over a limit, or the driver is gone. It reports on a pipe how the command ended.
 """
 
 import json
@@ -19,7 +19,7 @@ TICK_S = 0.05
 WEIGHING_S = 0.25
 """Seconds between two additions of what its processes use."""
 LAST_S = 5.0
-"""Seconds after which what cannot be killed is left."""
+"""Seconds after which it no longer waits for a process that cannot be killed."""
 
 
 def main(lifeline: int, report: int, order: str) -> None:
@@ -66,7 +66,7 @@ def _started(argv: Sequence[str], env: Mapping[str, str], cwd: str, ours: Sequen
 
 
 def _watched(child: int, lifeline: int, memory_mb: int, most_processes: int) -> dict[str, int | str]:
-    """Wait for the end of the command, of the driver, or of what it may use."""
+    """Wait until the command ends, the driver is gone, or a limit is passed; says how."""
     next_weighing = 0.0
     watched = [lifeline, os.pidfd_open(child)] if hasattr(os, "pidfd_open") else [lifeline]
     while True:
@@ -98,7 +98,7 @@ def _exit_code(child: int) -> tuple[int] | None:
 
 
 def _end_all() -> None:
-    """Kill what is left, until nothing is."""
+    """Kill all descendants, again until none is left."""
     end = time.monotonic() + LAST_S
     while time.monotonic() < end:
         end_descendants(os.getpid())

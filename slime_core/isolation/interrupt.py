@@ -3,8 +3,8 @@
 Example:
 
     with Interrupt(look) as interrupt:      # `look(frame)` names the call that a frame of the main thread is in
-        interrupt.put_off()                 # the loop lives; called every now and then
-        interrupt.now(thread_id)            # it does not: see to it
+        interrupt.put_off()                 # the loop runs; called every now and then
+        interrupt.now(thread_id)            # the loop is held up: look, and raise if need be
 
 A signal reaches what sleeps, waits for a lock or spins, in Python or in a regular expression. C code that never looks
 for signals cannot be interrupted.
@@ -20,9 +20,9 @@ from types import FrameType
 from typing import Protocol, Self
 
 SIGNAL = signal.SIGVTALRM
-"""That of the timer of CPU time, which fires while C code keeps the interpreter from every other thread."""
+"""Signal of the CPU timer: it fires even while C code holds the interpreter and no other thread runs."""
 FIRST_S, EVERY_S = 2.0, 1.0
-"""CPU seconds without a sign of life before the first look, and between two."""
+"""CPU seconds without a turn of the loop before the first look, and between two looks."""
 GRACE_S = 1.0
 """Seconds between two interrupts of one call."""
 MOST_INTERRUPTS = 10

@@ -44,7 +44,7 @@ class ProcessLane:
     """Calls run in worker processes, which can be killed."""
 
     def __init__(self, spec: CallSpec[object], pool: WorkerPool) -> None:
-        """Take the pool over."""
+        """Use this pool, which is closed with the lane."""
         self._spec, self._pool = spec, pool
 
     async def start(self) -> None:
@@ -69,7 +69,7 @@ class ProcessLane:
 
 
 class ThreadLane:
-    """In threads of the driver."""
+    """Calls run in threads of the driver."""
 
     def __init__(
         self, spec: CallSpec[object], plugin: str, call: Callable[..., object], many: bool, pool: ThreadPool

@@ -34,7 +34,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             timeout_s: its time limit, which begins when the call does, not when it begins to wait for a place.
             max_concurrency: calls at once; None for as many as come.
             calls: where calls are counted.
-            until: makes a call's context know when it will be given up, by the loop's clock.
+            until: puts into a call's context when the call will be given up, by the loop's clock.
         """
         self._call = call
         self._timeout_s = timeout_s

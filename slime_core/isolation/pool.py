@@ -1,6 +1,6 @@
 """WorkerPool: the worker processes of one plugin's choice: started when needed, kept, killed and replaced.
 
-Serves one event loop after another; what happens to one call happens to no other.
+Serves one event loop after another; a call that fails takes no other call with it.
 """
 
 import weakref

@@ -8,7 +8,7 @@ from collections import deque
 
 
 class Slots:
-    """Places for calls."""
+    """At most `count` places, each held by one call."""
 
     def __init__(self, count: int) -> None:
         """All of them free."""

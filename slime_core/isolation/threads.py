@@ -22,7 +22,7 @@ _Work: TypeAlias = "tuple[Callable[[], object], _Answer]"
 
 @dataclass(slots=True)
 class _Answer:
-    """Where one call's end is reported to."""
+    """The future of one call, told from its thread how the call ended."""
 
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[object]

@@ -116,7 +116,7 @@ class Watchdog:
             if calls := call_in(each):
                 return _Seen(calls, each, _place(self._own(inside, calls.plugin))) if inside else None
             inside.append(each)
-        # What no call of the core's is measured by: the innermost code, up to where the core or the loop called it.
+        # No measured call of the core: take the innermost code, up to where the core or the loop called it.
         theirs = list(itertools.takewhile(lambda each: _package(each) not in (CORE, "asyncio"), inside))
         for each in theirs:
             if plugin := self._packages.get(_package(each)):

@@ -58,7 +58,7 @@ class Progress:
                 self.first_values.setdefault(name, metrics[name])
 
     def finish(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
-        """A rollout is done; the pace is counted from the start of the first, what came before it is not repeated."""
+        """Note that a rollout is done; the pace counts from the start of this process's first, without the start-up."""
         if self.done == self.first:
             now = time.monotonic()
             self.paced_from = max(self.began, now - metrics.get(names.STEP_TIME, math.inf))

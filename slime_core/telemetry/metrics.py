@@ -109,7 +109,7 @@ class MetricsLog:
         """See that a file has a row that ends where a checkpoint says.
 
         Raises:
-            CheckpointError: it has not.
+            CheckpointError: it does not.
             RunFolderError: the file cannot be read.
         """
         with run_folder_errors(path, "read"):

@@ -51,7 +51,7 @@ PLOT_STYLE: dict[str, object] = {
 """matplotlib's rcParams of every picture."""
 
 COLORS = ("#0b7a75", "#d1495b", "#3c6fb4", "#e08e0b", "#7b4fa3", "#5c8a3a", "#8c564b", "#17a2b8")
-"""Told apart in most kinds of colour blindness; the first one is the reward's."""
+"""Distinguishable in most kinds of colour blindness; the first one is the reward's."""
 LENGTH_COLOR = "#a3adb5"
 
 

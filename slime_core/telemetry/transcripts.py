@@ -27,8 +27,8 @@ class Pair:
 def before_and_after(samples: Path, count: int = 8) -> list[Pair]:
     """Up to `count` prompts of a samples folder that the first and the last evaluation share, one answer each.
 
-    Half of the places go to prompts whose reward changed, as far as there are any; the rest to the first others, so
-    that what did not change is seen too. None if there were fewer than two evaluations.
+    Half of the places go to prompts whose reward changed, as far as there are any; the rest to the first
+    other prompts, so that unchanged answers are shown too. None if there were fewer than two evaluations.
     """
     files = list_shards(samples, Kind.EVAL)
     if len(files) < 2:

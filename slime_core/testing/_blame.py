@@ -1,4 +1,4 @@
-"""Blame: which import changed what a process shares, looked at before and after every import statement that runs.
+"""Blame: names the import that changed what a process shares, by a look before and after every import statement.
 
 Example:
 

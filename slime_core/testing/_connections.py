@@ -1,4 +1,4 @@
-"""Which tasks serve connections to a server that a generator started, and which ones a call left behind.
+"""Tells the tasks that serve connections to a generator's own server from the tasks that a call left behind.
 
 Clients keep connections open, and wait on them for as long as they like: that ends with the server, not with a call.
 
@@ -43,7 +43,7 @@ def _accepted_at(descriptor: int) -> Place | None:
 
 
 def _places(task: "asyncio.Task[object]") -> Iterator[Place]:
-    """Of the open connections that a task's own coroutine holds: as its protocol, its writer, or bare."""
+    """Places of the open connections that a task's own coroutine holds: as its protocol, its writer, or bare."""
     frame = getattr(task.get_coro(), "cr_frame", None)
     for held in list(frame.f_locals.values()) if frame is not None else ():
         each = getattr(held, "transport", None) if isinstance(held, asyncio.BaseProtocol) else held
@@ -56,5 +56,5 @@ def _places(task: "asyncio.Task[object]") -> Iterator[Place]:
 
 
 def _place(name: object) -> Place:
-    """Of a socket's name: its port, or its path."""
+    """The port or the path in a socket's name."""
     return int(name[1]) if isinstance(name, tuple) else os.fsdecode(name) if isinstance(name, str | bytes) else ""

@@ -34,7 +34,7 @@ class Live:
     """A launcher that several checks use, with its event loop and its folder."""
 
     def __init__(self, build: Callable[[Path], Launcher], limit_s: float) -> None:
-        """Build it."""
+        """Build the launcher, its loop and its folder."""
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._loop = asyncio.Runner()
         self._limit_s = limit_s
@@ -42,7 +42,7 @@ class Live:
         self.launcher = build(self.scratch)
 
     def run(self, play: Awaitable[ResultT]) -> ResultT:
-        """Await something."""
+        """The result of `play`, run in the launcher's event loop."""
 
         async def awaited() -> ResultT:
             return await play
@@ -50,7 +50,7 @@ class Live:
         return self._loop.run(awaited())
 
     def close(self) -> None:
-        """Close it."""
+        """Close the launcher, within the limit, and its loop; remove the folder."""
 
         async def close() -> None:
             with contextlib.suppress(TimeoutError):  # LCH-008 tells of it
@@ -96,7 +96,7 @@ def killed_while_it_drives(build: Callable[[], Launcher], spec: WorkerGroupSpec,
     that serve them, so that a launcher of a cluster hangs in it. One without a name can only be driven by a fork.
 
     Raises:
-        AssertionError: it did not get so far.
+        AssertionError: the driver did not get as far as starting them.
     """
     told, tell = os.pipe()
     begun = _begun(build, spec, tell) if isinstance(build, Named) else None

@@ -1,4 +1,4 @@
-"""EffectLog: what code does to the world outside its process, as Python's audit events tell it.
+"""EffectLog: lists what code does outside its own process (files, connections), from Python's audit events.
 
 Example:
 
@@ -34,7 +34,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class EffectLog:
-    """Lists effects while it is entered; an audit hook stays for the life of the process, so it is for fresh ones."""
+    """Lists effects while it is entered. For short-lived processes only: an audit hook cannot be removed again."""
 
     def __init__(self, note: Callable[[str], None] = lambda effect: None) -> None:
         """Tell `note` of each effect when it is there first."""

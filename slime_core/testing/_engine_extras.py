@@ -51,7 +51,7 @@ class ExtrasChecks(EngineRuns):
             _require_sense(answer.extras or EngineExtras(), answer)
             if answer.extras is not None and answer.extras.routed_experts is not None:
                 stride.add(len(answer.extras.routed_experts) // (len(request.prompt) + len(answer.tokens) - 1))
-        require(len(stride) < 2, f"routed_experts has {sorted(stride)} entries a token, now so and now so")
+        require(len(stride) < 2, f"routed_experts has {sorted(stride)} entries a token; expected one number for all")
 
     @check("ENG-025", needs=("ENG-001", "ENG-011", "ENG-012"))
     def test_an_answer_says_which_weights_made_which_of_its_tokens(self) -> None:

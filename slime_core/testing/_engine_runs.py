@@ -75,7 +75,7 @@ class EngineRuns(RoleContract[EngineSpec]):
         return self.own("publish", cast(WeightChannel | None, None))
 
     def spoilt(self, setup: EngineSetup) -> WeightChannel | None:
-        """A publication that the engine cannot load; None if there is none to be had.
+        """A publication that the engine cannot load; None if no such publication exists.
 
         By default it is version 1 with its first tensor under a name that no model has.
         """
@@ -84,7 +84,7 @@ class EngineRuns(RoleContract[EngineSpec]):
         return replace(channel, slots=(replace(slots[0], name="no.such.weight"), *slots[1:])) if slots else None
 
     def running(self, engine: Engine) -> int | None:
-        """Requests that the engine's workers or servers are at; None if that cannot be told.
+        """How many requests the engine's workers or servers are working on; None if that cannot be told.
 
         Where it is told, checks begin when the first one runs; else they give it ten milliseconds.
         """
@@ -93,7 +93,7 @@ class EngineRuns(RoleContract[EngineSpec]):
     async def _cancelled(
         self, play: Play, asked: Collection[asyncio.Task[ResultT]], before: Set[asyncio.Task[object]]
     ) -> tuple[int, int, int]:
-        """Cancel calls; how many go on, tasks that were not there before, and requests that the engine is still at."""
+        """Cancel calls, and count what is left: calls that go on, new tasks, requests that are still worked on."""
         for task in asked:
             task.cancel()
         _, going_on = await asyncio.wait(asked, timeout=SETTLE_S)

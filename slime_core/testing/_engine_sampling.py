@@ -130,7 +130,7 @@ class SamplingChecks(EngineRuns):
     def test_a_bias_moves_the_draw_and_not_its_log_prob(self) -> None:
         """`logit_bias` decides what is drawn; the log-prob stays that of the model, which a trainer computes, too.
 
-        As for every setting that an engine cannot heed: raise a `SlimeError` that names it, and leave none aside.
+        A setting that the engine cannot apply, this one or another, is refused by a `SlimeError` that names it.
         """
         bias, sampling = {self.prompts[0][0]: 100.0}, replace(GREEDY, ignore_eos=True)
         [forced] = self._answers([replace(sampling, logit_bias=bias)], "logit_bias")
@@ -176,7 +176,7 @@ class SamplingChecks(EngineRuns):
         require(not wrong, f"min_p is 1, and not the likeliest tokens were drawn: {wrong[:1]}")
 
     def _answers(self, asked: Sequence[SamplingParams], *settings: str) -> list[GenerateOutput]:
-        """What a fresh engine answers one by one, with seeds from 0 up; one may refuse a setting by name."""
+        """A fresh engine's answers, one by one, seeds from 0 up; of `otherwise`, or skipped, where it refuses one."""
 
         async def use(play: Play) -> list[GenerateOutput]:
             return [await play.ask(each, seed=seed) for seed, each in enumerate(asked)]

@@ -1,4 +1,4 @@
-"""How the kit plays a generator: from its start to its close, over as many turns as it takes.
+"""Runs a generator for the checks: from its start to its close, over as many turns as it takes.
 
 Example:
 
@@ -60,7 +60,7 @@ class PlaysGenerators(RoleContract[GeneratorSpec]):
 
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Act]:
-        """Calls of a generator that was started, and has done once what it does once."""
+        """Calls of a started generator, after a first one: what it sets up once is there."""
         async with started(self._build()) as generator:
             with contextlib.suppress(*RAISED):
                 await call(generator, self._pending(), self._engine().context(None))
@@ -80,7 +80,7 @@ class PlaysGenerators(RoleContract[GeneratorSpec]):
         """The turns of one sample.
 
         Raises:
-            SkipTest: it makes one alone.
+            SkipTest: the generator makes only one.
         """
         turns = self._turns()
         if len(turns) < 2:
@@ -146,7 +146,7 @@ def require_as_answered(sample: Sample, calls: Sequence[Call]) -> None:
         begin += len(stretch)
     require(trained, "no token of the response is trainable")
     strange = told - {str(version) for each in calls for version in each.versions}
-    require(not strange, f"weight versions are {sorted(told)}; the engine said no {', '.join(sorted(strange))}")
+    require(not strange, f"weight versions are {sorted(told)}; the engine never said {', '.join(sorted(strange))}")
 
 
 def require_in_context(sample: Sample, calls: Sequence[Call]) -> None:

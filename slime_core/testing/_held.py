@@ -35,18 +35,18 @@ class Held:
         return bool(self.files or self.processes)
 
     def told(self) -> str:
-        """For an error's text."""
+        """What is held, as an error says it: "process 4711, file 7 -> socket:[1]"."""
         parts = [f"process {pid}" for pid in sorted(self.processes)] + [f"file {each}" for each in sorted(self.files)]
         return ", ".join(parts) or "nothing"
 
 
 def held() -> Held:
-    """What is held now."""
+    """Open descriptors and living descendants of this process now."""
     return Held(frozenset(_files()), frozenset(_below(os.getpid()) if PROC.is_dir() else _children()))
 
 
 def settled(left: Callable[[], Held]) -> Held:
-    """What is left once nothing is, or after a while."""
+    """What `left` still finds when it finds nothing any more, or when `SETTLE_S` is over."""
     until = time.monotonic() + SETTLE_S
     while (found := left()) and time.monotonic() < until:
         time.sleep(0.02)

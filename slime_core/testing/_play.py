@@ -81,13 +81,13 @@ class Play:
         return asked
 
     async def keep_streaming(self, tokens: int) -> list[asyncio.Task[list[GenerateChunk]]]:
-        """The same with streams."""
+        """Put streams of so many tokens under way."""
         asked = [asyncio.create_task(self.stream(SamplingParams(tokens), seed)) for seed in range(BUSY)]
         await self._get_going(asked)
         return asked
 
     async def _get_going(self, asked: Sequence[asyncio.Task[ResultT]]) -> None:
-        """Until one of them runs or has ended, where the author can tell; else for a moment."""
+        """Wait until one of them runs or has ended, where the author can tell that; else for a moment."""
         if self.running() is None:
             await asyncio.sleep(LEAD_S)
             return
@@ -102,7 +102,7 @@ class Play:
         return await asyncio.gather(*running, return_exceptions=True)
 
     async def settled(self, left: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-        """What is left once nothing is, or after a while."""
+        """What `left` still finds when it finds nothing any more, or when `SETTLE_S` is over."""
         until = time.monotonic() + SETTLE_S
         while any(found := left()) and time.monotonic() < until:  # noqa: ASYNC110  # nothing tells when
             await asyncio.sleep(0.02)

@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class Served:
-    """One engine."""
+    """An engine, its setup and the version that it serves."""
 
     setup: EngineSetup
     """What it was built from."""
@@ -24,7 +24,7 @@ class Served:
     publish: Callable[[EngineSetup, int], WeightChannel]
     """The author's."""
     version: int | None = None
-    """Of the weights that it was told to load last."""
+    """Version of the weights that it was told to load last."""
 
     async def start(self) -> None:
         """Start it with version 0."""

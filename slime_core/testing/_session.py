@@ -31,7 +31,7 @@ class PluginCollector(pytest.Collector):
 
 
 class CheckItem(pytest.Item):
-    """One check of a plugin, judged already."""
+    """A pytest item for a check whose result is already known."""
 
     def __init__(self, *, result: CheckResult, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]  # pytest's own: name and parent
@@ -46,7 +46,7 @@ class CheckItem(pytest.Item):
             raise Found(self.result)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        """The detail and the advice; where the kit noticed says nothing."""
+        """The detail and the advice, without a traceback: it would show the kit's own lines."""
         return str(excinfo.value)
 
     def reportinfo(self) -> tuple[Path, None, str]:
@@ -55,7 +55,7 @@ class CheckItem(pytest.Item):
 
 
 class Found(ContractViolation):
-    """A check that failed before its test was run."""
+    """Raised by a `CheckItem` whose result is a failure."""
 
     def __init__(self, result: CheckResult) -> None:
         AssertionError.__init__(self, f"{result.identity}: {result.detail}\n{result.advice}")

@@ -1,4 +1,4 @@
-"""What a process shares with everybody in it, before and after: an import that changes it changes it for the run.
+"""Compares what all code of a process shares, before and after: what an import changes there, it changes for the run.
 
 Example:
 
@@ -58,12 +58,12 @@ def code_state() -> Mapping[str, object]:
 
 
 def changed_state(before: Mapping[str, object]) -> list[str]:
-    """What is not as it was; what was not there before may be new."""
+    """What differs from `before`; additions do not count."""
     return difference(before, shared_state())
 
 
 def difference(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """What of `before` is not as it was."""
+    """The keys of `before` whose value is another in `now`."""
     removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # both are sets under this key
     changed = [what for what, value in before.items() if what != FILTERS and now.get(what) != value]
     return [FILTERS, *changed] if removed else changed
@@ -104,7 +104,7 @@ def plain_state(state: object) -> str:
 
 
 def _strange(value: object, path: str = "state_dict()") -> str:
-    """Where the first value lies that is not JSON."""
+    """Path of the first value that JSON cannot hold."""
     items: list[tuple[str, object]] = []
     if isinstance(value, dict):
         if strange := next((key for key in value if not isinstance(key, str)), None):

@@ -95,5 +95,5 @@ class BatchTransformContract(RoleContract[BatchTransformSpec]):
 
 
 def context(group: Group) -> ShapeContext:
-    """What a transform may know besides the group."""
+    """The context in which the checks call a transform."""
     return ShapeContext(rollout_id=3, rewards=raw([group]))

@@ -91,7 +91,7 @@ def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> 
 
 
 def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
-    """For how long a call kept the event loop, if that is too long: infinity is for ever."""
+    """Seconds for which a call kept the event loop, if too long; infinity where it never came back."""
     watch = _Watch()
 
     async def watched() -> None:
@@ -104,11 +104,11 @@ def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
                     await called()
                 await asyncio.sleep(0.01)
                 longest, late = watch.longest, watch.late
-            watch.longest, watch.late = longest, late  # without what closing took
+            watch.longest, watch.late = longest, late  # the time of closing does not count
         ticking.cancel()
 
     def run() -> None:
-        with contextlib.suppress(SystemExit), watch.timing():  # from end_thread
+        with contextlib.suppress(SystemExit), watch.timing():  # raised here by end_thread
             asyncio.run(watched())
 
     thread = threading.Thread(target=run, daemon=True, name="slime-kit")

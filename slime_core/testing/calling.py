@@ -34,7 +34,7 @@ CANCEL_S = 1.0
 LEAK_BYTES = 8_192
 """What each call may keep for ever; the calls that measure it are given samples six times as large."""
 RAISED = (Exception, SystemExit)
-"""What plugin code may raise; conduct is judged all the same."""
+"""What plugin code may raise without ending the check: its conduct is judged all the same."""
 ROUNDS = 8
 """Calls that must not leave a process or a thread each."""
 
@@ -113,19 +113,19 @@ def _of_objects(build: Callable[[], Act]) -> str:
 
 
 async def _tasks_left(build: Callable[[], Act]) -> int:
-    """How many tasks a call leaves, the making of what is called included."""
+    """How many tasks are left by building a callable and calling it."""
     before = asyncio.all_tasks()
     with contextlib.suppress(*RAISED):
         await build()()
     for _ in range(20):
         if not (left := len(asyncio.all_tasks() - before)):
             break
-        await asyncio.sleep(0.005)  # what is about to end may do so
+        await asyncio.sleep(0.005)  # tasks that are about to end get a turn for it
     return left
 
 
 def _grown(once: Callable[[], int]) -> str:
-    """What there is more of after several rounds, if each leaves something: "8 processes"."""
+    """What has grown over several rounds, if every round leaves something: "8 processes"."""
     before, threads, files = children(), set(threading.enumerate()), open_files()
     tasks = sum(once() for _ in range(ROUNDS))
     left: dict[str, int] = {}
@@ -138,7 +138,7 @@ def _grown(once: Callable[[], int]) -> str:
         }
         if max(left.values()) < ROUNDS:
             return ""
-        gc.collect()  # what nobody holds any more ends, as what is about to end may do
+        gc.collect()  # frees what nobody holds any more, and gives what is about to end time for it
         time.sleep(0.1)
     return " and ".join(f"{n} {what}" for what, n in left.items() if n >= ROUNDS)
 

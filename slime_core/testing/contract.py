@@ -133,7 +133,7 @@ def check(
 
 
 def _told(error: BaseException) -> str:
-    """What is wrong, in the words of the check or of the error."""
+    """The check's own message, or the type and text of an error that it did not expect."""
     told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}{_at(error)}"
     if any(each in told for each in _OUTLIVED):
         told += (
@@ -244,7 +244,7 @@ class Contract:
 
     @classmethod
     def _excused(cls, found: CheckResult) -> CheckResult:
-        """The result in the light of `xfail`."""
+        """The result after `xfail`: an excused failure is XFAILED, an excused pass is a failure."""
         reason = cls.xfail.get(found.identity)
         if reason is None or found.status is CheckStatus.SKIPPED:
             return found
@@ -255,7 +255,7 @@ class Contract:
         return CheckResult(found.identity, found.since, status, detail, found.advice)
 
     def _prepare(self) -> None:
-        """Done before every check."""
+        """Runs before every check; a contract may override it."""
 
     def _admit(self, info: CheckInfo) -> None:
         """Skip a check that is newer than the plugin, or says nothing because of another one."""

@@ -155,7 +155,7 @@ def _scratch() -> Path:
 
 
 def _shown(state: object) -> str:
-    """A state as text, plain JSON or not: whether it is is the matter of another check."""
+    """A state as text, whether or not it is plain JSON: another check looks at that."""
     try:
         return json.dumps(state, sort_keys=True, default=repr)
     except TypeError:
@@ -163,7 +163,7 @@ def _shown(state: object) -> str:
 
 
 def _difference(expected: Sequence[str], found: Sequence[str], *, requeued: bool) -> str:
-    """What most likely was not saved, as the draws after a resume tell."""
+    """Says what was probably not saved, judged by how the draws after a resume differ."""
     first = next(number for number, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1])
     if requeued and first == 0:
         return "a group that was returned by `add` comes first without a resume, and not after one: save what came back"

@@ -45,7 +45,7 @@ class CheckContract(RoleContract[CheckSpec]):
         """A warning or an error without something to type leaves the user alone: set `advice`, or `fix`."""
         found = self._look()
         helpful = found.health is Health.OK or found.advice or found.fix
-        require(helpful, f"it found {found.health.value!r}, and says nothing of what to do")
+        require(helpful, f"it found {found.health.value!r}, and does not say what to do")
 
     @check("CHK-004", needs=("CHK-002",))
     def test_looking_changes_nothing(self) -> None:

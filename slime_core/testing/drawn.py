@@ -17,7 +17,7 @@ _GROUPS = st.lists(st.tuples(_REWARDS, st.integers(0, 12)), max_size=12)
 
 
 def for_any_groups(act: Callable[[Sequence[Group], int], None]) -> None:
-    """Call `act(groups, want)` for many held groups and wishes; the same ones every time.
+    """Call `act(groups, want)` with many different held groups and wanted counts; the same ones every time.
 
     Raises:
         Exception: what `act` raised for the smallest situation that was found.

@@ -40,7 +40,7 @@ class CharTokenizer:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """The end alone."""
+        """The id of the end; there are no others."""
         return frozenset({EOS})
 
     def encode(self, text: str) -> list[int]:
@@ -94,13 +94,13 @@ class Conversation:
     """How many were answered."""
 
     def forget(self) -> None:
-        """Begin once more."""
+        """Start counting from the first request again."""
         self.asked = self.answered = 0
 
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Answers with the texts of a script, then with one letter that the prompt decides, as often as it says."""
+    """Answers with the texts of a script; after those, with one letter, chosen by the prompt, `length` times."""
 
     finish: FinishReason = FinishReason.STOP
     """Why its responses end; LENGTH fills the budget."""
@@ -191,7 +191,7 @@ class ScriptedEngine:
             raise self.error
 
     def _answer(self, prompt: Sequence[int], sampling: SamplingParams, request: int) -> GenerateOutput:
-        """The answer to a sample's request of this number."""
+        """The answer to request number `request` of a sample."""
         finish = self.finish if request >= self.from_turn else FinishReason.STOP
         if request < len(self.answers) and finish is not FinishReason.LENGTH:
             tokens = [*map(ord, self.answers[request]), EOS]

@@ -68,7 +68,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-011", needs=("ENG-001",))
     def test_new_weights_make_the_next_token(self) -> None:
-        """After `load_weights` outputs name the new version and come of it: flush caches, reload every worker."""
+        """After `load_weights` outputs name the new version and come from it: flush caches, reload every worker."""
 
         async def use(play: Play, load: Load) -> list[GenerateOutput]:
             before = await play.ask(ONE)

@@ -354,7 +354,7 @@ class GeneratorContract(PlaysGenerators):
         self._require_nothing_changed(self._act(self._engine))
 
     async def _failed(self, engine: ScriptedEngine) -> tuple[list[Sample], int]:
-        """What is returned for a sample whose engine fails, and how many tasks it leaves."""
+        """The samples that are returned when the engine fails, and how many tasks are left."""
         returned: list[Sample] = []
         before = listening()
         async with started(self._build()) as generator:
@@ -365,7 +365,7 @@ class GeneratorContract(PlaysGenerators):
             return returned, len(unserved(servers)) - running
 
     async def _aborted(self, engine: ScriptedEngine) -> int:
-        """How many tasks a sample leaves that was aborted."""
+        """How many tasks are left by a sample whose request was aborted."""
         before = listening()
         async with started(self._build()) as generator:
             servers = listening() - before
@@ -376,7 +376,7 @@ class GeneratorContract(PlaysGenerators):
             return len(unserved(servers)) - running
 
     async def _cancelled(self, engine: ScriptedEngine) -> int:
-        """How many requests go on whose sample was cancelled while the engine answered slowly."""
+        """How many requests go on after their sample was cancelled while the engine answered slowly."""
         async with started(self._build()) as generator:
             task = asyncio.ensure_future(generator(self._pending(), engine.context(None)))
             while not (task.done() or (engine.running and len(engine.turns) > engine.from_turn)):  # noqa: ASYNC110

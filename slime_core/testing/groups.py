@@ -1,4 +1,4 @@
-"""Groups of all kinds, for contracts of what decides about them; and what these contracts ask alike.
+"""Groups of all kinds, and the requirements that the contracts of filters, shapers and transforms share.
 
 Example:
 

@@ -74,7 +74,7 @@ def judged(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract],
 
 
 def _needed_first(contract: type[Contract]) -> list[str]:
-    """Numbers of checks, each after those that it needs: what ends the process ended it in the check that runs."""
+    """Numbers of checks, each after those that it needs: if the process ends, the check under way ended it."""
     checks, found = contract.checks(), dict[str, None]()
 
     def add(identity: str) -> None:

@@ -1,4 +1,4 @@
-"""What the contract of launchers has launched: a worker that says who it is, and fails as it is told.
+"""The worker that the contract of launchers starts: it says who it is, and fails on demand.
 
 Example:
 
@@ -20,7 +20,7 @@ class Worker:
     def __init__(
         self, rank: int, size: int, *, start: int, told: Path | None = None, place: Place | None = None
     ) -> None:
-        """Take the place among the workers; negative `start` fails, and `told` is written when it is closed.
+        """Take a place among the workers; a negative `start` fails, and the file `told` is written at `close`.
 
         Raises:
             ValueError: `start` is negative.
@@ -40,7 +40,7 @@ class Worker:
         return self._count
 
     def fail(self, text: str) -> None:
-        """Raise.
+        """Raise an error with this text.
 
         Raises:
             RuntimeError: always.
@@ -61,7 +61,7 @@ class Worker:
         threading.Timer(seconds, os._exit, (3,)).start()
 
     def where(self) -> Place | None:
-        """What it was told of its place."""
+        """The place that the launcher gave it."""
         return self._place
 
     def variable(self, name: str) -> str | None:
@@ -86,6 +86,6 @@ class Worker:
         os.write(2, text.encode() + b"\n")
 
     def close(self) -> None:
-        """Say that it was called."""
+        """Write `told`, so that the check sees that it was called."""
         if self._told is not None:
             (self._told / f"closed-{self._rank}").touch()

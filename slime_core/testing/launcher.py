@@ -310,7 +310,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         return self.spec.factory(self.validated(), LauncherSetup(self.make, SEED, scratch=scratch))
 
     def _driven(self, scratch: Path) -> Callable[[], Launcher]:
-        """What builds the launcher in another process."""
+        """A function that builds the launcher in another process; it pickles if the launcher has a name."""
         if isinstance(self.choice, str):
             return Named(self.choice, self.settings, self.plugins, scratch)
         return partial(self._build, scratch)
@@ -326,14 +326,14 @@ class LauncherContract(RoleContract[LauncherSpec]):
                 await self._within(launcher.close())
 
     def _with(self, play: Callable[[Launcher, Path], Awaitable[ResultT]]) -> ResultT:
-        """What came of playing with the launcher that checks share."""
+        """The result of `play` with the launcher that the checks share."""
         cls = type(self)
         if (live := cls.__dict__.get("_live")) is None:
             cls._live = live = Live(self._build, self.limit_s)
         try:
             return live.run(play(live.launcher, live.scratch))
         except BaseException:
-            cls.teardown_class()  # what a failed check leaves is another check's no more
+            cls.teardown_class()  # the next check gets a new launcher: a failed one may have left anything in this
             raise
 
     def _run(
@@ -343,7 +343,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         environment: Mapping[str, str] | None = None,
         **arguments: object,
     ) -> ResultT:
-        """What came of a group of two that starts at 10."""
+        """The result of `play` with a group of two workers that start at 10."""
 
         async def run(launcher: Launcher, scratch: Path) -> ResultT:
             spec = replace(_spec({"start": 10, **arguments}), environment=environment or {})
@@ -356,12 +356,12 @@ class LauncherContract(RoleContract[LauncherSpec]):
         return self._with(run)
 
     def _run_in(self, play: Callable[[WorkerGroup], Awaitable[object]]) -> Path:
-        """The same; where the launcher was told to write."""
+        """As `_run`; `play` is also given the launcher's scratch folder."""
         self._run(play)
         return cast(Live, type(self).__dict__["_live"]).scratch
 
     async def _left(self, how: str, group: WorkerGroup) -> list[int]:
-        """What is left of workers that had started processes."""
+        """Process ids that are left of workers that had started processes of their own."""
         if not self.local:
             raise SkipTest("the contract says local = False")
         pids = [pid for each in await group.call("spawn") for pid in cast(list[int], each)]
@@ -373,7 +373,7 @@ class LauncherContract(RoleContract[LauncherSpec]):
         return await alive(pids)
 
     def _fails(self, play: Callable[[WorkerGroup], Awaitable[object]], what: str) -> str:
-        """The text of the `WorkerError` that a call must end with."""
+        """Text of the `WorkerError` with which `play` must end; fails the check if it ends otherwise."""
 
         async def error(group: WorkerGroup) -> str:
             return await self._error(play(group), what)

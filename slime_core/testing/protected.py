@@ -97,7 +97,7 @@ def _said(error: Exception) -> str:
 
 
 class _Outspoken:
-    """A reward whose failed calls raise: in a check an `Unscored` is an answer, and a failure is none."""
+    """A reward whose failed calls raise: in a check an `Unscored` is an answer, and a failure is not."""
 
     def __init__(self, call: _Ask, calls: CallStats) -> None:
         self._call, self._calls = call, calls

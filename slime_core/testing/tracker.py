@@ -125,7 +125,7 @@ class TrackerContract(RoleContract[TrackerSpec]):
             await call(tracker.close)
 
     async def _logged(self) -> None:
-        """One row, by a tracker of its own."""
+        """Log one row with a new tracker, and close it."""
         async with self._tracker() as tracker:
             await call(tracker.log, *ROWS[0])
             await call(tracker.close)
@@ -141,5 +141,5 @@ class TrackerContract(RoleContract[TrackerSpec]):
             try:
                 yield made
             finally:
-                with contextlib.suppress(Exception):  # a check that failed leaves it open
+                with contextlib.suppress(Exception):  # a failed check has left the tracker open
                     await call(made.close)

@@ -19,11 +19,11 @@ class Cost:
     """Multiplications and additions of a training forward; the backward pass has twice as many of each kind."""
 
     token: float
-    """Of one token in all layers' matrices."""
+    """Operations of one token in the matrices of all layers."""
     seen: float
-    """Of one earlier token that one token attends to, in all layers."""
+    """Operations for each earlier token that a token attends to, in all layers."""
     predicted: float
-    """Of one predicted token in the output head."""
+    """Operations of one predicted token in the output head."""
 
     @classmethod
     def of_config(cls, config: Mapping[str, Json]) -> "Cost":
@@ -51,7 +51,7 @@ class Cost:
         return cls(2 * layers * matrices, 4 * layers * queries, 2 * width * number("vocab_size"))
 
     def of(self, prompt: int, responses: Sequence[int]) -> float:
-        """Of a prompt of so many tokens, computed once, and its responses."""
+        """Operations of a prompt of `prompt` tokens, computed once, and of responses of these lengths."""
         total = sum(responses)
         seen = prompt**2 / 2 + sum(length * (prompt + length / 2) for length in responses)
         return self.token * (prompt + total) + self.seen * seen + self.predicted * total

@@ -16,7 +16,7 @@ from slime_core.roles import WeightSlot
 def fitting(
     slots: Sequence[WeightSlot], buckets: Iterator[tuple[str, torch.Tensor]], *, plugin: str, whole: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buckets, each of which fits its slot and comes once; `whole`: of every slot there is one.
+    """Yield the buckets, checked: each fits its slot and comes once; with `whole`, every slot gets one.
 
     Raises:
         ContractError: names the first that does not, or that is missing at the end.

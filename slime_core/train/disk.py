@@ -21,7 +21,7 @@ class DiskChannel(WeightChannel):
     """Of all."""
 
     def file_of(self, version: int) -> WeightFile:
-        """The one of a version."""
+        """The file that holds a version."""
         return WeightFile(self.folder / f"version_{version:06d}.safetensors", self.slots)
 
     def path_of(self, version: int) -> Path:
@@ -29,13 +29,13 @@ class DiskChannel(WeightChannel):
         return self.file_of(version).path
 
     def begin(self, version: int) -> WeightFile:
-        """A new one, under a name that nobody looks for."""
+        """A new file, under a name that no reader looks for."""
         file = WeightFile(self.folder / f".version_{version:06d}.tmp", self.slots)
         file.make()
         return file
 
     def end(self, file: WeightFile, version: int) -> None:
-        """Give it its name, when other machines can see all of it; the one before stays, for who has it mapped."""
+        """Give the file its version's name once it is on the disk; the version before stays for readers that map it."""
         file.stamp(version)
         with file.path.open("r+b") as written:
             os.fsync(written.fileno())
@@ -44,13 +44,13 @@ class DiskChannel(WeightChannel):
             old.unlink(missing_ok=True)
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
-        """Writes in rank 0."""
+        """The sender of a rank; only rank 0 writes."""
         from slime_core.train.mapped_weights import MappedSender
 
         return MappedSender(self, rank)
 
     def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
-        """Maps a version's file."""
+        """A receiver that maps the files."""
         from slime_core.train.mapped_weights import MappedReceiver
 
         return MappedReceiver(self)
@@ -79,5 +79,5 @@ class Disk:
         return DiskChannel("disk", tuple(slots), self._folder)
 
     async def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)

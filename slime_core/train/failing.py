@@ -1,4 +1,4 @@
-"""Failing together: what stops one rank before an optimizer step stops all, instead of leaving them to wait for it.
+"""Failing together: an error of one rank before an optimizer step is raised on all, so that none waits for ever.
 
 Example:
 

@@ -68,5 +68,5 @@ class Groups:
 
 
 def _sums(values_S: torch.Tensor, index_S: torch.Tensor) -> torch.Tensor:
-    """Of each sample, the sum over the samples that share its number [S]."""
+    """For each sample, the sum over the samples that share its number [S]."""
     return torch.zeros_like(values_S).index_add_(0, index_S, values_S)[index_S]

@@ -15,14 +15,14 @@ from slime_core.train.weight_file import WeightFile
 
 
 class OfFiles(Protocol):
-    """A channel of a file a version."""
+    """A channel that holds each version in a file."""
 
     def begin(self, version: int) -> WeightFile:
-        """The file to write a version into; it holds none."""
+        """The file to write a version into; until `end` it holds no version."""
         ...
 
     def end(self, file: WeightFile, version: int) -> None:
-        """All of it is written: let it be found."""
+        """The version is written to its end: let readers find it."""
         ...
 
     def file_of(self, version: int) -> WeightFile:
@@ -61,7 +61,7 @@ class MappedReceiver:
         self._channel = channel
 
     def read(self, version: int) -> Iterator[tuple[str, torch.Tensor]]:
-        """Nothing is copied.
+        """Views of the file by name: nothing is copied.
 
         Raises:
             WorkerError: the version was not written, or not to its end.
@@ -71,7 +71,7 @@ class MappedReceiver:
         yield from map_weights(file).items()
 
     def close(self) -> None:
-        """A mapping goes with its last view."""
+        """Do nothing: a mapping ends with its last view."""
 
 
 def map_weights(file: WeightFile) -> dict[str, torch.Tensor]:

@@ -31,7 +31,7 @@ def mismatch(log_probs_T: torch.Tensor, rollout_log_probs_T: torch.Tensor) -> di
 
 
 def mismatch_extremes(difference_T: torch.Tensor) -> dict[str, float]:
-    """What is said of d over the trained tokens [T] of all ranks together; nothing of no tokens.
+    """Extremes of d over the trained tokens [T] of all ranks together; empty where there are no tokens.
 
     train_rollout_logprob_abs_diff_max is the largest |d| in nats; train_rollout_ratio_min, _p01, _p50, _p99 and _max
     are quantiles of exp(d), by nearest rank. Where sampler and trainer agree, it is 0 and they are 1.

@@ -1,4 +1,4 @@
-"""RankHost: what a launcher starts for a trainer: one rank, built from its plugin, behind the driver's calls.
+"""RankHost: the worker that a launcher starts for each rank of a trainer; it answers the driver's calls.
 
 It rebuilds the plugin from entry points in its own process, so nothing but plain data travels.
 """
@@ -50,7 +50,7 @@ class RankHost:
         self._rank: TrainerRank = cast(TrainerFactory, spec.factory)(rank, size, setup)
 
     def weight_slots(self) -> Sequence[WeightSlot]:
-        """What the weights are."""
+        """Name, shape and dtype of every weight."""
         return self._rank.weight_slots()
 
     def connect(self, channel: WeightChannel) -> None:
@@ -81,7 +81,7 @@ class RankHost:
         return self._rank.measure(batch)
 
     def publish(self, target: tuple[int, Sequence[int]]) -> None:
-        """Send the current weights as a version, to engines of these numbers if they are waited for.
+        """Send the current weights as a version; engines whose numbers are given are waited for.
 
         Every rank comes to the end of its buckets, whoever sends: to gather one takes all ranks.
         """
@@ -102,11 +102,11 @@ class RankHost:
             self._rank.published(version)
 
     def release(self, tags: MemoryTags) -> None:
-        """Give memory up."""
+        """Give up the memory of these tags."""
         self._releasing.release(tags)
 
     def resume(self, tags: MemoryTags) -> None:
-        """Take memory back."""
+        """Take back the memory of these tags."""
         self._releasing.resume(tags)
 
     @property

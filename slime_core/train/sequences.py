@@ -16,7 +16,7 @@ EPSILON = 1e-8
 
 
 def masked_sum(values_T: torch.Tensor, mask_T: torch.Tensor, sample_index_T: torch.Tensor) -> torch.Tensor:
-    """Sum [S] over each sample's tokens of mask 1; S is the largest sample number and one; 0 without such tokens."""
+    """Sum [S] over each sample's tokens of mask 1; S is the largest sample number + 1; 0 without such tokens."""
     samples = int(sample_index_T.max()) + 1 if len(sample_index_T) else 0
     masked_T = values_T.double() * mask_T.double()
     return masked_T.new_zeros(samples).index_add(0, sample_index_T, masked_T).to(values_T.dtype)
@@ -29,7 +29,7 @@ def masked_mean(values_T: torch.Tensor, mask_T: torch.Tensor, sample_index_T: to
 
 
 def discounted_sums(values_T: torch.Tensor, sample_index_T: torch.Tensor, discount: float) -> torch.Tensor:
-    """Of each token t, the sum of discount^(k - t) values_k over its sample's tokens k from t on [T].
+    """For each token t, the sum of discount^(k - t) values_k over its sample's tokens k from t on [T].
 
     Window doubling: after round i each sum reaches 2^i tokens ahead, and the next adds the one that begins there.
 

@@ -24,14 +24,14 @@ class ServedWeights(Generic[WeightsT]):
         self._held: dict[int, WeightsT] = {}
 
     def published(self, version: int, copy: Callable[[], WeightsT]) -> None:
-        """Take a copy of a version, unless there is one; what no later rollout is of is forgotten."""
+        """Take a copy of a version unless it is held already; forget versions that no later rollout needs."""
         if version not in self._held:
             self._held[version] = copy()
         first = max((held for held in self._held if held <= version - self._lag), default=0)
         self._held = {held: weights for held, weights in self._held.items() if held >= first}
 
     def of(self, rollout_id: int) -> tuple[int, WeightsT]:
-        """The version that generated a rollout, and its weights: the newest when it began, or the first there was."""
+        """The version that generated a rollout, and its weights: the newest when it began, else the first."""
         then = [version for version in self._held if version <= rollout_id - self._lag]
         version = max(then) if then else min(self._held)
         return version, self._held[version]

@@ -1,4 +1,4 @@
-"""Share: a rank's batch as tensors, with what is found of it before its step: by models, by the advantage estimator.
+"""Share: a rank's batch as tensors, with what models and the advantage estimator add to it before its step.
 
 Example:
 

@@ -36,15 +36,15 @@ class Shares:
 
     @property
     def reporting(self) -> Sequence[int]:
-        """The rank whose report counts, of each share: its first."""
+        """For each share the rank whose report counts: its first."""
         return [self.of_ranks.index(share) for share in range(self.count)]
 
     def dealt(self, of_shares: Sequence[T]) -> list[T]:
-        """To each rank what its share has."""
+        """The part of each rank, from parts by share."""
         return [of_shares[share] for share in self.of_ranks]
 
     def agreed(self, results: Sequence[StepResult]) -> list[StepResult]:
-        """One report a share, of reports a rank.
+        """One report for each share, from one report for each rank.
 
         Raises:
             ContractError: two ranks of one share report different things.
@@ -62,12 +62,13 @@ class Shares:
 
 
 def _differences(one: StepResult, other: StepResult) -> Iterator[tuple[str, object, object]]:
-    """What two ranks of a share should agree about, and do not."""
+    """Values that two ranks of one share report differently."""
     if one.tokens != other.tokens:
         yield "tokens", one.tokens, other.tokens
     if one.over_all_tokens != other.over_all_tokens:
         yield "over_all_tokens", sorted(one.over_all_tokens), sorted(other.over_all_tokens)
-    slack = CLOSE / 100 * max(1, one.tokens)  # of a sum of numbers of either sign, which may be near 0
+    # Sums of positive and negative numbers may be near 0, where a relative tolerance means nothing.
+    slack = CLOSE / 100 * max(1, one.tokens)
     yield from _far("metrics", one.metrics, other.metrics, slack)
     yield from _far("scalars", one.scalars, other.scalars, CLOSE)
     mine, theirs = ({str(group): score for group, score in each.scores.items()} for each in (one, other))

@@ -1,4 +1,4 @@
-"""What the core offers of losses and corrections, without torch, each a spec.
+"""The specs of the core's own losses and corrections. No torch.
 
 Example:
 
@@ -28,7 +28,7 @@ from slime_core.train.settings import (
 
 
 def losses() -> Iterable[LossSpec]:
-    """Policy gradients, and plain likelihood."""
+    """Specs of the policy gradients and of plain likelihood."""
     yield LossSpec(
         "policy_loss",
         _policy_loss,
@@ -87,7 +87,7 @@ def _sft_loss(settings: Settings, setup: Setup) -> Loss:
 
 
 def corrections() -> Iterable[CorrectionSpec]:
-    """Importance sampling of several kinds."""
+    """Specs of importance sampling, of several kinds."""
     yield CorrectionSpec(
         "tis",
         _tis,

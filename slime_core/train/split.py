@@ -90,7 +90,7 @@ def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
 
 
 def _cost(group: TrainGroup, cost: Cost) -> float:
-    """Of a group's distinct prompts, each with its responses."""
+    """Cost of a group: of each distinct prompt with its responses."""
     return sum(
         cost.of(len(prompt), [each.sample.response_length for each in those])
         for prompt, those in _by_prompt(group).items()
@@ -98,7 +98,7 @@ def _cost(group: TrainGroup, cost: Cost) -> float:
 
 
 def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
-    """Number of each sample's rollout, by the identity of the object."""
+    """Number of each sample's rollout, by `id` of the sample."""
     numbers: dict[tuple[int, int | None, int], int] = {}
     found: dict[int, int] = {}
     for group_number, group in enumerate(groups):

@@ -1,4 +1,4 @@
-"""Sums: what a rank's micro-batches came to, added up for the step's report.
+"""Sums: adds up the losses and metrics of a rank's micro-batches for the step's report.
 
 Example:
 

@@ -42,7 +42,7 @@ CODES = {
 
 
 class WeightFile:
-    """A file of these slots."""
+    """One version's file, with a place for every slot."""
 
     def __init__(self, path: Path, slots: Sequence[WeightSlot]) -> None:
         """Lay it out; the file need not exist."""
@@ -64,10 +64,10 @@ class WeightFile:
             offset += slot.nbytes
 
     def make(self) -> None:
-        """Take room for it: running out of room in mapped memory would kill who writes.
+        """Reserve its room on the disk: running out of it in mapped memory would kill the writer.
 
         Raises:
-            RunFolderError: there is none.
+            RunFolderError: there is not enough.
         """
         try:
             with self.path.open("wb") as file:

@@ -77,7 +77,7 @@ UNKNOWN = GroupId("kit", 0, 9, 9)
         (None, "expected a list of Removal, got NoneType"),
         ([(FIRST, 0)], r"item 0: expected a Removal, got tuple .*return \[Removal\(group.id, position, reason\)\]"),
         ([Removal("kit", 0, "x")], "Removal.group: expected a GroupId, got str 'kit'; use group.id"),  # type: ignore[arg-type]
-        ([Removal(UNKNOWN, 0, "x")], "Removal.group kit:e0:r9:d9 is none of the 2 groups it was given"),
+        ([Removal(UNKNOWN, 0, "x")], "Removal.group kit:e0:r9:d9 is not among the 2 groups it was given"),
         ([Removal(FIRST, 2, "x")], "holds position 2; positions run from 0 to 1"),
         ([Removal(FIRST, -1, "x")], "holds position -1"),
         ([Removal(FIRST, True, "x")], "expected positions of type int, got bool"),

@@ -1,10 +1,10 @@
-"""SGLang's answers as the run's: tokens, log-probs, end, versions of the weights, and what else it says.
+"""Reads SGLang's answers: tokens, log-probs, finish, versions of the weights, and extras.
 
 Example:
 
     output = output_of(await server.ask("/generate", body), request, server.url)
 
-Whatever is not of SGLang's form raises KeyError, IndexError, TypeError or ValueError: `Server.understood`.
+An answer that does not have SGLang's form raises KeyError, IndexError, TypeError or ValueError: `Server.understood`.
 """
 
 import base64
@@ -43,7 +43,7 @@ def output_of(reply: Mapping[str, Json], request: GenerateRequest, server: str) 
 
 
 def scored(output: GenerateOutput, reply: Mapping[str, Json], request: GenerateRequest) -> GenerateOutput | None:
-    """An answer with the log-probs that the server tells of its tokens as part of a text; None: it was aborted."""
+    """An answer with the log-probs of its tokens scored as part of a text; None if the scoring was aborted."""
     meta = cast(Meta, reply["meta_info"])
     if _end(meta)[0] is FinishReason.ABORT:
         return None
@@ -76,7 +76,7 @@ def chunk_of(reply: Mapping[str, Json], request: GenerateRequest, server: str, t
 
 
 def spans_of(meta: Meta, count: int) -> Sequence[Span]:
-    """How many neighbouring tokens each version of the weights made; at least one span, be it of no token."""
+    """How many tokens in a row each version of the weights made; at least one span, even for no tokens."""
     told = cast(Sequence[Mapping[str, int]] | None, meta.get("weight_versions")) or []
     if len(told) == 1 and told[0]["start"] == 0 and told[0]["end"] == count:
         return [(count, int(told[0]["version"]))]
@@ -154,7 +154,7 @@ def _drafts(meta: Meta, count: int) -> SpecInfo | None:
 
 
 def _experts(meta: Meta) -> "array[int]":
-    """Of a model without experts none, and SGLang is not asked."""
+    """Experts that were chosen; empty for a model without experts: SGLang is not asked then."""
     told = cast(str | None, meta.get("routed_experts"))
     return array("i", base64.b64decode(told)) if told else array("i")
 
@@ -169,7 +169,7 @@ def _kept(meta: Meta, count: int) -> "tuple[array[int], array[int]]":
 
 
 def _prompt(meta: Meta) -> list[float]:
-    """Of the prompt's tokens but the first, which has none."""
+    """Log-probs of the prompt's tokens but the first, which has none."""
     return [entry[0] for entry in cast(Sequence[Sequence[float]], meta["input_token_logprobs"])[1:]]
 
 

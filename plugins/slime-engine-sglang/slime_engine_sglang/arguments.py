@@ -26,7 +26,7 @@ from slime_core.sample import Json
 from slime_engine_sglang.installed import NEWEST, SglangWarning, installed_version
 
 SHIPPED = Path(__file__).with_name(f"arguments-{NEWEST}.json")
-"""Those of the release that this package was made with, as `tell_arguments.py` tells them."""
+"""Arguments of the release that this package was made with, as `tell_arguments.py` writes them."""
 TELLS = Path(__file__).with_name("tell_arguments.py")
 ASK_S = 300.0
 """Seconds in which it is imported, on a busy machine."""
@@ -36,7 +36,7 @@ ROUTER_SETTINGS = (
     Argument("use", ArgumentKind.TEXT, "Which router.", choices=("smg", "sglang-router")),
     Argument("python", ArgumentKind.TEXT, "Python that has it."),
 )
-"""What is in its table besides its arguments."""
+"""Keys of its table that are not arguments."""
 OWN_ARGUMENTS: Mapping[str, str] = {
     "model_path": "follows from hf_checkpoint",
     "model": "follows from hf_checkpoint",
@@ -71,7 +71,7 @@ def _model(python: Path | None) -> type[Settings]:
 
 @functools.cache
 def server_arguments(python: Path | None) -> Sequence[Argument]:
-    """What the SGLang in a Python takes; that which is shipped where it cannot be told."""
+    """Arguments of the SGLang in a Python; the shipped ones where it does not tell its own."""
     try:
         version = installed_version(python)
     except ValueError:
@@ -130,7 +130,7 @@ def listed_router(program: str, version: str) -> Path:
 
 
 def _kept(program: str, python: Path, version: str) -> Path:
-    """The file with what a program tells, which is asked where nobody has yet."""
+    """The file with a program's arguments; the program is asked if there is none yet."""
     kept = _cache_folder() / f"{program}-arguments-{version}-{_digest(python)}.json"
     if not kept.exists():
         _ask(python, program, kept)
@@ -151,7 +151,7 @@ def _ask(python: Path, program: str, kept: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """This one, without what says what this Python imports."""
+    """This process's environment, without the variables that change what Python imports."""
     others = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in others}
 

@@ -31,7 +31,7 @@ class Facts:
     """What a server says of itself, and its model directory of the model."""
 
     vocabulary: int | None
-    """Ids that the model has; None: nobody says."""
+    """Ids that the model has; None if its configuration does not say."""
     context: int
     """Tokens of prompt and response together."""
     longest_prompt: int
@@ -41,7 +41,7 @@ class Facts:
     tells_experts: bool
     """Whether it can say which experts were chosen."""
     is_mixture: bool = False
-    """Whether there are any."""
+    """Whether the model has experts."""
     release: Release = NEWEST_RELEASE
     """Of SGLang."""
     tp_size: int = 1
@@ -65,8 +65,8 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     shaping = shaping_of(asked)
     if shaping and asked.temperature not in SCORED_AT:
         yield (
-            f"does {', '.join(shaping)} at temperature 1 and 0 alone, not at {asked.temperature:g}: SGLang's log-probs "
-            "are those of the changed distribution, and the model's own it tells at those temperatures"
+            f"does {', '.join(shaping)} only at temperature 1 and 0, not at {asked.temperature:g}: SGLang's log-probs "
+            "are those of the changed distribution, and it tells the model's own at those temperatures alone"
         )
     if request.made and (lost := [name for name in ("presence_penalty", "repetition_penalty") if name in shaping]):
         yield f"does not do {', '.join(lost)} for a response that was interrupted: SGLang would not see what was made"
@@ -87,7 +87,7 @@ def _reasons(request: GenerateRequest, facts: Facts) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=64)
 def shaping_of(sampling: SamplingParams) -> Sequence[str]:
-    """Names of the settings by which the draw's distribution is another than the model's, its tail aside."""
+    """Names of the settings that change the drawn distribution, other than by cutting its tail."""
     return tuple(sampling.besides(*PLAIN)) if sampling.shapes_logits else ()
 
 
@@ -96,7 +96,7 @@ def _unknown_extras(request: GenerateRequest, facts: Facts) -> Iterator[str]:
     if Extra.ROUTED_EXPERTS in request.want and facts.is_mixture and not facts.tells_experts:
         yield "cannot give routed_experts: its server was not started with --enable-return-routed-experts"
     if Extra.PROMPT_LOG_PROBS in request.want and asked.temperature not in SCORED_AT:
-        yield f"gives prompt_log_probs at temperature 1 and 0 alone, not at {asked.temperature:g}"
+        yield f"gives prompt_log_probs only at temperature 1 and 0, not at {asked.temperature:g}"
     if Extra.TOP_P_TOKENS in request.want and not facts.release.has_masks:
         yield f"cannot give top_p_tokens: its server is SGLang {facts.release.version}, which does not tell them"
     elif Extra.TOP_P_TOKENS in request.want and _candidates(request, facts) is None:
@@ -179,7 +179,7 @@ def _sampling(request: GenerateRequest, facts: Facts, eos_token_ids: Set[int]) -
 
 @functools.lru_cache(maxsize=64)
 def _told(asked: SamplingParams) -> Mapping[str, Json]:
-    """What is the same for all requests that are sampled so."""
+    """The part of the body that all requests with these settings share."""
     told: dict[str, Json] = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
@@ -198,7 +198,7 @@ def _told(asked: SamplingParams) -> Mapping[str, Json]:
 
 
 def _shaping(request: GenerateRequest) -> dict[str, Json]:
-    """What changes the logits. Of tokens that were made before the server knows nothing, so it is told otherwise."""
+    """Settings that change the logits, adjusted for tokens of an interrupted response, which the server never saw."""
     asked, before = request.sampling, request.prompt[len(request.prompt) - request.made :]
     told: dict[str, Json] = {}
     for name in shaping_of(asked):

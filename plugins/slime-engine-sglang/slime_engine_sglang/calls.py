@@ -27,10 +27,10 @@ LONGEST_S = 0.5
 
 
 class Calls:
-    """What is under way."""
+    """The requests under way on one server."""
 
     def __init__(self, abort: Callable[[str | None], Coroutine[None, None, None]], common: Gate | None = None) -> None:
-        """Nothing is.
+        """No call is under way.
 
         Args:
             abort: tells whoever may be at it to abort a request by its id, or all.
@@ -66,7 +66,7 @@ class Calls:
         return self.gate.held()
 
     async def finished(self, rid: str, call: Coroutine[None, None, ResultT]) -> ResultT:
-        """The result of a call; if who waits for it is cancelled, it is aborted on the server."""
+        """The result of a call; if the waiting task is cancelled, the call is aborted on the server."""
         ended = asyncio.get_running_loop().create_future()
 
         def tell() -> None:
@@ -104,7 +104,7 @@ class Calls:
         await task
 
     def leave(self, rid: str) -> None:
-        """Nobody waits for a call any more: if it does not end at once, abort it until it has ended."""
+        """Let go of a call that nobody waits for: unless it ends at once, abort it until it has ended."""
         task = self._under_way.get(rid)
         if task is not None and not task.done():
             self.behind(self._left(task, rid))
@@ -125,7 +125,7 @@ class Calls:
             await self._ended(self._under_way.values(), None)
 
     def behind(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        """Do something whether or not somebody waits for it."""
+        """Run some work as a task of its own, which goes on though nobody waits for it."""
         task = asyncio.create_task(work)
         self._background.add(task)
 
@@ -168,6 +168,6 @@ class Calls:
 
 
 def _know(ended: "asyncio.Task[ResultT]") -> None:
-    """Of its error, whether or not somebody still waits for it: Python prints those that nobody has asked for."""
+    """Take note of an error that nobody may wait for: asyncio prints errors that were never asked for."""
     if not ended.cancelled():
         ended.exception()

@@ -23,7 +23,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """What configs of mixtures of experts call the number of experts."""
 
 Header = Mapping[str, Mapping[str, object]]
-"""Of each tensor its `dtype`, `shape` and `data_offsets`; `__metadata__` beside them."""
+"""`dtype`, `shape` and `data_offsets` of each tensor by name, and `__metadata__`."""
 
 
 def config_of(model: Path) -> Mapping[str, Json]:
@@ -77,7 +77,7 @@ def read_header(path: Path) -> Header:
     """The header of a safetensors file, which has to hold all that its header tells of.
 
     Raises:
-        ModelError: it is no such file, or not whole.
+        ModelError: it is not such a file, or not whole.
     """
     try:
         with path.open("rb") as file:

@@ -42,7 +42,7 @@ class Checksums:
     """Compares; asks a server once what it is."""
 
     def __init__(self, *, tied: bool) -> None:
-        """Of a model whose head is its embedding, or is not."""
+        """Ask nothing yet; `tied`: the model's head is its embedding."""
         self._tied = tied
         self._known: Server | None = None
 
@@ -123,7 +123,7 @@ def sums_of(path: Path) -> dict[str, str]:
 
 
 def joined(names: Header | Iterable[str]) -> dict[str, list[str]]:
-    """Of what a checkpoint has, what SGLang makes of it: its name, and what it is made of in order."""
+    """SGLang's tensors: the name of each, and the checkpoint's weights that it is made of, in order."""
     found: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for name in names:
         if name == "__metadata__":

@@ -55,7 +55,7 @@ class SglangContract(EngineContract):
     patience = 6.0
 
     def validated(self, **settings: object) -> Settings:
-        """With the Python that has SGLang."""
+        """The settings, with the Python that has SGLang."""
         return super().validated(**{"python": python_of_servers(), **settings})
 
     def make_setup(self, scratch: Path) -> EngineSetup:
@@ -67,11 +67,11 @@ class SglangContract(EngineContract):
         )
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
-        """By `shared-buffer`."""
+        """Publish by the transport `shared-buffer`."""
         return publish_model(setup.hf_checkpoint, setup.scratch, version)
 
     def running(self, engine: Engine) -> int:
-        """What the server itself says."""
+        """Requests that run, as the server itself counts them."""
         url = cast(SglangEngine, engine).url
         with urllib.request.urlopen(f"{url}/v1/loads", timeout=30) as reply:
             loads = json.load(reply)["loads"]

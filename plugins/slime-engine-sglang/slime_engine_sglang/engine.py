@@ -102,7 +102,7 @@ class SglangEngine:
             await put_right(self._server)
         facts = await self._learnt(self._server, info)
         if not facts.release.has_spans:
-            self._weights.mode = NewWeights.WAIT  # nobody would know which tokens the new weights made
+            self._weights.mode = NewWeights.WAIT  # an answer could not say which tokens the new weights made
         self._requests = Requests(
             self._server,
             facts,
@@ -219,7 +219,7 @@ class SglangEngine:
             raise await self._explained(error) from error
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts, as the server sends them.
+        """Ask the server for one response, in parts as it sends them.
 
         Raises:
             ModelError, WorkerError: as `generate` does.

@@ -37,7 +37,7 @@ class Fleet:
     """The servers of one run's engines of one model; without a router it does nothing."""
 
     def __init__(self, setup: EngineSetup, settings: SglangSettings) -> None:
-        """Nobody is in it."""
+        """No engine has entered yet."""
         self.gate = Gate()
         """Shut while all requests of any of the engines are aborted."""
         chosen = settings.router
@@ -54,7 +54,7 @@ class Fleet:
 
     @classmethod
     def of(cls, setup: EngineSetup, settings: SglangSettings) -> "Fleet":
-        """That of a run's engines of one model: they have one launcher."""
+        """The fleet of a run's engines of one model, found by the launcher that they share."""
         fleets = _fleets.setdefault(setup.launcher, {})
         return fleets.setdefault((setup.role, setup.hf_checkpoint), cls(setup, settings))
 
@@ -77,7 +77,7 @@ class Fleet:
             self._mind = asyncio.create_task(self._kept(self._router))
 
     async def leave(self, server: Server | None) -> None:
-        """An engine ends, which has entered; with the last one the router does."""
+        """An engine that has entered ends; the last one ends the router."""
         self._users -= 1
         if server is not None:
             await self._removed(server)
@@ -111,7 +111,7 @@ class Fleet:
         return self._router.server
 
     def may_be_at(self, own: Server) -> Sequence[Server]:
-        """Who may be at a request of an engine."""
+        """Servers that may be working on a request of an engine."""
         return [own, *(self._behind - {own})] if own in self._behind else [own]
 
     async def _added(self, router: Router, server: Server) -> None:

@@ -4,7 +4,7 @@ Example:
 
     gate = Gate()
     await gate.turn()                   # waits while it is shut
-    async with gate.held():             # nothing begins, and no whole is under way
+    async with gate.held():             # nothing begins, and no `whole` is under way
         ...
 """
 
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class Gate:
-    """Open or shut, by as many as there are who shut it."""
+    """Shut while at least one caller holds it shut."""
 
     def __init__(self) -> None:
         """It is open."""
@@ -43,7 +43,7 @@ class Gate:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """The same, and no whole is under way."""
+        """Shut it, and wait until no `whole` is under way."""
         with self.shut():
             while self._wholes:
                 await self._changed.wait()
@@ -51,7 +51,7 @@ class Gate:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Calls of which one needs what the other had: the weights, say. To be begun when it is one's turn."""
+        """Calls that need the same weights, say: `held` waits for all of them. To be entered after `turn`."""
         self._wholes += 1
         try:
             yield

@@ -105,7 +105,7 @@ class ServerHost:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _tell(self) -> None:
-        """Pass on what the server prints; nothing where the log's disk is full, of which SGLang would end."""
+        """Pass on what the server prints; drop it where the log's disk is full, which would end SGLang."""
         assert self._process.stdout is not None, "it is a pipe"
         with self._process.stdout as printed:
             while part := os.read(printed.fileno(), LAST_BYTES):
@@ -151,7 +151,7 @@ class Company:
         self._once, self._known = frozenset[int](), frozenset[int]()
 
     def lost(self, running: Set[int]) -> Set[int]:
-        """Those that were seen twice, and run no more."""
+        """Processes that were seen twice, and no longer run."""
         lost = self._known - running
         self._known, self._once = self._once & running, frozenset(running)
         return lost
@@ -164,7 +164,7 @@ def die_with_parent() -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """All that it has started, and those have."""
+    """Every process that it has started, directly or not."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -80,13 +80,13 @@ def check_version(version: str, where: str) -> None:
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    """Of each server and Python alone: an engine that is replaced says nothing new."""
+    """Warn once for each text: an engine that is replaced has nothing new to say."""
     warnings.warn(text, SglangWarning, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a release of SGLang does, of what not all of them do."""
+    """The abilities that not every release of SGLang has."""
 
     version: str
     """Its number."""
@@ -99,7 +99,7 @@ class Release:
 
     @classmethod
     def of(cls, version: str) -> Self:
-        """That with a number."""
+        """The abilities of a version."""
         number = _number(version)
         return cls(version, number >= SPANS, number >= SESSIONS, number >= MASKS)
 

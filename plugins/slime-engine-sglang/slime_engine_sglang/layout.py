@@ -18,7 +18,7 @@ ATTENTIONS = ("attn_dp_size", "attention_data_parallel_size")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Of one server."""
+    """How one server shares out its GPUs."""
 
     gpus: int
     """All of them; 0: it runs on the CPU."""
@@ -36,12 +36,12 @@ class Layout:
 
     @property
     def of_heads(self) -> int:
-        """Over how many the heads of its attention are."""
+        """Over how many GPUs the heads of its attention are split."""
         return max(1, self.tp_size // self.attentions)
 
 
 def layout_of(settings: SglangSettings) -> Layout:
-    """That which settings say.
+    """The layout that the settings ask for.
 
     Raises:
         ConfigError: the GPUs cannot be shared out so.

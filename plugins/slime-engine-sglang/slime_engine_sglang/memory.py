@@ -17,15 +17,15 @@ from slime_engine_sglang.weights import ServedWeights
 
 
 class Occupation:
-    """Nothing is given up at first."""
+    """Tracks the memory that one server has given up: at first none."""
 
     def __init__(self, calls: Calls, weights: ServedWeights) -> None:
-        """Of the server of these calls and weights."""
+        """Nothing is given up yet; calls and weights are the server's."""
         self._calls, self._weights = calls, weights
         self._out: MemoryTags = frozenset()
 
     async def release(self, server: Server, tags: MemoryTags) -> None:
-        """Give this memory up, what is under way having ended; but no weights of which nobody has others.
+        """Give this memory up, what is under way having ended; but keep weights that could not be loaded again.
 
         Raises:
             WorkerError: the server did not.

@@ -76,12 +76,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Of every module in one of the packages."""
+        """A spec for every module inside a missing package."""
         known = fullname.partition(".")[0] in STAND_INS
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """An empty one."""
+        """An empty module."""
         return StandIn(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -135,7 +135,7 @@ def _version(package: str) -> str:
 
 
 def _stand_in_for_triton() -> None:
-    """Install the one that SGLang has itself, for Apple's machines."""
+    """Install SGLang's own stand-in for triton, which it has for Apple's machines."""
     if importlib.util.find_spec("triton") is not None:
         return
     found = importlib.util.find_spec("sglang")

@@ -29,7 +29,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_engines() -> Iterable[EngineSpec]:
-    """One server for each engine of the run."""
+    """The engine `sglang`: one server for each engine of the run."""
     yield EngineSpec(
         "sglang",
         _engine,
@@ -53,7 +53,7 @@ def slime_engines() -> Iterable[EngineSpec]:
 
 @hookimpl
 def slime_transports() -> Iterable[TransportSpec]:
-    """Those by which the trainer's first rank and the servers meet."""
+    """The transports by which the trainer's first rank and the servers meet."""
     yield TransportSpec(
         "distributed",
         _distributed,

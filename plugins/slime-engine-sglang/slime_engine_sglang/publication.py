@@ -34,13 +34,13 @@ class Published:
     folder: Folder
     """The model directory that was made for it."""
     file: Path
-    """What the transport wrote, to which that has a link."""
+    """The transport's file, to which the directory has a link."""
     slots: tuple[WeightSlot, ...]
-    """What that must hold."""
+    """Slots that the file must hold."""
     version: int
-    """And of which version."""
+    """The version of the weights."""
     checksums: Checksums | None = None
-    """To compare what the server has then."""
+    """Compares the server's weights after the load; None: not wanted."""
     lasts: ClassVar[bool] = True
 
     async def load(self, server: Server, version: str, *, flush: bool) -> None:

@@ -60,7 +60,7 @@ def foreign(server: Server, why: str) -> ConfigError:
 
 
 def _differences(served: Table, setup: EngineSetup) -> Iterator[str]:
-    """What of a server's model is not as the run's, as far as it says so or its files lie here."""
+    """How a server's model differs from the run's, as far as the server or its files on this machine tell."""
     model, other = setup.hf_checkpoint.absolute(), Path(str(served["model_path"]))
     config = config_of(model)
     for key in ("model_type", "architectures"):

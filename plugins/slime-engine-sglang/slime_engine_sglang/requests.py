@@ -30,7 +30,7 @@ SESSION = "X-SMG-Routing-Key"
 FIRST_S, LONGEST_S = 0.05, 2.0
 """Seconds before a request that was not taken is sent again: the first pause, and the longest."""
 UNHEARD_S, BUSY_S = 1.0, 30.0
-"""And all of them, where nobody listens, and where there is no room."""
+"""Seconds of all pauses together: where nobody listens, and where there is no room."""
 MOST_SCORES = 20
 """How often a score is asked for that an abort of everything else ended."""
 
@@ -158,14 +158,14 @@ class Requests:
             raise
 
     def _new_rid(self) -> str:
-        """That of no other request, whoever asks the server."""
+        """An id that no other request has, whoever asks the server."""
         return f"{self._own}-{next(self._numbers)}"
 
     def _body(self, request: GenerateRequest, rid: str) -> Table:
         return self._weights.marked(body_of(request, rid, self.facts, self._eos))
 
     def _to(self, request: GenerateRequest, sending: "Sending") -> Server:
-        """Whom to ask."""
+        """The server or router to ask."""
         router = None if sending.direct else self._fleet.router_for(self._server, request)
         return router or self._server
 
@@ -181,7 +181,7 @@ class Requests:
         return None if has_room(request, self.facts) else FinishReason.LENGTH
 
     async def _bear(self, error: SlimeError, rid: str, server: Server, sending: "Sending") -> None:
-        """Return where a request may be sent again, and is to be.
+        """Return if a request may be sent again, after a pause.
 
         Raises:
             SlimeError: it may not.
@@ -200,7 +200,7 @@ class Sending:
     """What became of one request so far."""
 
     def __init__(self, calls: Calls, *, direct: bool = False) -> None:
-        """Nothing."""
+        """Nothing was sent yet."""
         self.aborts = calls.aborts
         """How often all had been aborted when it came."""
         self.direct = direct

@@ -7,8 +7,8 @@ Example:
     reply = await server.ask("/generate", {"input_ids": [5, 6]}, within_s=3600.0)       # POST
     await server.close()
 
-A refusal (4xx) is a `ModelError` with the server's own sentence; all else that is not an answer is a `WorkerError`
-that names the server: `NotTaken` where asking again can do no harm, `TooLate` where it may still be at it.
+A refusal (4xx) is a `ModelError` with the server's own sentence; any other failure is a `WorkerError` that names the
+server: `NotTaken` where asking again can do no harm, `TooLate` where the server may still work on the request.
 """
 
 import enum
@@ -93,7 +93,7 @@ class Server:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
             timeout=_limit(None),
             headers=HEADERS,
-            # What a request of hundreds a second need not pay for.
+            # Off, since hundreds of requests a second would pay for them.
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             auto_decompress=False,

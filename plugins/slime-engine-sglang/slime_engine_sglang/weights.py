@@ -53,7 +53,7 @@ class Source(Protocol):
 
         Raises:
             Untouched: it could not.
-            Stuck: it could not, and can nothing else.
+            Stuck: it could not, and can do nothing else any more.
             ModelError, WorkerError: the same, and it may have some of them now.
         """
         ...
@@ -73,10 +73,10 @@ class Folder:
 
 
 class ServedWeights:
-    """A source and its version's name, as the server has it."""
+    """Which source and version a server has."""
 
     def __init__(self, calls: Calls, model: Source, new_weights: NewWeights) -> None:
-        """As the server was started.
+        """The server has the weights that it was started with.
 
         Args:
             calls: what is under way there.
@@ -92,7 +92,7 @@ class ServedWeights:
 
     @property
     def version(self) -> int:
-        """Of what is served; -1 where nothing was loaded yet."""
+        """Version of what is served; -1 where nothing was loaded yet."""
         return -1 if self._served[1] == AS_STARTED else int(self._served[1])
 
     @property

@@ -98,7 +98,7 @@ def refusal(scratch: Path, request: GenerateRequest) -> str:
     [
         (
             {"sampling": SamplingParams(8, 0.7, logit_bias={3: 1.0}, min_new_tokens=2)},
-            "min_new_tokens, logit_bias at temperature 1 and 0 alone, not at 0.7",
+            "min_new_tokens, logit_bias only at temperature 1 and 0, not at 0.7",
         ),
         (
             {"sampling": SamplingParams(8, repetition_penalty=1.2, presence_penalty=0.5), "made": 2},
@@ -112,7 +112,7 @@ def refusal(scratch: Path, request: GenerateRequest) -> str:
         ({"lora": "mine"}, "lora"),
         (
             {"sampling": SamplingParams(8, temperature=0.5), "want": frozenset({Extra.PROMPT_LOG_PROBS})},
-            "prompt_log_probs at temperature 1 and 0 alone, not at 0.5",
+            "prompt_log_probs only at temperature 1 and 0, not at 0.5",
         ),
         (
             {"sampling": SamplingParams(8, top_k=5000), "want": frozenset({Extra.TOP_P_TOKENS})},

@@ -52,13 +52,13 @@ class Order:
     """What is to be built."""
 
     place: Place
-    """The worker's."""
+    """The worker's place among the group."""
     plugins: PluginSet | None
-    """What it must have."""
+    """The plugins that the worker must have, in the driver's versions; None: it needs none."""
     log: str
     """File for what it prints."""
     token: str
-    """A file that the driver has made beside it."""
+    """A file that the driver made beside the log: if it is missing, the node does not share the folder."""
     folder: str
     """The driver's working directory."""
     path: tuple[str, ...]
@@ -98,7 +98,7 @@ class Actor:
         return reply if reply.error is not None or reply.traceback else reply.value
 
     def close(self) -> None:
-        """Let it close what it has."""
+        """Call the object's `close`, if it has one."""
         if self._host is not None:
             self._host.close()
 
@@ -152,7 +152,7 @@ def unwritable(folder: Path, where: str, why: str) -> WorkerError:
 
 
 def _print_to(order: Order) -> None:
-    """Have what this process prints in the run's log, as workers of every launcher do.
+    """Redirect what this process prints to the run's log, as workers of every launcher do.
 
     Raises:
         WorkerError: the folder cannot be written here, or is not the driver's.

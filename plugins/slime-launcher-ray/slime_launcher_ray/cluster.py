@@ -50,7 +50,7 @@ FRAME, SETTINGS = 9, 4
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One that is alive."""
+    """A node that is alive."""
 
     identity: str
     """Ray's id of it."""
@@ -74,7 +74,7 @@ class Room:
 
 @dataclass(eq=False)
 class Cluster:
-    """A connection."""
+    """A connection to one cluster, which this process's launchers share."""
 
     address: str
     """HOST:PORT of the head."""
@@ -102,7 +102,7 @@ class Cluster:
         return sorted(found, key=lambda node: (node.address, node.identity))
 
     def room(self) -> Room:
-        """What it has."""
+        """The nodes and what they have, for `check_room`."""
         return Room(f"the Ray cluster at {self.address}", self.nodes(), self.is_own)
 
     def serves(self, asked: str | None) -> bool:
@@ -196,7 +196,8 @@ def _join(settings: RaySettings, plugins: Iterable[str]) -> Cluster:
             wanted = f"the one at {asked}" if asked else "a cluster of this machine, as without an address"
             raise ConfigError(
                 f"[launcher.ray] asks for {wanted}, and this process is connected to the Ray cluster at "
-                f"{cluster.address}: it can be to one alone. Give both launchers the same address, or close the first"
+                f"{cluster.address}: a process can be connected to only one. Give both launchers the same "
+                "address, or close the first"
             )
         _current = cluster
         _current.users += 1
@@ -223,7 +224,7 @@ def _leave(cluster: Cluster) -> None:
 
 
 def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str]) -> Cluster:
-    """Connect this process; it is not."""
+    """Connect this process, which is not connected yet."""
     _silence()
     if ray.is_initialized():  # by who runs us
         return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
@@ -271,7 +272,7 @@ def _init(address: str, modules: Sequence[str] = ()) -> None:
 
 
 def _take_signals_back() -> None:
-    """Ray puts a handler of its own before those that are there, which prints a stack at SIGTERM."""
+    """Restore the handlers of signals: Ray puts its own before them, which prints a stack at SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGINT):
         if (handler := signal.getsignal(number)) is not None:
             signal.signal(number, handler)
@@ -279,7 +280,7 @@ def _take_signals_back() -> None:
 
 
 def _silence() -> None:
-    """Ray prints of every death, also where it was told to print nothing; a run tells of them itself."""
+    """Silence what Ray prints at every death, even when told to print nothing; a run reports those itself."""
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     logging.getLogger("ray").setLevel(logging.ERROR)
     module = importlib.import_module("ray._private.worker")

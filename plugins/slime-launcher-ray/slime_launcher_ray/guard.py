@@ -60,7 +60,7 @@ def main() -> None:
         os._exit(0)
     os.setsid()
     select.select([watched], [], [])
-    if leads:  # a group lives on without who led it, and nobody else gets its number
+    if leads:  # a process group outlives its leader, and its number is not given to another meanwhile
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
     end_marked(sys.argv[2])

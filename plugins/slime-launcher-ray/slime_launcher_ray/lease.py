@@ -58,7 +58,7 @@ class Lease:
         self._users = 0
         self._group: PlacementGroup | None = None
         self.is_lost = False
-        """Whether its cluster is: Ray would try for a minute to give back what is gone."""
+        """Whether its cluster is gone: Ray would try for a minute to give the room back."""
 
     @property
     def group(self) -> PlacementGroup:
@@ -100,7 +100,7 @@ class Lease:
             raise
 
     def _missing(self, cluster: Cluster) -> str:
-        """What it needs beside what is free."""
+        """What it needs, compared with what is free."""
         free = ray.available_resources()
         listed = ", ".join(amount_of(name, each) for name, each in sorted(free.items()) if is_counted(name))
         bundle = ", ".join(amount_of(name, each) for name, each in self._bundles[0].items())

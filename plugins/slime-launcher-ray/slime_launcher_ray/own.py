@@ -22,8 +22,8 @@ LAST_LINES = 15
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # as under the local launcher: Ray has workers give way to all others
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # who asks for no GPU may live beside who does
-    "SPT_NOENV": "1",  # else a process's title is written over its environment, and its mark with it
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker that asks for no GPU may share one with a worker that does
+    "SPT_NOENV": "1",  # else a process's title overwrites its environment, and with it the mark
 }
 
 
@@ -71,7 +71,7 @@ class Head:
         raise WorkerError(f"a Ray cluster of this machine could not be started: its head {how}; it said:\n{words}")
 
     def wake(self) -> None:
-        """Have those of its processes go on that somebody has stopped."""
+        """Continue those of its processes that were stopped by a signal."""
         for pid in marked(f"{MARK}={self._mark}"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -127,7 +127,7 @@ def _too_much(spec: WorkerGroupSpec, room: Room, each: Mapping[str, float]) -> s
         most = max((node.resources.get(name, 0.0) for node in nodes), default=0.0)
         if amount > most + SLACK:
             none = "it has no GPU" if name == "GPU" else f"none of it is called {name}"
-            return f"no node has so much of {name}" if most else none
+            return f"no node has that much of {name}" if most else none
     if isinstance(spec.pack, PerNode):
         fitting = [node for node in nodes if _fits(each, node, min(spec.pack.workers, spec.size))]
         wanted = math.ceil(spec.size / spec.pack.workers)
@@ -155,7 +155,7 @@ def is_counted(name: str) -> bool:
 
 
 def amount_of(name: str, amount: float) -> str:
-    """So much of a resource, in words."""
+    """An amount of a resource in words: "2 GPUs"."""
     match name:
         case "CPU":
             return f"{amount:g} core{'' if amount == 1 else 's'}"

@@ -12,7 +12,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    """Actors of a cluster."""
+    """The launcher `ray`."""
     yield LauncherSpec(
         "ray", _launcher, RaySettings, "Ray actors, on this machine or on a cluster that runs", check=_check
     )
@@ -20,7 +20,7 @@ def slime_launchers() -> Iterable[LauncherSpec]:
 
 @hookimpl
 def slime_checks() -> Iterable[CheckSpec]:
-    """Of Ray here, and of the nodes of a cluster."""
+    """The checks of Ray on this machine, and of the nodes of a cluster."""
     from slime_launcher_ray.doctor import checks
 
     return checks()

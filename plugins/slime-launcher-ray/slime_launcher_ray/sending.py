@@ -26,7 +26,7 @@ OWN = ("slime-core", "slime-launcher-ray")
 
 
 def modules_of(distributions: Iterable[str], folder: Path) -> list[str]:
-    """Folders to send, for Ray's `py_modules`; those of a distribution that is not in editable form are none.
+    """Folders to send, for Ray's `py_modules`; nothing for a distribution that is not in editable form.
 
     Args:
         distributions: names.

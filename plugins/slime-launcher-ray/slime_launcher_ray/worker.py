@@ -74,7 +74,7 @@ class RayWorker(GroupWorker):
         return self._ended.is_set()
 
     def lost(self, how: str) -> None:
-        """Its cluster is lost: nothing more is heard of it, and it is told to end, if it still is there."""
+        """Count it as ended, for its cluster is lost; should its process still be there, tell that to end."""
         self._how = self._how or how
         with suppress(RayError):
             self._actor.leave.remote()
@@ -83,7 +83,7 @@ class RayWorker(GroupWorker):
             self._waiting.set_exception(_Gone())
 
     async def end(self) -> None:
-        """See the process gone, with all that it has started."""
+        """End the process with all that it has started, and wait until it is gone."""
         if not self._ended.is_set():
             with suppress(TimeoutError, RayError):
                 async with asyncio.timeout(self.BUSY_GRACE_S if self._busy else self.CLOSE_S):

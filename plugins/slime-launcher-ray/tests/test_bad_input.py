@@ -35,7 +35,7 @@ def test_more_gpus_than_a_cluster_of_this_machine_will_have_are_refused() -> Non
         check_use(RaySettings(num_gpus=2), groups)
     assert "group 'engine' needs 1 core, 9 GPUs. A Ray cluster of this machine has 1 node with " in str(told.value)
     assert ", 2 GPUs, " in str(told.value)
-    assert "no node has so much of GPU" in str(told.value)
+    assert "no node has that much of GPU" in str(told.value)
 
 
 def test_what_other_groups_of_the_run_take_is_counted() -> None:

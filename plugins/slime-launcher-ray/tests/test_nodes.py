@@ -80,7 +80,7 @@ def test_a_group_that_packs_is_on_one_node_and_one_that_spreads_on_several(nodes
 
 def test_more_on_a_node_than_any_has_is_refused(nodes: tuple[Live, Cluster]) -> None:
     live, _ = nodes
-    with pytest.raises(ConfigError, match=r"3 nodes with 12 cores, 4 GPUs, .*: no node has so much of GPU"):
+    with pytest.raises(ConfigError, match=r"3 nodes with 12 cores, 4 GPUs, .*: no node has that much of GPU"):
         live.run(live.launcher.start(spec("engine", size=1, needs=Needs(gpus=3.0))))
 
 

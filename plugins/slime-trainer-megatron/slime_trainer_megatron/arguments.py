@@ -82,15 +82,15 @@ OF_EXPERTS = (
     "moe_aux_loss_coeff",
     "use_rollout_routing_replay",
 )
-"""Settings that a model without experts has no use for."""
+"""Settings that have no effect on a model without experts."""
 OF_LAYERS: Mapping[str, Callable[[Model], object]] = {
     "mla_up_proj": lambda model: model.latent,
     "moe": lambda model: model.experts,
     "shared_experts": lambda model: model.experts and model.experts.shared,
 }
-"""What is computed again in models that have it alone, `recompute_modules`."""
+"""Values of `recompute_modules` that only some models have a part for."""
 ALONE = ("mtp_num_layers", "mtp_loss_scaling_factor", "use_rollout_routing_replay")
-"""What is of the policy alone."""
+"""Arguments that apply to the policy and not to a critic."""
 NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 
 
@@ -279,10 +279,10 @@ def _check_experts(model: Model) -> None:
 
 
 def check_effect(settings: Settings, model: Model) -> None:
-    """See that no setting is for nothing with the model that is trained.
+    """See that every given setting has an effect on the model that is trained.
 
     Raises:
-        ConfigError: one is.
+        ConfigError: one has none.
     """
     check_dimensions(settings, model)
     given, each = settings.__dict__, model.layers // layout_of(settings).pipeline
@@ -310,7 +310,7 @@ def check_effect(settings: Settings, model: Model) -> None:
 
 
 def patterns_of(settings: Settings) -> Patterns:
-    """What is trained, and what is not."""
+    """The patterns by which weights are trained or frozen."""
     given = settings.__dict__
     return Patterns(given["only_train_params_name_list"], given["freeze_params_name_list"])
 
@@ -326,7 +326,7 @@ def passed(settings: Settings, owner: str) -> dict[str, object]:
 
 
 def _without_effect(given: Mapping[str, object], layout: Layout) -> Iterator[str]:
-    """A sentence for each argument that is given for nothing, or lacks another."""
+    """A sentence for each argument that has no effect, or needs another one."""
     if given["sequence_parallel"] and layout.tensor == 1:
         yield "sequence_parallel has no effect here: it needs tensor_model_parallel_size of 2 or more"
     for name in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):

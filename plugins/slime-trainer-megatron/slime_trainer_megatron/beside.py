@@ -59,7 +59,7 @@ class FrozenModel:
         copy_weights(self.policy, weights_of(policy))
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """What it has for one of its own parameters."""
+        """The weight of one of its own parameters: the parameter itself."""
         return parameter.data
 
 
@@ -98,7 +98,7 @@ class SwappedModel:
             held.copy_(mine)
 
     def value_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        """What is held for one of the policy's."""
+        """The held weight that stands for a parameter of the policy."""
         return self._pairs[id(parameter)][1]
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ def passes_of(policy: Policy, model: Model, setup: RankSetup, *, replays: bool =
 
 
 def _in_main_memory(weight: torch.Tensor) -> torch.Tensor:
-    """Room for one like it, from which a GPU reads without a copy between."""
+    """An empty tensor of its shape in the CPU's memory, pinned where a GPU reads from it."""
     return torch.empty_like(weight, device="cpu", pin_memory=weight.device.type == "cuda", requires_grad=False)
 
 
@@ -190,7 +190,7 @@ class Beside:
         return {} if self.refreshed() is None else {REFRESHED: self._refreshed or 0}
 
     def restored(self, told: Mapping[str, object]) -> FrozenModel | SwappedModel | None:
-        """The inverse of `refreshed`: what is to be filled with the saved one, where one was saved.
+        """The model to fill with the saved reference, if one was saved: the inverse of `refreshed`.
 
         A checkpoint of a run without refreshing leaves the reference as it was loaded.
         """

@@ -42,7 +42,7 @@ from slime_trainer_megatron.router import StepRouter
 Added = Callable[[tuple[torch.Tensor, torch.Tensor | None], torch.Tensor, float], torch.Tensor]
 """Adds what a part of a layer made, and its bias, to what went into it."""
 OF_LATENT = 1e-6
-"""What keeps the norms of latent numbers from dividing by zero, whatever it is of the others."""
+"""Epsilon of the norms of latent numbers, whatever the epsilon of the other norms is."""
 # It takes Transformer Engine's alone for latent numbers, and asks for its type where there is none.
 multi_latent_attention.__dict__["TELinear"] = WholeLinear
 
@@ -127,7 +127,7 @@ class SandwichedLayer(TransformerLayer):  # type: ignore[misc]
     """A layer whose attention and MLP have a norm behind them, before they are added to what went into them."""
 
     def __init__(self, *given: object, **options: object) -> None:
-        """As the class it extends."""
+        """Add the norms behind attention and MLP."""
         super().__init__(*given, **options)
         hidden, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
         self.post_self_attn_layernorm = RmsNorm(self.config, hidden, epsilon)
@@ -151,6 +151,6 @@ def _normed(usual: Callable[[bool, bool], Added], norm: RmsNorm) -> Callable[[bo
 
 
 class LatentUp(NormedColumnParallelLinear):
-    """Heads of latent numbers, which have a norm."""
+    """Makes heads from latent numbers, after a norm over those."""
 
     epsilon = OF_LATENT

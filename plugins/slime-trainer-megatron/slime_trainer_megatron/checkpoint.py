@@ -51,7 +51,7 @@ OLD = "old_actor."
 REFERENCE = "reference."
 """What stands before a refreshed reference's."""
 BESIDE = ("*.json", "*.txt", "*.model", "*.jinja")
-"""What of a model directory goes along with its weights."""
+"""Files of a model directory that are copied beside its weights."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Saved:
     source: Path
     """The model directory that training began with, for tokenizer and configuration."""
     shard_bytes: int
-    """Of a file of `hf/`, about."""
+    """Bytes of each file of `hf/`, about."""
 
 
 def slots_of(model: Model) -> list[WeightSlot]:
@@ -170,7 +170,7 @@ def _restore(stored: Stored, steps: int, policy: Policy, optimizer: RankOptimize
 
 
 def _in_files(model: Model) -> dict[str, object]:
-    """What a checkpoint says of its model, which is the same whatever it is computed with in."""
+    """The model as checkpoints describe it: without the dtype that it is computed in."""
     return asdict(replace(model, bf16=False))
 
 
@@ -178,7 +178,7 @@ def read_about(folder: Path) -> dict[str, object]:
     """What a checkpoint says of itself.
 
     Raises:
-        CheckpointError: it is none of this trainer's.
+        CheckpointError: it is not one of this trainer's.
     """
     path = folder / ABOUT
     try:
@@ -198,7 +198,7 @@ def began_with(source: Path) -> dict[str, object]:
 
 
 def copy_beside(source: Path, target: Path, dtype: str) -> None:
-    """Configuration and tokenizer; the configuration says in what the weights are written."""
+    """Copy configuration and tokenizer; the configuration names the dtype of the written weights."""
     target.mkdir(parents=True, exist_ok=True)
     for path in _matching(source, BESIDE):
         if not path.name.endswith(".index.json"):
@@ -207,7 +207,7 @@ def copy_beside(source: Path, target: Path, dtype: str) -> None:
 
 
 def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
-    """A config.json that says in what the weights are written."""
+    """Write a config.json that names the dtype of the written weights."""
     config = dict(given)
     for key in {"dtype", "torch_dtype"} & config.keys() or {"dtype"}:
         config[key] = dtype

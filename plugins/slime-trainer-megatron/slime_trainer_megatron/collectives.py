@@ -15,12 +15,12 @@ Group = dist.ProcessGroup
 
 
 def backend() -> str:
-    """What ranks meet by: gloo, and NCCL for what is on GPUs."""
+    """The backend of process groups: gloo, with NCCL for tensors on GPUs."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 def alone() -> None:
-    """A group of this process, where it has none yet."""
+    """Make a process group of this process alone, unless it is in one."""
     if not dist.is_initialized():
         dist.init_process_group(backend(), store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
 
@@ -55,12 +55,12 @@ def gathered(values: torch.Tensor, group: Group) -> torch.Tensor:
 
 
 def told_by(said: object, source: int, group: Group) -> object:
-    """What one rank says, plain data, on all ranks of a group.
+    """Broadcast plain data from one rank; returns it on all ranks of a group.
 
     Args:
-        said: it; of the others, whatever.
+        said: the data on the source; ignored on the others.
         source: the rank's number among all.
-        group: whom it is told.
+        group: the ranks that are told.
     """
     if dist.get_world_size(group) == 1:
         return said

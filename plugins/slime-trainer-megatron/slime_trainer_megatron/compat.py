@@ -85,7 +85,7 @@ def stand_in_for_cuda(device: torch.device) -> None:
     linear = sys.modules[f"{PACKAGE}.tensor_parallel.layers"].__dict__[
         "linear_with_grad_accumulation_and_async_allreduce"
     ]
-    linear.warned = True  # of a variable for GPUs
+    linear.warned = True  # the warning is about a variable that only GPUs need
     # It warns that the CPU's random state has changed, which here is what was asked for.
     logger = logging.getLogger(rng.__name__)
     if not logger.filters:
@@ -113,7 +113,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def tensors_stay() -> Iterator[None]:
-    """While a model or an optimizer is built, tensors are on a GPU by their own account, where they are on none.
+    """While a model or an optimizer is built without a GPU, tensors claim to be on one.
 
     Megatron moves the embedding so that stages can compare it, the distributed optimizer asks for the type of each
     parameter, and one that is offloaded where it is: what `cpu()` gives is not on a GPU. Methods of tensors are
@@ -188,7 +188,7 @@ _REAL: dict[str, Callable[..., torch.Tensor]] = {}
 def _gather_parts(
     part: torch.Tensor, group: dist.ProcessGroup, sizes: list[int] | None = None, *rest: object, **options: object
 ) -> torch.Tensor:
-    """The ranks' parts, one after another; gloo gathers such as are of one size alone."""
+    """The ranks' parts, one after another; gloo gathers only parts of one size."""
     if sizes is None:
         return _REAL["gather"](part, group, None, *rest, **options)
     padded = part.new_zeros(max(sizes), *part.shape[1:])

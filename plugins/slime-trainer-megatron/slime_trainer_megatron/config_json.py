@@ -35,10 +35,10 @@ def read_model(config: Config) -> Model:
 
 
 def with_further(config: Config, layers: int) -> Model:
-    """The same with so many layers that predict further tokens.
+    """The model of a config.json, with `layers` layers that predict further tokens.
 
     Raises:
-        ConfigError: likewise, or it has not as many.
+        ConfigError: as `read_model`, or it does not have as many.
     """
     model, there = read_model(config), further_layers(config)
     if layers and layers != there:
@@ -141,7 +141,7 @@ def _chosen_by_sigmoids(config: Config, dense: int) -> Experts:
     chosen, count = _number(config, "num_experts_per_tok"), _number(config, "n_routed_experts")
     groups = _number(config, "n_group", 1)
     best = _number(config, "topk_group", groups)
-    # Megatron's sum to rank a group by is of so many experts, and transformers' of two.
+    # Megatron ranks a group by the sum of this many experts; transformers, always by the best two.
     _refuse(
         config,
         {
@@ -208,7 +208,7 @@ STRETCHES: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "original_max_position_embeddings"),
 }
-"""What there is to say of how positions are stretched, by `rope_type`."""
+"""Keys that say how positions are stretched, by `rope_type`."""
 
 
 def _said_of_positions(config: Config) -> dict[str, object]:

@@ -28,13 +28,13 @@ ROWS = (
     "linear_fc1.weight",
     "eh_proj.weight",
 )
-"""Parameters of which a tensor-parallel rank has some rows."""
+"""Parameters that are cut over tensor-parallel ranks by rows."""
 COLUMNS = ("linear_proj.weight", "linear_fc2.weight")
-"""Those of which it has some columns."""
+"""Parameters that are cut by columns."""
 
 
 def fuse(model: Model, weight: Weight, hf: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One parameter of the weights that it holds.
+    """Megatron's parameter, made of the Hugging Face weights that it holds.
 
     Queries, keys and values lie together by group: Megatron gives a rank whole groups. So do gate and up.
     """

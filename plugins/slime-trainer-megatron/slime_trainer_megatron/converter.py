@@ -114,7 +114,7 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     known = {place.key for place in places}
     if more := [key for key in sorted(stored.shapes()) if key.startswith(OF_MODEL) and key not in known]:
         raise CheckpointError(
-            f"{folder} is of another model: it has {more[0]!r}, which a model of {origin or ABOUT} has not"
+            f"{folder} is of another model: it has {more[0]!r}, which a model of {origin or ABOUT} does not have"
         )
     slots = [
         replace(slot, dtype=WeightDtype(str(dtype).removeprefix("torch.")))
@@ -187,7 +187,7 @@ class _Progress:
         say(f"{what}: {count} weights")
 
     def next(self) -> None:
-        """One more."""
+        """Count one more."""
         self._done += 1
         if (tenth := self._done * 10 // self._count) > self._said:
             self._said = tenth

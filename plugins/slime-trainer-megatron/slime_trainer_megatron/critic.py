@@ -35,7 +35,7 @@ class ValueHead(torch.nn.Module):
     """This rank's columns of a linear function of hidden states."""
 
     def __init__(self, width: int) -> None:
-        """Zeros."""
+        """Start with zeros."""
         super().__init__()
         ranks = parallel_state.get_tensor_model_parallel_world_size()
         if width % ranks:
@@ -53,7 +53,7 @@ class ValueHead(torch.nn.Module):
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple[tuple[int, int, int], ...] = (), metadata: object = None
     ) -> Mapping[str, object]:
-        """What a checkpoint has of it."""
+        """This rank's columns, as checkpoints store them."""
         made: Mapping[str, object] = make_sharded_tensors_for_checkpoint(
             {"weight": self.weight},
             prefix,
@@ -69,7 +69,7 @@ class ValuePolicy(Policy):
     """GPT up to its hidden states, with a head for values on its last stage."""
 
     def __init__(self, *given: object, **options: object) -> None:
-        """As the class that it extends."""
+        """Build the GPT, and the head on its last stage."""
         super().__init__(*given, **options)
         self.value_head = ValueHead(self.config.hidden_size) if self.post_process else None
 
@@ -108,7 +108,7 @@ class MegatronCritic:
         load_hf(self.policy, setup.critic.load, whole)
         self._model: DistributedDataParallel = gradients_of(self.policy, settings)
         self.optimizer = RankOptimizer(self._model, setup.critic.optim, settings)
-        """What it is changed by."""
+        """Its optimizer."""
         head = Head(whole.vocab, 1.0, settings.__dict__["log_probs_chunk_size"])
         tokens: int = settings.__dict__["max_tokens_per_gpu"]
         self._passes = ValuePasses(self._model, self.policy, whole, head, tokens)
@@ -155,7 +155,7 @@ class MegatronCritic:
     def step(self, norm: float) -> Mapping[str, float]:
         """One step of the optimizer; what to report of it, equal on all ranks."""
         lr = self.optimizer.step(norm)
-        # Of the last stage: others have found nothing.
+        # Only the last stage has sums.
         said = summed(self._sums, parallel_state.get_data_parallel_group()).tolist()
         last = parallel_state.get_pipeline_model_parallel_last_rank()
         told = cast(list[float], told_by(said, last, parallel_state.get_pipeline_model_parallel_group()))

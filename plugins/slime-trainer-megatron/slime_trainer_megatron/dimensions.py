@@ -31,7 +31,7 @@ DIMENSIONS: Mapping[str, type] = {
 
 
 def check_dimensions(settings: Settings, model: Model) -> None:
-    """See that those that are given are the model's.
+    """See that dimensions given as settings are the model's.
 
     Raises:
         ConfigError: one is not.

@@ -1,6 +1,6 @@
 """Freezing: which weights are trained, by patterns of their names. No torch.
 
-What is frozen has no gradient, and moments in checkpoints alone, of zeros.
+What is frozen has no gradient; its moments exist only in checkpoints, as zeros.
 
 Names are Megatron's, as checkpoints have them: `decoder.layers.3.self_attention.linear_qkv.weight`,
 `decoder.layers.3.mlp.experts.linear_fc1.weight` of all experts of a layer, `embedding.word_embeddings.weight`.

@@ -39,11 +39,11 @@ class HfWeights:
                 self._files |= dict.fromkeys(file.keys(), path)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """In fp32."""
+        """A weight in fp32."""
         return self.as_written(name).float()
 
     def as_written(self, name: str) -> torch.Tensor:
-        """In what it is written in."""
+        """A weight in the dtype of its file."""
         with safe_open(self._path(name), "pt") as file:
             return cast(torch.Tensor, file.get_tensor(name))
 
@@ -63,10 +63,10 @@ class HfWeights:
             return tuple(found.get_shape()), str(found.get_dtype())
 
     def dtype(self, name: str) -> torch.dtype:
-        """What a weight is written in.
+        """The dtype that a weight is written in.
 
         Raises:
-            ModelError: it is none of `CODES`.
+            ModelError: the dtype is not among `CODES`.
         """
         code = self._header(name)[1]
         if code not in DTYPES:

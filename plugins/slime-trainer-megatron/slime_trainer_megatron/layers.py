@@ -24,7 +24,7 @@ class RmsNorm(torch.nn.Module):
     """Root mean square norm in fp32."""
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **rest: object) -> None:
-        """Ones."""
+        """Start with ones."""
         super().__init__()
         self.weight = _norm_weight(config, hidden_size)
         self._eps = eps
@@ -41,7 +41,7 @@ class NormedColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
     """Of the norm; None: as the configuration has it."""
 
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
-        """As the class it extends."""
+        """Add the norm to the class it extends."""
         super().__init__(input_size, output_size, config=config, **rest)
         self.layer_norm_weight = _norm_weight(config, input_size)
         self._eps = config.layernorm_epsilon if self.epsilon is None else self.epsilon
@@ -56,7 +56,7 @@ class WholeLinear(torch.nn.Module):
     """A product that every tensor-parallel rank has whole, of its own part of the tokens."""
 
     def __init__(self, input_size: int, output_size: int, *, config: TransformerConfig, **rest: object) -> None:
-        """Random weights."""
+        """Start with random weights."""
         super().__init__()
         self.weight = torch.nn.Parameter(torch.empty(output_size, input_size, dtype=config.params_dtype))
         config.init_method(self.weight)
@@ -81,7 +81,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         pg_collection: ProcessGroupCollection | None = None,
         **rest: object,
     ) -> None:
-        """Without parameters."""
+        """Take the shape of the heads; there are no parameters."""
         super().__init__(config=config)
         self._scale = softmax_scale
         groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(required_pgs=["tp", "cp"])

@@ -1,4 +1,4 @@
-"""Layout: which ranks hold which part of the model, and do all of them have one. No torch.
+"""Layout: which ranks hold which part of the model. No torch.
 
 Megatron numbers ranks by tensor, then context, then data, then pipeline parallelism.
 
@@ -38,7 +38,7 @@ class Layout:
     """Likewise the last."""
 
     def __post_init__(self) -> None:
-        """Megatron's default."""
+        """Fill in Megatron's default of `expert_tensor`."""
         object.__setattr__(self, "expert_tensor", self.expert_tensor or self.tensor)
 
     @property

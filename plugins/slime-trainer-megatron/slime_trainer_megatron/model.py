@@ -35,7 +35,7 @@ from slime_trainer_megatron.packing import Pack
 from slime_trainer_megatron.router import Sight, routers
 
 BIAS = ".router.expert_bias"
-"""How the names end of what is a weight of Hugging Face's, and no parameter: it is not trained."""
+"""End of the names of weights that are not parameters, and so not trained: biases of routers."""
 
 
 class Policy(GPTModel):  # type: ignore[misc]
@@ -152,7 +152,7 @@ def transformer_config(model: Model, settings: Settings) -> TransformerConfig:
 
 def _of_experts(model: Model) -> dict[str, object]:
     if model.experts is None:
-        return {"expert_model_parallel_size": 1}  # of a dense model beside one with experts
+        return {"expert_model_parallel_size": 1}  # for a dense model beside one with experts
     made: dict[str, object] = {
         "num_moe_experts": model.experts.count,
         "moe_router_topk": model.experts.chosen,
@@ -326,17 +326,17 @@ def laid_out() -> Layout:
 
 
 def _tensor() -> tuple[int, int]:
-    """This rank's number among those that layers are cut over, and how many these are."""
+    """This rank's tensor-parallel number, and the number of such ranks."""
     return parallel_state.get_tensor_model_parallel_rank(), parallel_state.get_tensor_model_parallel_world_size()
 
 
 def _expert() -> tuple[int, int]:
-    """Likewise those that experts are dealt to."""
+    """This rank's expert-parallel number, and the number of such ranks."""
     return parallel_state.get_expert_model_parallel_rank(), parallel_state.get_expert_model_parallel_world_size()
 
 
 def _expert_tensor() -> tuple[int, int]:
-    """Likewise those that an expert is cut over."""
+    """This rank's number among those that cut an expert, and the number of such ranks."""
     return parallel_state.get_expert_tensor_parallel_rank(), parallel_state.get_expert_tensor_parallel_world_size()
 
 

@@ -26,7 +26,7 @@ MASTER = "master"
 
 
 class Moments(Protocol):
-    """Reads and writes them by torch's names."""
+    """Reads and writes a parameter's moments by torch's names."""
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
         """In the parameter's shape, zeros where there are none; called on all replicas."""
@@ -41,12 +41,12 @@ class OwnMoments:
     """Every rank keeps those of all its parameters."""
 
     def __init__(self, optimizer: MegatronOptimizer) -> None:
-        """Of an optimizer."""
+        """Read and write the moments of this optimizer."""
         self._optimizer = optimizer.optimizer
         self._state = self._optimizer.state
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """The rank's own."""
+        """The moment that this rank holds."""
         master = master_of(parameter)
         if name == MASTER:
             return master.data
@@ -54,7 +54,7 @@ class OwnMoments:
         return torch.zeros_like(master) if found is None else found
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
-        """All of it."""
+        """Keep all of it."""
         master = master_of(parameter)
         if name == MASTER:
             _put_weight(self._optimizer, master, whole)
@@ -66,7 +66,7 @@ class DealtMoments:
     """Every replica keeps a part of those of some parameters."""
 
     def __init__(self, optimizer: DistributedOptimizer) -> None:
-        """Of a distributed optimizer."""
+        """Read and write the moments of this distributed optimizer."""
         self._optimizer = optimizer
 
     def get(self, name: str, parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -79,7 +79,7 @@ class DealtMoments:
         return whole.view(parameter.shape)
 
     def put(self, name: str, parameter: torch.nn.Parameter, whole: torch.Tensor) -> None:
-        """This replica's part."""
+        """Keep this replica's part."""
         start, end, state = self._mine(parameter)
         if end > start and name == MASTER:
             _put_weight(self._optimizer.optimizer, state[name], whole.flatten()[start:end])

@@ -20,7 +20,8 @@ def check_offload(settings: Settings, *, bf16: bool) -> None:
         if given["optimizer_cpu_offload"] and bf16 != given["use_distributed_optimizer"]:
             said = str(bf16).lower()
             raise ConfigError(
-                f"[trainer.megatron] {prefix}optimizer_cpu_offload with bf16 = {said} is possible with "
-                f"use_distributed_optimizer = {said} alone: Megatron's keeps no copies in fp32 without it, and takes "
-                "none but copies with it. Set it so, or leave optimizer_cpu_offload out"
+                f"[trainer.megatron] {prefix}optimizer_cpu_offload with bf16 = {said} needs "
+                f"use_distributed_optimizer = {said}: in Megatron only the distributed optimizer keeps the fp32 copies "
+                "that offloading needs in bf16, and it takes nothing but such copies. Set it so, or leave "
+                "optimizer_cpu_offload out"
             )

@@ -52,7 +52,7 @@ class OldPolicy:
 
     @property
     def restored(self) -> Policy:
-        """The model that is to be filled with the saved one; then `restore`."""
+        """The model to fill with the saved weights; call `restore` afterwards."""
         return self._frozen.policy
 
     def restore(self, version: int) -> None:

@@ -170,7 +170,7 @@ class RankOptimizer:
                 part.optimizer._sync_sub_optimizers_state_to_hdo()
 
     def _moments_of(self, parameter: torch.nn.Parameter) -> Moments:
-        """Who keeps a parameter's."""
+        """The optimizer's moments that include a parameter's."""
         for part in self._parts:
             if isinstance(part, DistributedOptimizer):
                 if any(parameter in buffer.param_index_map for buffer in part.buffers):
@@ -181,14 +181,14 @@ class RankOptimizer:
 
 
 def _gradients_of(part: MegatronOptimizer) -> Sequence[torch.Tensor]:
-    """Those that this rank counts in the norm."""
+    """The gradients that this rank counts in the norm."""
     ask = getattr(part, "get_main_grads_for_grad_norm", None)  # its name in 0.16
     found: Sequence[torch.Tensor] = ask() if ask else part.get_grads_for_grad_norm()
     return found
 
 
 def _adams(part: MegatronOptimizer) -> Sequence[torch.optim.Optimizer]:
-    """What makes the steps: several, where some of the parameters are offloaded."""
+    """The torch optimizers that make the steps: several where some parameters are offloaded."""
     offloads = isinstance(part.optimizer, HybridDeviceOptimizer)
     found: Sequence[torch.optim.Optimizer] = part.optimizer.sub_optimizers if offloads else [part.optimizer]
     return found

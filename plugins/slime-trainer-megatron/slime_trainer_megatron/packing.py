@@ -46,7 +46,7 @@ class Pack:
     labels: torch.Tensor
     """What they predict, int64 [M]."""
     wanted: torch.Tensor
-    """Which of R that is, int64 [M]."""
+    """Which of R each of these is, int64 [M]."""
     responses: int
     """R."""
     padding: torch.Tensor

@@ -85,7 +85,7 @@ class Passes:
             further = self._policy.further
 
             def loss_of(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-                # What was not asked for has a gradient of zero, and not none: whoever waits for it gets it.
+                # A gradient of zero for what was not asked for, since a missing one would leave other ranks waiting.
                 nothing = hidden.sum() * 0.0 + self._policy.untouched()
                 loss = use(samples, self._found(hidden, pack)) if samples else nothing
                 if further:

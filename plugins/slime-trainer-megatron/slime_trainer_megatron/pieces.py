@@ -25,21 +25,21 @@ class Held:
     """A parameter of this rank, or the bias of a router."""
 
     parameter: torch.Tensor
-    """It."""
+    """The parameter or the bias itself."""
     sharded: ShardedTensor | ShardedTensorFactory
-    """What megatron-core says of it."""
+    """megatron-core's description of its place in the whole tensor."""
 
     @property
     def is_given(self) -> bool:
-        """Whether this rank is the one of those that hold the same that writes it."""
+        """Whether this rank writes it, of all ranks that hold the same."""
         return bool(is_main_replica(self.sharded.replica_id))
 
     def with_moments(self) -> torch.nn.Parameter | None:
-        """It, where it is a parameter."""
+        """The parameter; None for the bias of a router, which has no moments."""
         return self.parameter if isinstance(self.parameter, torch.nn.Parameter) else None
 
     def pieces(self, value: torch.Tensor, prefix: str = "") -> list[Piece]:
-        """Of a tensor of the parameter's shape: itself, a moment. Views of it: what is read stands in it."""
+        """The pieces of a tensor of its shape, itself or a moment; views, so that reading into them fills it."""
         sharded = self.sharded
         key = f"{prefix}{sharded.key}"
         if isinstance(sharded, ShardedTensorFactory):
@@ -53,7 +53,7 @@ def held_by(policy: Policy) -> Iterator[Held]:
     """Every parameter of this rank, and every bias of its routers."""
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     for sharded in policy.sharded_state_dict(metadata={"dp_cp_group": group}).values():
-        # What is not a tensor is of quantization, which this trainer has not.
+        # What is not a tensor belongs to quantization, which this trainer does not support.
         if isinstance(sharded, ShardedTensor | ShardedTensorFactory):
             assert sharded.data is not None, sharded.key
             yield Held(sharded.data, sharded)

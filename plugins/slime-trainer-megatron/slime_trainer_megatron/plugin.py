@@ -22,7 +22,7 @@ SLIME_API = "1"
 
 @hookimpl
 def slime_trainers() -> Iterable[TrainerSpec]:
-    """In any number of processes, which lay out the model as Megatron does."""
+    """The trainer `megatron`: any number of processes, laid out as Megatron does."""
     yield TrainerSpec(
         "megatron",
         _rank,

@@ -107,7 +107,7 @@ class MegatronRank:
         return slots_of(self._whole)
 
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
-        """What is of the weights as they are now; see `SeesRollout`."""
+        """Compute what depends on the weights as they are now; see `SeesRollout`."""
         rollout_id = batches[0].rollout_id
         self._optimizer.begin_rollout()
         self._beside.begin(rollout_id, self._policy)
@@ -231,7 +231,7 @@ class MegatronRank:
         self._saving = save(directory, self._saved, hf=hf)
 
     def finish_save(self, *, wait: bool) -> bool:
-        """Whether the last one's files stand; see `SavesLater`."""
+        """Whether the files of the last `save` are complete; see `SavesLater`."""
         return self._saving is None or self._saving.finish(wait=wait)
 
     def load(self, directory: Path) -> None:

@@ -37,7 +37,7 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
     """Chooses experts; its auxiliary loss is a mean over the tokens of a step, whatever their micro-batches."""
 
     def __init__(self, *given: object, **options: object) -> None:
-        """As Megatron's."""
+        """Build Megatron's router; no micro-batch has begun."""
         super().__init__(*given, **options)
         self.router_replay = _Replay()
         self._balance = 0.0
@@ -88,7 +88,7 @@ class StepRouter(TopKRouter):  # type: ignore[misc]
 
 
 class _Replay:
-    """What Megatron's choice of the best experts is left to."""
+    """Stands in for Megatron's replay of routers, which is asked for the best experts."""
 
     routes: torch.Tensor | None = None
 
@@ -109,5 +109,5 @@ class _Replay:
 
 
 def routers(model: torch.nn.Module) -> Iterator[StepRouter]:
-    """Those of a model's part."""
+    """The routers in a rank's part of a model."""
     return (module for module in model.modules() if isinstance(module, StepRouter))

@@ -58,7 +58,7 @@ class Stored:
         """Read what there is.
 
         Raises:
-            CheckpointError: it is none, half written, or holds what no checkpoint of tensors does.
+            CheckpointError: it is not a checkpoint, is half written, or names what no checkpoint of tensors does.
         """
         self._folder, self._reader = folder, FileSystemReader(folder)
         path = folder / METADATA
@@ -139,5 +139,5 @@ class _LoadPlanner(DefaultLoadPlanner):
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
         if name not in MADE_OF.get(module, ()):
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is none of a checkpoint's parts")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of a checkpoint")
         return cast(object, super().find_class(module, name))

@@ -139,7 +139,7 @@ class Saving:
 
 
 class _Writer(FileSystemWriter):
-    """Says nothing of where and when: the same checkpoint is the same bytes."""
+    """Leaves place and time out of the metadata, so that equal checkpoints are equal bytes."""
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta()

@@ -17,7 +17,7 @@ from slime_trainer_megatron.families import Model, Weight
 from slime_trainer_megatron.torch_dist import Piece
 
 VOCABULARY = ("word_embeddings.weight", "output_layer.weight")
-"""Parameters that a layout pads."""
+"""Parameters that are padded for a layout."""
 
 
 def shape_of(weight: Weight, ranks: int = 1) -> tuple[int, ...]:

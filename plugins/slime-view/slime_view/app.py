@@ -117,7 +117,7 @@ class Api:
         curves = self._run(request).curves
         row = request.query_params.get("after", "0")
         if not row.isdecimal():
-            raise ConfigError(f"after = {row!r} is not a number of a row")
+            raise ConfigError(f"after = {row!r} is not the number of a row")
         return curves.after(int(row), request.query_params.getlist("name"))
 
     def samples(self, request: Request) -> Json:

@@ -1,4 +1,4 @@
-"""Conversations: an agent's group as a forest of turns, on the page that slime-agent-openai makes; where that is there.
+"""Conversations: an agent's group as a forest of turns, on the page that slime-agent-openai makes.
 
 Example:
 

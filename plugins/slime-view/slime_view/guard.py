@@ -42,7 +42,7 @@ ASK = """<!doctype html>
 
 
 class Guard:
-    """Before an app."""
+    """An ASGI application that lets only requests with the token through to another."""
 
     def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
         self._app = app
@@ -50,7 +50,7 @@ class Guard:
         self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or let the app answer."""
+        """Refuse, or let the application answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

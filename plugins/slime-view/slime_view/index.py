@@ -82,7 +82,7 @@ class Names:
 
 
 class SampleIndex:
-    """Of one folder of samples."""
+    """The index of one folder of samples."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -146,7 +146,7 @@ class SampleIndex:
         return rows
 
     def rows(self) -> tuple[Rows, Sequence[Path]]:
-        """All that was read, the newest rollout first, and the file of each number."""
+        """All rows that were read, the newest rollout first; and the file of each number in `source`."""
         with self._lock:
             if self._is_old:
                 order = sorted(self._parts, key=_newest)

@@ -1,3 +1,3 @@
-"""What slime-core is told: the plugin is there. It fills no role; it brings the command `slime view`."""
+"""The entry point. The plugin fills no role: it adds the commands `slime view` and `slime report`."""
 
 SLIME_API = "1"

@@ -30,7 +30,7 @@ class Sort(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """None is no condition."""
+    """Conditions that a sample must all meet; None: no condition."""
 
     kind: str | None = None
     """`rollout` or `eval`."""
@@ -64,7 +64,7 @@ class Query:
         for name, text in given.items():
             if name not in known:
                 raise ConfigError(
-                    f"no condition {name!r}.{did_you_mean(name, known)} There is {', '.join(sorted(known))}"
+                    f"unknown condition {name!r}.{did_you_mean(name, known)} There are: {', '.join(sorted(known))}"
                 )
             if text:
                 values[name] = _value(name, text, get_type_hints(cls)[name])

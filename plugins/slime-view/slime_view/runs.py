@@ -138,7 +138,7 @@ class OpenRun:
         return Place(paths[file], int(row))
 
     def sample(self, place: Place) -> dict[str, Json]:
-        """All of one sample: its record, and its tokens with what is known of each.
+        """Everything about one sample: its record, and its tokens with what is known of each.
 
         Raises:
             RunFolderError: its file cannot be read.
@@ -223,7 +223,7 @@ class OpenRun:
 
     @cached_property
     def _tokenizer(self) -> tuple[HfTokenizer | None, str]:
-        """It, or why there is none; a checkpoint has one too."""
+        """The tokenizer, or why there is none; a checkpoint has one too."""
         problem = ""
         saved = sorted(self.folder.glob("checkpoints/*/hf"), reverse=True)
         for model in [Path(str(self._settings["hf_checkpoint"])), *saved]:

@@ -133,8 +133,8 @@ def test_two_runs_compared(client: TestClient) -> None:
     ("path", "parameters", "status", "told"),
     [
         ("samples", {"run": "third"}, 400, "no run 'third' is open; there is first, second"),
-        ("samples", {"limit": "3"}, 400, "no condition 'limit'"),
-        ("curves", {"after": "-1"}, 400, "is not a number of a row"),
+        ("samples", {"limit": "3"}, 400, "unknown condition 'limit'"),
+        ("curves", {"after": "-1"}, 400, "is not the number of a row"),
         ("sample", {"file": "rollout_000000"}, 400, "needs row="),
         ("sample", {"file": "../run", "row": "0"}, 400, "has no sample ../run:0"),
         ("sample", {"file": "rollout_000000", "row": "99"}, 404, "has no row 99"),

@@ -137,7 +137,7 @@ def test_it_grows_with_the_folder_and_forgets_what_is_taken_back(make_run: MakeR
         ({"rollout_min": "x"}, "rollout_min = 'x' is not a whole number"),
         ({"reward_max": "x"}, "reward_max = 'x' is not a number"),
         ({"sort": "fast"}, "is not one of newest, oldest"),
-        ({"statsu": "failed"}, "no condition 'statsu'. Did you mean 'status'?"),
+        ({"statsu": "failed"}, "unknown condition 'statsu'. Did you mean 'status'?"),
     ],
 )
 def test_what_cannot_be_asked_is_told(given_: dict[str, str], told: str) -> None:

@@ -69,7 +69,7 @@ def check_removals(returned: object, *, plugin: str, groups: Sequence[Group]) ->
         check_id(f"{here}, Removal.group", removal.group)
         if removal.group not in sizes:
             raise ContractError(
-                f"{here}: Removal.group {removal.group} is none of the {len(sizes)} groups it was given"
+                f"{here}: Removal.group {removal.group} is not among the {len(sizes)} groups it was given"
             )
         check_position(f"{here}, group {removal.group}: Removal.position", removal.position, sizes[removal.group])
         check_reason(f"{here}, group {removal.group}: Removal.reason", removal.reason)
@@ -127,5 +127,5 @@ def check_evicted(returned: object, *, plugin: str, is_held: Callable[[GroupId],
         check_id(where, group_id)
         check_reason(f"{where}, group {group_id}", reason)
         if not is_held(group_id):
-            raise ContractError(f"{where}: group {group_id} is none that it holds")
+            raise ContractError(f"{where}: it does not hold group {group_id}")
     return returned

@@ -1,4 +1,4 @@
-"""What an engine says of an answer beyond its tokens: each column as long as it must be, and what was wanted there."""
+"""What an engine says of an answer beyond its tokens: every column has its length, and nothing wanted is missing."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ KINDS = {
     "server": str,
     "retractions": int,
 }
-"""What a field is, where it is not None."""
+"""Type of each field that is not None."""
 
 
 def check_extras(where: str, output: GenerateOutput, request: GenerateRequest) -> None:
-    """See that the extras of an answer are of its shape, and hold what the request wants of an answer with tokens.
+    """See that the extras of an answer fit its tokens, and hold what the request wants.
 
     Raises:
         ContractError: they are not, or do not.

@@ -24,7 +24,7 @@ def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> 
     """What an engine generated for a request.
 
     Raises:
-        ContractError: no `GenerateOutput`, tokens and log-probs of different lengths, more tokens than were allowed, a
+        ContractError: not a `GenerateOutput`, tokens and log-probs of different lengths, more tokens than allowed, a
             log-prob that is not finite, a weight version that is not a number, or extras that do not fit.
     """
     where = f"engine of plugin {plugin}"
@@ -42,7 +42,7 @@ def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, befo
     """A part of what an engine generates for a request, after parts with `before` tokens.
 
     Raises:
-        ContractError: no `GenerateChunk`, one without tokens before the end, or what `check_output` refuses.
+        ContractError: not a `GenerateChunk`, one without tokens before the end, or what `check_output` refuses.
     """
     where = f"engine of plugin {plugin} (stream)"
     if not isinstance(returned, GenerateChunk):
@@ -81,7 +81,7 @@ def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size
 
     Raises:
         ContractError: not a list of samples, an empty one, one is unfinished or inconsistent, has a token that the
-            model has not, or siblings of one rollout do not share `rollout_id`.
+            model does not have, or siblings of one rollout do not share `rollout_id`.
     """
     where = f"generator of plugin {plugin}, {_named(sample)}"
     if not isinstance(returned, list):
@@ -150,7 +150,7 @@ def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
 
 
 def _is_finite(values: Sequence[object]) -> bool:
-    """Whether all are finite numbers; a list of nothing but floats and ints is seen at once, six times as fast."""
+    """Whether all are finite numbers; a list of floats and ints alone takes a shortcut, six times as fast."""
     if {*map(type, values)} <= _NUMBERS:
         return all_finite(cast(Sequence[float], values))
     return all(isinstance(each, float | int) and isfinite(each) for each in values)

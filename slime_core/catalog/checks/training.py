@@ -84,8 +84,8 @@ def check_step_result(returned: object, *, plugin: str, rank: int, groups: Colle
     """What a trainer's rank reports of a step on the groups of these numbers.
 
     Raises:
-        ContractError: no `StepResult`, a sum or a scalar that is not a number, a name in `over_all_tokens` that is
-            no metric, or scores of other groups than its own.
+        ContractError: not a `StepResult`, a sum or a scalar that is not a number, a name in `over_all_tokens` that is
+            not a metric, or scores of other groups than its own.
     """
     where = f"trainer of plugin {plugin}, rank {rank}"
     if not isinstance(returned, StepResult):
@@ -110,7 +110,7 @@ def check_slots(returned: object, *, plugin: str) -> Sequence[WeightSlot]:
     """What a trainer's rank says that its weights are.
 
     Raises:
-        ContractError: no sequence of `WeightSlot`, none at all, or two of one name.
+        ContractError: not a sequence of `WeightSlot`, an empty one, or two slots of one name.
     """
     where = f"trainer of plugin {plugin}, weight_slots"
     slots = check_list(where, "WeightSlots", returned)

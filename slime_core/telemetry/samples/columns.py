@@ -57,7 +57,7 @@ OWN = (
 OTHERS = tuple(each.name for each in fields(Sample) if each.name not in OWN)
 """All other fields: they are in the JSON of the column `others`, where they are not at their default."""
 LEVEL = 1
-"""Of zstd; level 3 saves 1 % and costs a third of the speed."""
+"""Level of zstd; level 3 saves 1 % and costs a third of the speed."""
 Codec: TypeAlias = Literal["gzip", "brotli", "lz4", "zstd", "snappy", "none"]
 """What Parquet compresses with."""
 

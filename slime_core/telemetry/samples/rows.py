@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from slime_core.sample import Json, Message
 
 SCHEMA_VERSION = 1
-"""Of shards, and of rows as JSON."""
+"""Version of the format of shards, and of rows as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Shard: one file of samples: what it is of, its rows, its groups.
+"""Shard: one file of samples, with its header, rows and groups.
 
 for shard in list_shards(run_dir / "samples"):
     print(shard.kind, shard.rollout_id, sum(1 for _ in shard.rows()))
@@ -221,17 +221,17 @@ def is_shard(path: Path) -> bool:
 
 
 def numbered(directory: Path, kind: Kind) -> Iterator[tuple[int, Path]]:
-    """The same with their numbers, in any order."""
+    """The shards of a kind by their numbers, in any order."""
     for path in directory.glob(f"{kind.value}_*.parquet"):
         if match := re.fullmatch(rf"{kind.value}_(\d+)\.parquet", path.name):
             yield int(match[1]), path
 
 
 def require_pyarrow(verb: str, path: Path) -> None:
-    """Say what to type where pyarrow is missing.
+    """See that pyarrow is installed; the error says what to type.
 
     Raises:
-        RunFolderError: it is.
+        RunFolderError: it is not.
     """
     if find_spec("pyarrow") is None:
         raise RunFolderError(f"{verb} {path} needs pyarrow, which is not installed: pip install 'pyarrow>=18'")

@@ -54,7 +54,7 @@ class Sampling(Body):
     custom_params: dict[str, JsonValue] | None = None
 
     def for_sample(self, index: int) -> Self:
-        """Those of one of `n` samples: each draws with a seed of its own."""
+        """The parameters of one of `n` samples: each draws with a seed of its own."""
         return self.model_copy(update={"sampling_seed": (self.sampling_seed or 0) + index}) if index else self
 
 
@@ -104,7 +104,7 @@ class MemoryBody(Body):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """What is meant."""
+        """The kinds of memory that the tags name."""
         return frozenset(self.tags or ("weights", "kv_cache", "cuda_graph"))
 
 

@@ -134,7 +134,7 @@ async def update_weight_version(state: State, request: Request) -> Reply:
 
 
 async def release_memory_occupation(state: State, request: Request) -> Reply:
-    """POST /release_memory_occupation: an assertion amid a request."""
+    """POST /release_memory_occupation: as in SGLang, an assertion fails if a request is running."""
     tags = parse(MemoryBody, request).kinds
     if state.jobs and state.pause_mode is None:
         return Reply(500, b"release_memory_occupation should be called only when server is idle.\n", TEXT)
@@ -143,7 +143,7 @@ async def release_memory_occupation(state: State, request: Request) -> Reply:
 
 
 async def resume_memory_occupation(state: State, request: Request) -> Reply:
-    """POST /resume_memory_occupation: of what was released alone."""
+    """POST /resume_memory_occupation: only memory that was released can be resumed."""
     tags = parse(MemoryBody, request).kinds
     if missing := sorted(tags - state.released):
         return Reply(500, f"KeyError: {missing[0]!r}\n".encode(), TEXT)

@@ -104,7 +104,7 @@ def admit(state: State, jobs: Sequence[Job]) -> None:
 
 
 async def perform(state: State, job: Job) -> AsyncGenerator[Progress, None]:
-    """Carry out a job: its progress after each token, the last with a finish reason.
+    """Carry out a job and yield its progress after each token; the last one has a finish reason.
 
     Raises:
         Hangup: nobody waits for it any more.

@@ -45,7 +45,7 @@ def _result(progress: Progress, body: GenerateBody) -> dict[str, Json]:
     meta = progress.meta()
     if body.return_logprob:
         texts = [TOKENIZER.decode([token]) if body.return_text_in_logprobs else None for token in progress.tokens]
-        entries = zip(progress.log_probs, progress.tokens, texts, strict=False)  # the script may want one too few
+        entries = zip(progress.log_probs, progress.tokens, texts, strict=False)  # a scripted flaw: one log-prob too few
         meta["input_token_logprobs"] = [list(each) for each in _of_prompt(progress, body.logprob_start_len)]
         meta["output_token_logprobs"] = [list(entry) for entry in entries]
         meta["output_token_logprobs_length"] = len(progress.log_probs)
@@ -72,7 +72,7 @@ def _of_prompt(progress: Progress, start: int) -> list[tuple[float | None, int, 
 
 
 def _likeliest(token: int, count: int) -> list[Json]:
-    """So many ids beside one that was drawn, likeliest first."""
+    """`count` ids with log-probs, as alternatives to a drawn token, likeliest first."""
     return [[LIKELIEST_LOG_PROB - place, token + place, None] for place in range(count)]
 
 

@@ -71,7 +71,7 @@ def plan(prompt: Sequence[int], sampling: Sampling, behaviour: Behaviour, versio
 
 
 def text_log_probs(tokens: Sequence[int], version: str) -> list[float]:
-    """Of each token of a text what weights of a version say, given those before it; the same however it came about."""
+    """Log-prob of each token given those before it, under one version's weights; the same for drawn and given text."""
     seen, log_probs = zlib.crc32(version.encode()), list[float]()
     for token in tokens:
         seen = zlib.crc32(token.to_bytes(8, "little", signed=True), seen)

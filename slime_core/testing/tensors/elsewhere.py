@@ -29,7 +29,7 @@ BatchT = TypeVar("BatchT")
 
 
 class Elsewhere(torch.Tensor):
-    """A tensor of this device; what is in it, the CPU's tensor `held` holds."""
+    """A tensor of this device; its numbers are in `held`, a tensor of the CPU."""
 
     held: torch.Tensor
 
@@ -83,7 +83,7 @@ def _outer(value: object, owners: Mapping[int, Elsewhere]) -> object:
 
 
 def _factories() -> Iterator[tuple[str, Function]]:
-    """Every function of aten that makes a tensor of none, on a device that it is told."""
+    """Every function of aten that makes a tensor from no other, on a device that is an argument."""
     for full in torch._C._dispatch_get_all_op_names():
         space, _, name = full.partition("::")
         packet, _, overload = name.partition(".")
@@ -111,7 +111,7 @@ def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = Fal
 
 
 class _Module(backend_registration._DummyBackendModule):
-    """What is at `torch.elsewhere`."""
+    """The module `torch.elsewhere`, which torch looks for under a device's name."""
 
     def __init__(self) -> None:
         self.asked_for = False

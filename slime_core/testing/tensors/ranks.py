@@ -1,4 +1,4 @@
-"""Ranks: what several ranks of one step make together, as threads of this process.
+"""Ranks: runs the work of several ranks of one step as threads of this process, with sums over all of them.
 
 Example:
 
@@ -21,12 +21,12 @@ class Ranks:
     """Adds up what each rank gives to its `sum_over_ranks`."""
 
     def __init__(self, size: int) -> None:
-        """So many ranks."""
+        """Prepare for `size` ranks."""
         self._given: dict[int, torch.Tensor] = {}
         self._barrier = threading.Barrier(size, timeout=10)
 
     def run(self, works: "Sequence[Work]") -> "list[torch.Tensor]":
-        """What each rank's work makes of its `sum_over_ranks`.
+        """The result of each rank's work, which is given its `sum_over_ranks`.
 
         Raises:
             BrokenBarrierError: one rank asked for a sum that another did not.

@@ -1,4 +1,4 @@
-"""ToldHost: what the contract of trainers has launched: a rank's host as in a run, which also tells of its own rank."""
+"""ToldHost: what the contract of trainers starts: a rank's host as in a run, which also reports on its rank."""
 
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import StepResult, TrainBatch

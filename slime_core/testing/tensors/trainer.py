@@ -97,7 +97,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @cached_property
     def _folder(self) -> Path:
-        """Gone with the check that asked for it."""
+        """A folder that is removed when the check is over."""
         folder = Path(tempfile.mkdtemp(prefix="slime-kit-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return folder
@@ -206,7 +206,7 @@ class TrainerContract(RoleContract[TrainerSpec]):
 
     @check("TRN-010", needs=("TRN-003",))
     def test_ranks_of_one_share_report_the_same(self) -> None:
-        """Of what several ranks train on together all of them report all: add up, or send, before you answer."""
+        """Ranks that train on one share together each report the whole of it: add up, or send, before you answer."""
         shares, batches = self._shares()
         told = self._run(lambda group: call(group, "attempt", shares.dealt(batches)))
         groups = shares.dealt([set(each.group_index_S) for each in batches])
@@ -289,14 +289,14 @@ class TrainerContract(RoleContract[TrainerSpec]):
         return None if self.elsewhere is None else self._with(self.elsewhere)
 
     def _shares(self) -> tuple[Shares, list[TrainBatch]]:
-        """Who of several ranks has which share of a step, and the shares."""
+        """How several ranks share a step, and the shares themselves."""
         found = Shares(self.spec.share_of_ranks(self._with(self.several)), self.registered.plugin)
         if len(found.of_ranks) < 2:
             raise SkipTest("the spec says one rank with these settings: name settings of several in `several`")
         return found, [self._with_fields(each) for each in shares_of(found.count)]
 
     def _run(self, play: Callable[[WorkerGroup], Awaitable[ResultT]], settings: Settings | None = None) -> ResultT:
-        """What becomes of ranks with these settings, or those of `several`, in processes."""
+        """The result of `play` with ranks in processes, with these settings or those of `several`."""
         if self.registered.qualified == NOWHERE:
             raise SkipTest("ranks in processes find the trainer by name: let `choice` be one, or a module's variable")
         settings = self._with(self.several) if settings is None else settings
@@ -318,14 +318,14 @@ class TrainerContract(RoleContract[TrainerSpec]):
         return cast(StepResult, result)
 
     def _answer(self, rank: TrainerRank, share: TrainBatch) -> object:
-        """What a rank makes of a rollout of one step."""
+        """A rank's result for a rollout of one step."""
         given = self._with_fields(share)
         if isinstance(rank, SeesRollout):
             rank.begin_rollout([given])
         return rank.train_step(given)
 
     def _with_fields(self, share: TrainBatch) -> TrainBatch:
-        """What the spec says that the trainer reads, of samples that bring none of it."""
+        """The share with every sample field that the spec reads, each empty: the kit's samples have none of them."""
         none = (None,) * len(share.rewards_S)
         return replace(share, fields_S=dict.fromkeys(self.spec.reads(self.validated()), none))
 

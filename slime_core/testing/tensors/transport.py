@@ -90,7 +90,7 @@ class TransportContract(RoleContract[TransportSpec]):
 
     @check("TRP-005", needs=("TRP-003",))
     def test_a_version_is_of_one_piece(self) -> None:
-        """What is served in place stays as it is while the next version is sent, which has nothing of it."""
+        """What is served in place stays as it is while the next version is sent; the two share no memory."""
         with self._ends() as ends:
             first, second, third = (values(number) for number in (1, 2, 3))
             held = ends.publish(0, [first, first], hold=True)
@@ -139,7 +139,7 @@ class TransportContract(RoleContract[TransportSpec]):
                 self._require_equal(read, sent, "with nothing on rank 1")
 
     def beyond(self) -> Collection[str]:
-        """All that is read: one that brings no receiver is read by an engine, whose contract loads weights."""
+        """All checks that read, if the transport brings no receiver: the contract of its engine covers those."""
         if self.spec.brings_receiver:
             return ()
         return [identity for identity, info in self.checks().items() if {identity, *info.needs} & {"TRP-003"}]

@@ -19,13 +19,13 @@ EPSILON = 1e-6
 
 
 class EstimatorSettings(Settings):
-    """What the estimators have in common."""
+    """Settings of estimators that whiten only if they are told to."""
 
     normalize_advantages: bool = Field(False, description="Whiten them over all trained tokens of the rollout.")
 
 
 class WhitenedSettings(EstimatorSettings):
-    """The same of those that whiten unless they are told not to."""
+    """Settings of estimators that whiten unless they are told not to."""
 
     normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the rollout.")
 

@@ -1,4 +1,4 @@
-"""Changes: which weights are others than those of the version before, by a sum of each (XXH3, 128 bits).
+"""Changes: which weights differ from the version before, found by a sum of each (XXH3, 128 bits).
 
 Example:
 
@@ -15,10 +15,10 @@ import xxhash
 
 
 class Changes:
-    """Of what one rank sends."""
+    """Remembers a sum of every weight that one rank has sent."""
 
     def __init__(self) -> None:
-        """Nothing was sent."""
+        """Nothing was sent yet."""
         self._sums: dict[str, bytes] = {}
         self._version: int | None = None
         self._fresh: dict[str, bytes] = {}
@@ -26,7 +26,7 @@ class Changes:
     def among(
         self, weights: Iterator[tuple[str, torch.Tensor]], since: int | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Those that who has a version lacks; all of them, where that is not the one that was sent last, or None."""
+        """The weights that changed since a version; all of them, unless that is the one that was sent last."""
         known = self._sums if since is not None and since == self._version else {}
         self._fresh = {}
         for name, tensor in weights:

@@ -25,7 +25,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class MeetingSettings(Settings):
-    """What both transports may be told."""
+    """Settings of both transports."""
 
     bucket_mb: float = Field(512.0, gt=0, description="Megabytes that travel as one.")
     timeout_s: float = Field(300.0, gt=0, description="Seconds that servers have to come, and a bucket to travel.")
@@ -43,17 +43,17 @@ class MeetingChannel(WeightChannel):
     folder: Path
     """Where rank 0 says at which port it is met; all who meet see it."""
     secret: str
-    """What who comes there knows."""
+    """A secret that whoever comes there must know."""
     late_readers: ClassVar[bool] = False
 
     @property
     def pace(self) -> MeetingSettings:
-        """How much travels at once, and how long one waits for another."""
+        """How much travels at once, and how long the ends wait for each other."""
         raise NotImplementedError
 
     @property
     def address(self) -> str:
-        """Of rank 0's machine."""
+        """Address of rank 0's machine."""
         return LOOPBACK
 
     def check(self, url: str, replicas: int) -> None:
@@ -74,11 +74,11 @@ class MeetingChannel(WeightChannel):
         return self.folder / "port"
 
     def sender(self, rank: int, world_size: int) -> WeightSender:
-        """Rank 0 sends; what others yield is its affair."""
+        """The sender of a rank; only rank 0's sends."""
         return Silent() if rank else self.first_sender()
 
     def first_sender(self) -> WeightSender:
-        """That of rank 0."""
+        """The sender of rank 0."""
         raise NotImplementedError
 
 
@@ -86,7 +86,7 @@ class Silent:
     """The end of a rank that sends nothing."""
 
     def send(self, version: int, buckets: "Iterator[tuple[str, torch.Tensor]]", engines: Sequence[int]) -> None:
-        """The core exhausts the buckets."""
+        """Send nothing; the core exhausts the buckets."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -34,16 +34,16 @@ class DistributedChannel(MeetingChannel):
 
     @property
     def pace(self) -> MeetingSettings:
-        """Those that `tensor` has as well."""
+        """The settings that both transports have."""
         return self.settings
 
     @property
     def address(self) -> str:
-        """As the run says."""
+        """The address in the settings, at which servers on other machines reach it."""
         return self.settings.address
 
     def first_sender(self) -> WeightSender:
-        """That of rank 0."""
+        """The sender of rank 0."""
         from slime_engine_sglang.meeting.broadcasting import BroadcastSender
 
         return BroadcastSender(self)
@@ -53,7 +53,7 @@ class Distributed:
     """Implements `slime_core.roles.Transport`."""
 
     def __init__(self, settings: DistributedSettings, setup: TransportSetup) -> None:
-        """Remember both."""
+        """Keep settings and setup for `open`."""
         self._settings, self._folder = settings, setup.scratch
 
     async def open(self, slots: Sequence[WeightSlot]) -> DistributedChannel:

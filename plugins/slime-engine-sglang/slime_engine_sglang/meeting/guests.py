@@ -30,7 +30,7 @@ class Guest:
     stream: BinaryIO
 
     def say(self, said: Message | Order) -> bool:
-        """Whether it could be told."""
+        """Tell it something; whether that could be sent."""
         try:
             self.connection.sendall(written(said))
         except OSError:
@@ -38,7 +38,7 @@ class Guest:
         return True
 
     def heard(self, end: float, wanted: Message) -> bool:
-        """Whether it says this before some time of `time.monotonic`."""
+        """Whether it says `wanted` before `end`, a time of `time.monotonic`."""
         self.connection.settimeout(max(0.001, end - time.monotonic()))
         try:
             return read(self.stream.readline()) == wanted
@@ -60,7 +60,7 @@ class Guest:
 
 
 class Guests:
-    """Those of a listening socket."""
+    """The engines that connect to a listening socket."""
 
     def __init__(self, listening: socket.socket, secret: str, timeout_s: float) -> None:
         """Nobody has come yet."""
@@ -68,7 +68,7 @@ class Guests:
 
     @contextmanager
     def met(self, version: int, engines: Sequence[int]) -> Iterator[list[Guest]]:
-        """Those of these engines that are ready in time; one that goes away before is passed over."""
+        """The guests, of these engines, that are ready in time; one that goes away before is passed over."""
         end = time.monotonic() + self._timeout_s
         come: dict[int, Guest] = {}
         try:
@@ -89,7 +89,7 @@ class Guests:
                 guest.close()
 
     def _next(self) -> Guest | None:
-        """Who comes next, if anybody does who knows what to say."""
+        """The next engine that connects and knows the secret, if any."""
         self._listening.settimeout(LOOK_S)
         try:
             connection, _ = self._listening.accept()

@@ -94,7 +94,7 @@ class Arrival:
             await self._end(server)
             raise Untouched(str(error)) from error
         try:
-            if _is_end(order):  # it is the same as the one before, but for its name
+            if _is_end(order):  # nothing changed since the version before but the name
                 await server.ask("/update_weight_version", {"new_version": version, "abort_all_requests": False})
             while (call := _call(order, version, flush=flush)) is not None:
                 await self._ask(server, *call)
@@ -112,13 +112,13 @@ class Arrival:
             await self._checksums.compare_with(server, cast(Mapping[str, str], order["sums"]))
 
     async def close(self) -> None:
-        """Wait for nothing more of rank 0."""
+        """Stop waiting for rank 0."""
         if self._heard is not None:
             self._heard.cancel()
             await asyncio.gather(self._heard, return_exceptions=True)
 
     async def _join(self, server: Server, order: Message) -> Message:
-        """Join a group, if that is the order; the order after it, or the one that is of weights."""
+        """Join a group if the order says so; returns the first order that is of weights."""
         if join := as_a(Join, order):
             if join.leave:
                 with suppress(SlimeError):  # a server that has been started since was never in it

@@ -70,7 +70,7 @@ class MeetingSender:
         self._listening.close()
 
     def begin(self, come: Sequence[Guest]) -> None:
-        """Before the first bucket.
+        """Make ready for these guests, before the first bucket.
 
         Raises:
             Broken: one of them does not take part.
@@ -81,7 +81,7 @@ class MeetingSender:
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def deliver(self, come: Sequence[Guest], views: Views, bucket: torch.Tensor) -> None:
-        """What lies in the bucket now, to all; returns when all have taken it.
+        """Give all of them what lies in the bucket now; returns when all have taken it.
 
         Raises:
             Broken: one of them has not.
@@ -89,7 +89,7 @@ class MeetingSender:
         raise NotImplementedError
 
     def broke(self) -> None:
-        """After what was broken off."""
+        """Clean up after a publication that broke off."""
 
     def _size(self) -> int:
         """Bytes of a bucket: room for the largest weight, and no more than for all."""

@@ -20,10 +20,10 @@ from slime_engine_sglang.meeting.changes import bytes_of
 
 
 class Sums:
-    """Of one version."""
+    """The sums of one version."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Of weights of these names; none has come."""
+        """Expect weights of these names; none has come yet."""
         self._parts = joined(names)
         self._wholes = {part: whole for whole, parts in self._parts.items() for part in parts}
         self._digests = {whole: hashlib.sha256() for whole in self._parts}

@@ -39,14 +39,14 @@ class TensorChannel(MeetingChannel):
 
     @property
     def pace(self) -> MeetingSettings:
-        """Those that `distributed` has as well."""
+        """The settings that both transports have."""
         return self.settings
 
     def check(self, url: str, replicas: int) -> None:
-        """See that a server is on loopback, too.
+        """As `MeetingChannel.check`; the server must be on loopback besides.
 
         Raises:
-            ModelError: it is reached otherwise.
+            ModelError: it is not, or weights cannot go there.
         """
         MeetingChannel.check(self, url, replicas)
         if not _is_loopback(urlsplit(url).hostname or ""):
@@ -56,7 +56,7 @@ class TensorChannel(MeetingChannel):
             )
 
     def first_sender(self) -> WeightSender:
-        """That of rank 0."""
+        """The sender of rank 0."""
         from slime_engine_sglang.meeting.handing import HandingSender
 
         return HandingSender(self)
@@ -66,7 +66,7 @@ class Tensor:
     """Implements `slime_core.roles.Transport`."""
 
     def __init__(self, settings: TensorSettings, setup: TransportSetup) -> None:
-        """Remember both."""
+        """Keep settings and setup for `open`."""
         self._settings, self._folder = settings, setup.scratch
 
     async def open(self, slots: Sequence[WeightSlot]) -> TensorChannel:

@@ -91,7 +91,7 @@ def written(said: Message | Order) -> bytes:
 
 
 def read(line: bytes) -> Message:
-    """The other way around; empty for what is none, such as the end of a connection."""
+    """The message in a line; empty if there is none, as at the end of a connection."""
     try:
         found = json.loads(line) if line.endswith(b"\n") else {}
     except ValueError:

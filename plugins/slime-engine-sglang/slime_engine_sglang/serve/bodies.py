@@ -62,7 +62,7 @@ def parse(body: Mapping[str, Json], tokenizer: Tokenizer) -> Asked:
     """What a body of `/generate` asks for.
 
     Raises:
-        BadRequest: it is none, or asks for what is not done here.
+        BadRequest: it is not such a body, or asks for what is not done here.
     """
     for key in REFUSED:
         if body.get(key):

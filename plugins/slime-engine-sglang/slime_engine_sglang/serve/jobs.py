@@ -30,7 +30,7 @@ class Jobs:
 
     @property
     def count(self) -> int:
-        """Under way or held."""
+        """How many generations are under way or held."""
         return len(self._news)
 
     def abort(self, rid: str | None = None) -> None:

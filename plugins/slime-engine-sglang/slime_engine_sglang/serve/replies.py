@@ -27,7 +27,7 @@ class Made:
 
 
 def result(prompt: Prompt, made: Made, tokenizer: Tokenizer, version: str) -> dict[str, Json]:
-    """An event of a stream, or the whole."""
+    """An event of a stream, or the whole answer, as SGLang writes it."""
     count = len(made.tokens)
     meta: dict[str, Json] = {
         "id": prompt.rid,

@@ -99,7 +99,7 @@ class Routes:
 
     @property
     def _weights(self) -> str:
-        """What those are called that are served."""
+        """Name of the weights that are served."""
         return self._names[self._version]
 
     async def _abort_request(self, request: web.Request) -> web.Response:
