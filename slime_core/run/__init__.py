@@ -18,7 +18,7 @@ from slime_core.run.checkpoint import (
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import Ledger
 from slime_core.run.prompts import read_all_prompts
-from slime_core.run.saving import Saver, write_checkpoint
+from slime_core.run.saving import Saver
 from slime_core.run.session import Session
 from slime_core.run.sft import read_dialogs
 from slime_core.run.start import run
@@ -42,5 +42,4 @@ __all__ = [
     "read_dialogs",
     "run",
     "verify",
-    "write_checkpoint",
 ]

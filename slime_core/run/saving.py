@@ -125,22 +125,6 @@ class Saver:
             self._staged = snapshot, finish_model
 
 
-async def write_checkpoint(
-    root: Path,
-    rollout_id: int,
-    state: Mapping[str, Json],
-    save_model: SaveModel,
-    keep: int,
-    finish_model: FinishModel = stands,
-) -> Checkpoint:
-    """Write one checkpoint, whole; errors as in `Saver`."""
-    saver = Saver(root, keep)
-    await saver.save(rollout_id, state, save_model, finish_model)
-    checkpoint = await saver.saved(wait=True)
-    assert checkpoint is not None, "it was waited for"
-    return checkpoint
-
-
 class _GivenUp(Exception):
     """Somebody wants the run to end at once."""
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.run import RunFolder, write_checkpoint
+from slime_core.run import RunFolder
+from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 
 Slime = Callable[..., Any]

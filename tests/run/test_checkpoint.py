@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_core.errors import CheckpointError, RunFolderError, WorkerError
-from slime_core.run import Checkpoint, Saver, list_checkpoints, newest_checkpoint, verify, write_checkpoint
+from slime_core.run import Checkpoint, Saver, list_checkpoints, newest_checkpoint, verify
 from slime_core.run.checkpoint import MANIFEST
 from slime_core.run.saved import SCHEMA_VERSION
 from slime_core.sample import Json
+from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 
 PAGE = 4096
@@ -269,16 +270,21 @@ LIMITED = (
 import asyncio, resource, sys
 from pathlib import Path
 from slime_core.errors import RunFolderError
-from slime_core.run import write_checkpoint
+from slime_core.run import Saver
 
 async def save(directory):
     (directory / "weights").write_bytes(bytes(int(sys.argv[2])))
 
+async def write(rollout_id):
+    saver = Saver(root, keep=2)
+    await saver.save(rollout_id, STATE, save)
+    await saver.saved(wait=True)
+
 root = Path(sys.argv[1])
-asyncio.run(write_checkpoint(root, 5, STATE, save, 2))
+asyncio.run(write(5))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    asyncio.run(write_checkpoint(root, 10, STATE, save, 2))
+    asyncio.run(write(10))
 except RunFolderError as error:
     print(error)
 """

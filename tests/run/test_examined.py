@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.run import list_checkpoints, write_checkpoint
+from slime_core.run import list_checkpoints
 from slime_core.run.checkpoint import MANIFEST
 from slime_core.run.examined import examine, prune
+from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 
 

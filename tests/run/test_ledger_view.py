@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import RunFolderError
-from slime_core.run import GroupState, Ledger, list_checkpoints, write_checkpoint
+from slime_core.run import GroupState, Ledger, list_checkpoints
 from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import GroupId
+from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 
 CHANGED = "the first 1444 bytes of ledger.jsonl were changed"

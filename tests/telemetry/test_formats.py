@@ -10,11 +10,12 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
-from slime_core.run import GroupState, Ledger, write_checkpoint
+from slime_core.run import GroupState, Ledger
 from slime_core.run.resumes import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, list_shards
 from slime_core.telemetry.samples.columns import schema
+from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
