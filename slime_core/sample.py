@@ -159,8 +159,6 @@ class Sample:
     """Speculative decoding counters."""
     prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
     """Prefix cache counters."""
-    trace: dict[str, Json] | None = None
-    """Timing spans of this sample."""
     source: str = ""
     """Name of the data set the prompt came from."""
     weight_version_ends: list[int] = field(default_factory=list)

@@ -44,6 +44,7 @@ COMMANDS: Commands = {
     "samples": ("slime_core.cli.samples:samples", "Show what a run generated."),
     "why": ("slime_core.cli.why:why", "Tell a sample's life: drawn, generated, scored, trained."),
     "diff": ("slime_core.cli.diff:diff", "Compare two runs: settings, metrics, prompts."),
+    "trace": ("slime_core.cli.trace:trace", "Write what a run did when, for Perfetto."),
     "simulate": ("slime_core.cli.simulate:simulate_policies", "Compare rollout policies on a virtual clock."),
     "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),

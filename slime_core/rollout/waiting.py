@@ -14,14 +14,17 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from slime_core.sample import GroupId
 
 T = TypeVar("T")
+Ended: TypeAlias = Callable[[GroupId, int | None, bool, Sequence[tuple[str, float]], float], None]
+"""Told of a sample that is not in flight any more: group, index, whether it was of an evaluation, what it waited for
+from when on, and when it ended, in seconds of `time.monotonic`."""
 A_SLOT = "a free slot"
 """What a sample waits for before its turn."""
 NOTHING = "its turn"
@@ -30,6 +33,8 @@ FIRST_S = 25.0
 """Seconds without the end of a sample after which it is said: within half a minute."""
 LOOK_S = 1.0
 """Seconds between two looks."""
+MOST_MARKS = 1000
+"""Changes of what a sample waits for that are kept; after these, the last one goes on until it ends."""
 MOST_NAMED = 4
 """Samples that are named, the oldest first."""
 
@@ -43,11 +48,13 @@ class Waiting:
         """Nothing is in flight."""
         self.ended = 0
         """Samples that are not in flight any more."""
+        self.on_end: Ended | None = None
+        """Whom to tell of each of them."""
         self._followed: dict[Followed, None] = {}
 
-    def following(self, group: GroupId, index: int | None) -> "Followed":
+    def following(self, group: GroupId, index: int | None, *, evaluation: bool = False) -> "Followed":
         """A `with` of all that happens to one sample, in its task and in those that this starts."""
-        return Followed(self, group, index)
+        return Followed(self, group, index, evaluation)
 
     @property
     def text(self) -> str:
@@ -69,19 +76,46 @@ class Waiting:
 class Followed:
     """One sample in flight."""
 
-    __slots__ = ("_calls", "_group", "_index", "_token", "_waiting", "generator", "place", "since", "what")
+    __slots__ = (
+        "_calls",
+        "_evaluation",
+        "_group",
+        "_index",
+        "_marks",
+        "_token",
+        "_waiting",
+        "generator",
+        "place",
+        "since",
+        "what",
+    )
 
-    def __init__(self, waiting: Waiting, group: GroupId, index: int | None) -> None:
+    def __init__(self, waiting: Waiting, group: GroupId, index: int | None, evaluation: bool) -> None:
         """Nothing has happened to it."""
         self.what, self.place, self.generator = NOTHING, "", ""
         self.since = 0.0
         self._calls = 0
-        self._waiting, self._group, self._index = waiting, group, index
+        self._waiting, self._group, self._index, self._evaluation = waiting, group, index, evaluation
+        self._marks: list[tuple[str, float]] = []
         self._token: Token[Followed | None] | None = None
 
     def waits_for(self, what: str) -> None:
         """It waits for this from now on."""
         self.what, self.since = what, time.monotonic()
+        self._mark(what, self.since)
+
+    def is_at(self, place: str) -> None:
+        """Which of several engines its call is made of."""
+        self.place = place
+        marks = self._marks
+        if marks and marks[-1][0] == "engine":
+            marks[-1] = (place, marks[-1][1])
+        else:  # one has been asked before
+            self._mark(place, time.monotonic())
+
+    def _mark(self, what: str, at: float) -> None:
+        if len(self._marks) < MOST_MARKS:
+            self._marks.append((what, at))
 
     def call_begins(self) -> "Token[Followed | None]":
         """One more call of the engine, in whatever task it is made; returns what ends it."""
@@ -106,6 +140,7 @@ class Followed:
     def __enter__(self) -> "Followed":
         """It begins."""
         self.since = time.monotonic()
+        self._mark(self.what, self.since)
         self._waiting._followed[self] = None
         self._token = _current.set(self)
         return self
@@ -118,6 +153,8 @@ class Followed:
         _current.reset(self._token)
         del self._waiting._followed[self]
         self._waiting.ended += 1
+        if self._waiting.on_end is not None:
+            self._waiting.on_end(self._group, self._index, self._evaluation, self._marks, time.monotonic())
 
 
 _current: ContextVar[Followed | None] = ContextVar("sample in flight", default=None)
@@ -126,7 +163,7 @@ _current: ContextVar[Followed | None] = ContextVar("sample in flight", default=N
 def waits_at(place: str) -> None:
     """Say which of several engines the current sample waits for."""
     if (followed := _current.get()) is not None:
-        followed.place = place
+        followed.is_at(place)
 
 
 async def within(call: Awaitable[T], what: str) -> T:

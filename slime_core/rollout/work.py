@@ -159,7 +159,8 @@ class SampleRunner:
 
     async def _follow(self, running: _Running, place: int, purpose: Purpose) -> None:
         """Run one drawn sample so that it can be named while it is in flight."""
-        with self.waiting.following(running.group.id, running.group.samples[place].index) as followed:
+        group, index = running.group.id, running.group.samples[place].index
+        with self.waiting.following(group, index, evaluation=purpose.evaluation) as followed:
             await self._run(running, place, purpose, followed)
 
     async def _run(self, running: _Running, place: int, purpose: Purpose, followed: Followed) -> None:

@@ -32,7 +32,7 @@ from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
-from slime_core.telemetry import Display, MetricsLog, MetricsRow
+from slime_core.telemetry import Display, MetricsLog, MetricsRow, SpanLog
 
 
 class Outcome(enum.Enum):
@@ -51,6 +51,7 @@ class BaseLoop(ABC):
         """Begin at nothing; metrics are appended to `metrics`."""
         self._config = plan.config
         self._plan, self._folder, self._display, self._metrics = plan, folder, display, metrics
+        self._spans = SpanLog(folder.spans)
         self.rollout_id = 0
         """Rollouts done."""
         self._step = 0
@@ -121,6 +122,7 @@ class BaseLoop(ABC):
         if self._saved_at != self.rollout_id:
             await self._save()
         await self._saved(wait=True)
+        await self._spans.write(self.rollout_id)
         complete = self.rollout_id >= self._last or self.stop.enough
         return Outcome.DONE if complete else Outcome.STOPPED
 
@@ -130,6 +132,7 @@ class BaseLoop(ABC):
         metrics |= self._trackers.metrics()
         self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
         await self._trackers.log(self._step, metrics)
+        await self._spans.write(rollout_id)
         self._display.row(rollout_id, metrics)
 
     async def _save(self) -> None:
@@ -143,8 +146,9 @@ class BaseLoop(ABC):
             "config": saved_settings(self._plan),
         }
         save = partial(self._trainer.save, hf=self._config.run.checkpoint_hf)
-        async with self._training():
-            await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save)
+        with self._spans.phase("checkpoint", self.rollout_id):
+            async with self._training():
+                await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save)
         self._saved_at = self.rollout_id
         await self._saved(wait=not self._config.run.async_save)
 

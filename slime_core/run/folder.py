@@ -35,6 +35,7 @@ class RunFolder:
         self.ledger = root / "ledger.jsonl"
         self.checkpoints = root / "checkpoints"
         self.samples = root / "samples"
+        self.spans = root / "spans.jsonl"
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self._lock: FileIO | None = None

@@ -82,6 +82,7 @@ class Loop(BaseLoop):
         """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
         super().__init__(session.plan, session.folder, display, metrics)
         self._session, self._samples = session, samples
+        session.scheduler.runner.waiting.on_end = self._spans.add_sample
         best = self._config.run.save_best
         self._best = Best(session.folder.root / "best", best) if best is not None else None
 
@@ -149,7 +150,16 @@ class Loop(BaseLoop):
         await self._publish(self.rollout_id + 1)
         async with session.scheduler.undisturbed():
             session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
-        timing = _timing(result, started, rolled_out, trained, time.monotonic())
+        published = time.monotonic()
+        for phase, began, ended in (
+            ("generate", started, rolled_out),
+            ("train", rolled_out, trained),
+            ("publish", trained, published),
+        ):
+            self._spans.add_phase(phase, self.rollout_id, began, ended)
+        if report.worked is not None:
+            self._spans.add_phase("optimizer steps", self.rollout_id, *report.worked)
+        timing = _timing(result, started, rolled_out, trained, published)
         prepared_metrics = {**_staleness(draw, self.rollout_id), **shaping_metrics(prepared)}
         await self._report(result, prepared_metrics, report.steps, {**timing, **report.perf})
         self.rollout_id += 1
@@ -224,7 +234,8 @@ class Loop(BaseLoop):
     async def _evaluate(self) -> None:
         session = self._session
         self._display.phase(f"evaluation: {', '.join(each.name for each in session.eval_sets)}")
-        result = await session.evaluate(self.rollout_id)
+        with self._spans.phase("evaluate", self.rollout_id):
+            result = await session.evaluate(self.rollout_id)
         await self._samples.write_eval(self.rollout_id, result.samples)
         await session.emit(EvalEnd(self.rollout_id, result.samples, result.metrics))
         await self._log(self.rollout_id, result.metrics)
@@ -253,6 +264,7 @@ class Loop(BaseLoop):
         """Forget what a run that was stopped before its first checkpoint wrote."""
         self._samples.rewind(None)
         self._metrics.truncate(0)
+        self._spans.clear()
         self._session.ledger.rewind()
 
     def _restore(self, checkpoint: Checkpoint, state: SavedState) -> None:

@@ -30,7 +30,9 @@ class RolloutLoop(Loop):
         generated = Generated(result.kept, result.dropped, result.reasons, result.failed)
         await self._samples.write(self.rollout_id, generated, draw)
         session.ledger.drop({group.id: REASON for group in result.kept}, self.rollout_id)
-        spent = time.monotonic() - started
+        ended = time.monotonic()
+        self._spans.add_phase("generate", self.rollout_id, started, ended)
+        spent = ended - started
         await self._report(result, {}, [], {"perf/rollout_time": spent, "perf/step_time": spent})
         self.rollout_id += 1
         if self._evaluates_after(self.rollout_id):

@@ -61,6 +61,8 @@ class TrainReport:
     """Mean absolute advantage of each group."""
     perf: Mapping[str, float] = field(default_factory=dict)
     """Seconds and speed, `perf/`."""
+    worked: tuple[float, float] | None = None
+    """From when to when it made its steps, in seconds of `time.monotonic`; None if it made none."""
 
 
 class Trainer:
@@ -168,7 +170,10 @@ class Trainer:
                 self._limits.check(steps[0], rollout_id, tokens=sum(result.tokens for result in results))
             for result in results:
                 scores.update({step_groups[index].group.id: score for index, score in result.scores.items()})
-        return TrainReport(steps, scores, self._perf(groups, time.monotonic() - began) if dealt else {})
+        if not dealt:
+            return TrainReport(steps, scores)
+        ended = time.monotonic()
+        return TrainReport(steps, scores, self._perf(groups, ended - began), (began, ended))
 
     def _perf(self, groups: Sequence[TrainGroup], seconds: float) -> dict[str, float]:
         """How fast steps were, as slime counts: tokens of whole sequences, and three times their forward, a rank."""

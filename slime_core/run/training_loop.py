@@ -107,6 +107,7 @@ class TrainingLoop(BaseLoop):
         )
         if checkpoint is None:
             self._metrics.truncate(0)
+            self._spans.clear()
             self._saved_at = 0  # nothing is to be resumed before the first step
             await self._measure()
         else:
@@ -172,6 +173,10 @@ class TrainingLoop(BaseLoop):
             await self.emit(TrainStepEnd(rollout_id, self._step, step_metrics))
             self._step += 1
         done = time.monotonic()
+        self._spans.add_phase("read", rollout_id, started, rolled_out)
+        self._spans.add_phase("train", rollout_id, rolled_out, done)
+        if report.worked is not None:
+            self._spans.add_phase("optimizer steps", rollout_id, *report.worked)
         metrics |= {**shaping_metrics(prepared), **means(report.steps), "rollout/step": float(rollout_id)}
         metrics |= {"perf/train_time": done - rolled_out, "perf/step_time": done - started, **report.perf}
         await self._log(rollout_id, metrics)

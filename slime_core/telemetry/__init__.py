@@ -13,6 +13,7 @@ from slime_core.telemetry.report import ReportPaths, write_report
 from slime_core.telemetry.samples import Drawn, Generated, Kind, SampleRow, Shard, list_shards
 from slime_core.telemetry.samples.shard import is_shard
 from slime_core.telemetry.samples.store import SampleStore
+from slime_core.telemetry.spans import Phase, SampleSpan, SpanLine, SpanLog
 from slime_core.telemetry.tensorboard import TensorBoardTracker, tensorboard_tracker
 from slime_core.telemetry.transcripts import Pair, before_and_after, prompt_text
 
@@ -24,11 +25,15 @@ __all__ = [
     "MetricsLog",
     "MetricsRow",
     "Pair",
+    "Phase",
     "PlainDisplay",
     "ReportPaths",
     "SampleRow",
+    "SampleSpan",
     "SampleStore",
     "Shard",
+    "SpanLine",
+    "SpanLog",
     "TensorBoardTracker",
     "before_and_after",
     "is_shard",

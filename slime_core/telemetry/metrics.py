@@ -70,7 +70,7 @@ class MetricsLog:
         self.path = path
         with run_folder_errors(path, "open"):
             self._file = path.open("ab", buffering=0)
-            self._size = _end_of_last_line(path)
+            self._size = end_of_last_line(path)
             self._file.truncate(self._size)
 
     def append(self, row: MetricsRow) -> None:
@@ -114,7 +114,7 @@ class MetricsLog:
         """
         with run_folder_errors(path, "read"):
             size = path.stat().st_size
-            if position <= size and position == _end_of_last_line(path, position):
+            if position <= size and position == end_of_last_line(path, position):
                 return
         raise CheckpointError(
             f"{path}: the checkpoint expects a row to end at byte {position}, but the file has {size} bytes and none "
@@ -167,7 +167,7 @@ def read_lines(path: Path) -> list[bytes]:
     return data.split(b"\n")[:-1]
 
 
-def _end_of_last_line(path: Path, limit: int | None = None, chunk: int = 1 << 16) -> int:
+def end_of_last_line(path: Path, limit: int | None = None, chunk: int = 1 << 16) -> int:
     """Offset just after the last line end among the first `limit` bytes, 0 if there is none; reads backwards."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END) if limit is None else limit

@@ -10,11 +10,11 @@ import pytest
 
 from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
 from slime_core.rollout import LongWaits
-from slime_core.rollout.waiting import Waiting, waits_at, within
+from slime_core.rollout.waiting import MOST_MARKS, Waiting, waits_at, within
 from slime_core.sample import GroupId, Sample, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.rollout.conftest import MakeBench, ScriptedEngine
 
@@ -101,6 +101,34 @@ def test_nothing_is_said_while_samples_end_or_none_is_in_flight() -> None:
 
     asyncio.run(main())
     assert said == []
+
+
+def test_what_a_sample_waited_for_is_told_in_order_when_it_ends() -> None:
+    waiting, told = Waiting(), list[tuple[int | None, bool, list[str]]]()
+    times = list[float]()
+
+    def note(
+        group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
+    ) -> None:
+        told.append((index, evaluation, [what for what, _ in marks]))
+        times.extend([*(at for _, at in marks), ended])
+
+    async def main() -> None:
+        waiting.on_end = note
+        with waiting.following(GroupId("x", 0, 1, 1), 3, evaluation=True) as followed:
+            await within(asyncio.sleep(0), "a free slot")
+            token = followed.call_begins()
+            waits_at("engine 1")
+            waits_at("engine 2")
+            followed.call_ends(token)
+            for _ in range(MOST_MARKS):
+                await within(asyncio.sleep(0), "reward math")
+
+    asyncio.run(main())
+    ((index, evaluation, whats),) = told
+    assert (index, evaluation, whats[:5]) == (3, True, ["its turn", "a free slot", "engine 1", "engine 2", "generator"])
+    assert len(whats) == MOST_MARKS
+    assert times == sorted(times)
 
 
 @pytest.mark.parametrize("raises", [True, False])

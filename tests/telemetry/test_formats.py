@@ -13,7 +13,7 @@ import pytest
 from slime_core.run import GroupState, Ledger
 from slime_core.run.resumes import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, list_shards
+from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, SpanLog, list_shards
 from slime_core.telemetry.samples.columns import schema
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
@@ -92,6 +92,22 @@ def test_resumes(tmp_path: Path) -> None:
         validator("resumes_line").validate(line)
 
 
+def test_spans(tmp_path: Path) -> None:
+    spans = SpanLog(tmp_path / "spans.jsonl")
+    spans.add_sample(GroupId("train", 0, 17, 17), 0, False, [("engine", 1.0), ("reward math", 1.5)], 2.0)
+    spans.add_phase("generate", 3, 1.0, 2.5)
+    asyncio.run(spans.write(3))
+    (line,) = lines(tmp_path / "spans.jsonl")
+    validator("spans_line").validate(line)
+    (found,) = SpanLog.read(tmp_path / "spans.jsonl")
+    assert [(each.name, each.rollout_id, each.ended - each.began) for each in found.phases] == [
+        ("generate", 3, 1_500_000)
+    ]
+    (sample,) = found.samples
+    assert [what for what, _ in sample.marks] == ["engine", "reward math"]
+    assert [sample.marks[1][1] - sample.marks[0][1], sample.ended - sample.marks[1][1]] == [500_000, 500_000]
+
+
 def test_a_checkpoint_manifest(tmp_path: Path) -> None:
     async def save_model(directory: Path) -> None:
         (directory / "hf").mkdir()
@@ -113,6 +129,7 @@ def test_a_checkpoint_manifest(tmp_path: Path) -> None:
         ("ledger_line", {"id": "train:e0:r0:d0", "state": "trained", "rollout_id": 0}),
         ("checkpoint_manifest", {"schema_version": 1, "rollout_id": 0, "files": {}}),
         ("samples_row", {"schema_version": 1, "rollout_id": 0}),
+        ("spans_line", {"schema_version": 1, "rollout_id": 0, "began": 0, "phases": [["train", 0, 1]], "samples": []}),
     ],
 )
 def test_schemas_refuse_what_is_wrong(name: str, wrong: Json) -> None:

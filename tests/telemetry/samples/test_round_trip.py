@@ -85,7 +85,6 @@ def samples(draw: st.DrawFn) -> Sample:
         non_generation_time=draw(st.floats(0, 10)),
         spec_info=SpecInfo(*draw(st.tuples(*[st.integers(0, 9)] * 4))),
         prefix_cache_info=PrefixCacheInfo(*draw(st.tuples(*[st.integers(0, 9)] * 2))),
-        trace=draw(st.none() | tables),
     )
 
 

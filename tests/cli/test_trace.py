@@ -1,0 +1,224 @@
+"""`slime trace`: what a run did when, from a real run of the local trainer."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.telemetry import Kind, MetricsLog, Shard, list_shards
+
+Slime = Callable[..., Any]
+Project = Any
+Event = dict[str, Any]
+
+PARTS = """
+import asyncio
+
+from slime_core.roles import Drop, Keep
+
+
+def no_second(group, ctx):
+    return Drop("second") if group.id.draw == 1 else Keep()
+
+
+async def twice(sample, ctx):
+    prompt = ctx.tokenizer.encode("What is 1+1?")
+    first = await ctx.generate(prompt, ctx.sampling)
+    await asyncio.sleep(0.01)
+    second = await ctx.generate([*prompt, *first.tokens], ctx.sampling)
+    sample.tokens = [*prompt, *first.tokens]
+    sample.append_response_tokens(output=second, text=ctx.tokenizer.decode(second.tokens))
+    sample.status = type(sample.status).COMPLETED
+    return [sample]
+"""
+ROUNDING = 2
+"""Microseconds: each end of a span is rounded to one."""
+
+
+@pytest.fixture
+def run(project: Project, slime: Slime) -> Path:
+    """Two rollouts of four groups by two turns a sample, the second group dropped, with evaluations."""
+    (project.root / "parts.py").write_text(PARTS)
+    project.write_run(
+        generator={"use": "./parts.py:twice"},
+        group_filter={"use": "./parts.py:no_second"},
+        eval_prompt_data={"held": "prompts.jsonl"},
+        eval_interval=2,
+    )
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    return Path(project.run)
+
+
+def events_of(slime: Slime, run: Path, *arguments: object) -> list[Event]:
+    ran = slime("trace", run, *arguments)
+    assert ran.code == 0, ran.err
+    path = ran.out.splitlines()[-1].partition(": open it")[0]
+    document = json.loads(Path(path).read_text("utf-8"))
+    assert document["displayTimeUnit"] == "ms"
+    return list(document["traceEvents"])
+
+
+def named(events: list[Event], process: str) -> list[Event]:
+    """The complete events of one process."""
+    (pid,) = (each["pid"] for each in events if each["ph"] == "M" and each["args"]["name"] == process)
+    return [each for each in events if each["pid"] == pid and each["ph"] == "X"]
+
+
+def inside(events: list[Event], outer: Event) -> list[Event]:
+    """What lies in an event, on its track."""
+    end = outer["ts"] + outer["dur"]
+    return [
+        each
+        for each in events
+        if each is not outer
+        and (each["pid"], each["tid"]) == (outer["pid"], outer["tid"])
+        and outer["ts"] <= each["ts"] <= each["ts"] + each["dur"] <= end
+    ]
+
+
+def check_format(events: list[Event]) -> None:
+    """Every event has what its phase needs, and those of a track lie beside or inside each other."""
+    tracks = defaultdict(list)
+    for each in events:
+        assert isinstance(each["name"], str)
+        assert isinstance(each["pid"], int)
+        assert isinstance(each["tid"], int)
+        assert each["ph"] in ("M", "X", "C", "i")
+        if each["ph"] != "M":
+            assert isinstance(each["ts"], int)
+            assert each["ts"] >= 0
+        if each["ph"] == "X":
+            assert isinstance(each["dur"], int)
+            assert each["dur"] >= 0
+            tracks[each["pid"], each["tid"]].append((each["ts"], -each["dur"]))
+    for spans in tracks.values():
+        open_until: list[int] = []
+        for began, minus in sorted(spans):
+            while open_until and open_until[-1] <= began:
+                open_until.pop()
+            assert not open_until or began - minus <= open_until[-1]
+            open_until.append(began - minus)
+
+
+def test_the_parts_of_a_rollout_are_its_whole_time(run: Path, slime: Slime) -> None:
+    events = events_of(slime, run)
+    check_format(events)
+    rows = {
+        row.rollout_id: row.metrics for row in MetricsLog.read(run / "metrics.jsonl") if "perf/step_time" in row.metrics
+    }
+    loop = named(events, "loop")
+    for number, metrics in rows.items():
+        (rollout,) = (each for each in loop if each["name"] == f"rollout {number}")
+        parts = {each["name"]: each for each in inside(loop, rollout)}
+        assert list(parts) == ["generate", "train", "publish"]
+        assert sum(each["dur"] for each in parts.values()) == rollout["dur"]
+        for part, metric in (("generate", "rollout"), ("train", "train"), ("publish", "update_weights")):
+            assert parts[part]["dur"] == pytest.approx(1e6 * metrics[f"perf/{metric}_time"], abs=ROUNDING)
+        assert rollout["dur"] == pytest.approx(1e6 * metrics["perf/step_time"], abs=ROUNDING)
+        (steps,) = (each for each in named(events, "trainer") if each["args"]["rollout_id"] == number)
+        assert parts["train"]["ts"] <= steps["ts"]
+        assert steps["ts"] + steps["dur"] <= parts["train"]["ts"] + parts["train"]["dur"]
+        assert steps["dur"] == pytest.approx(1e6 * metrics["perf/actor_train_time"], abs=ROUNDING)
+    assert {"evaluate", "checkpoint"} <= {each["name"] for each in loop}
+
+
+def test_every_sample_has_its_queue_its_turns_and_its_reward(run: Path, slime: Slime) -> None:
+    events = events_of(slime, run)
+    samples = named(events, "samples")
+    rows = [row.to_dict() for path in list_shards(run / "samples") for row in Shard(path).rows()]
+    kept = {f"{row['group']}/{row['index']}" for row in rows}
+    whole = {each["name"]: each for each in samples if "group" in each.get("args", {})}
+    assert set(whole) == kept
+    for outer in whole.values():
+        parts = {each["name"]: each for each in inside(samples, outer)}
+        assert {"generate", "turn 1", "turn 2"} <= set(parts) <= {
+            "queue", "generate", "turn 1", "turn 2", "reward ./rewards.py:digits"
+        }  # fmt: skip
+        turns = [parts["turn 1"], parts["turn 2"]]
+        assert all(turn in inside(samples, parts["generate"]) for turn in turns)
+        assert turns[1]["ts"] - turns[0]["ts"] - turns[0]["dur"] >= 10_000 - ROUNDING  # where it slept
+        top = [each for name, each in parts.items() if not name.startswith("turn")]
+        assert sum(each["dur"] for each in top) == outer["dur"]
+    evaluated = [each for each in named(events, "samples of evaluations") if "group" in each.get("args", {})]
+    assert len(evaluated) == sum(len(list(Shard(path).rows())) for path in list_shards(run / "samples", Kind.EVAL))
+
+
+def test_a_group_waits_until_it_is_trained_on_or_is_dropped(run: Path, slime: Slime) -> None:
+    events = events_of(slime, run)
+    groups = [each for each in named(events, "groups") if "state" in each.get("args", {})]
+    dropped = [each for each in groups if each["args"]["state"] == "dropped"]
+    assert [each["args"]["reason"] for each in dropped] == ["second"]
+    assert [each["name"] for each in inside(named(events, "groups"), dropped[0])] == ["samples"]
+    trains = {each["args"]["rollout_id"]: each for each in named(events, "loop") if each["name"] == "train"}
+    trained = [each for each in groups if each["args"]["state"] == "trained"]
+    assert len(trained) == 8
+    for each in trained:
+        parts = inside(named(events, "groups"), each)
+        assert [part["name"] for part in parts] == ["samples", "waits for training", "train"]
+        assert sum(part["dur"] for part in parts) == each["dur"]
+        assert parts[-1]["ts"] == trains[each["args"]["rollout_id"]]["ts"]
+
+
+def test_the_counts_of_what_waits_end_at_none(run: Path, slime: Slime) -> None:
+    events = [each for each in events_of(slime, run) if each["ph"] == "C"]
+    assert {"engine", "generator"} <= {each["name"] for each in events}
+    assert min(each["args"]["samples"] for each in events) == 0
+    assert max(each["args"]["samples"] for each in events) > 1
+    assert {each["name"]: each["args"]["samples"] for each in events} == dict.fromkeys({e["name"] for e in events}, 0)
+
+
+def test_some_rollouts_go_where_they_are_asked_to(run: Path, slime: Slime, tmp_path: Path) -> None:
+    events = events_of(slime, run, "--first", 1, "--last", 1, "-o", tmp_path / "one" / "trace.json")
+    assert [each["name"] for each in named(events, "loop") if each["name"].startswith("rollout")] == ["rollout 1"]
+    assert (tmp_path / "one" / "trace.json").is_file()
+    assert min(each["ts"] for each in events if "ts" in each) == 0
+    ran = slime("trace", run, "--first", 7)
+    assert ran.code == 2
+    assert "has spans of rollouts 0 to 2" in ran.err
+
+
+def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Project, slime: Slime) -> None:
+    project.write_run(num_rollout=1)
+    assert slime("train", "run.toml").code == 0
+    with (project.run / "spans.jsonl").open("a") as file:
+        file.write('{"schema_version":1,"roll')
+    assert slime("resume", project.run, "--num-rollout", 2).code == 0
+    events = events_of(slime, project.run)
+    check_format(events)
+    (resumed,) = (each for each in events if each["ph"] == "i")
+    assert resumed["name"] == "resumed after 1 rollouts"
+    first, second = (
+        next(each for each in named(events, "loop") if each["name"] == f"rollout {number}") for number in range(2)
+    )
+    assert first["ts"] + first["dur"] <= resumed["ts"] <= second["ts"]
+
+
+def test_finetuning_has_phases_and_no_samples(project: Project, slime: Slime) -> None:
+    user, assistant = {"role": "user", "content": "What is 1+1?"}, {"role": "assistant", "content": "2"}
+    project.write_rows("dialogs.jsonl", [{"messages": [user, assistant]}] * 4)
+    keys = ("--prompt-data", "dialogs.jsonl", "--input-key", "messages", "--apply-chat-template", "--lr", 1e-3)
+    size = ("--rollout-batch-size", 4, "--num-rollout", 2, "--save", "sft")
+    ran = slime("sft", "--hf-checkpoint", project.model, *keys, *size)
+    assert ran.code == 0, ran.err
+    events = events_of(slime, project.root / "sft")
+    check_format(events)
+    assert {each["name"] for each in named(events, "loop")} >= {"read", "train", "checkpoint", "rollout 0", "rollout 1"}
+    assert not named(events, "samples")
+    assert not named(events, "groups")
+
+
+def test_a_run_without_spans_is_refused(tmp_path: Path, slime: Slime) -> None:
+    ran = slime("trace", tmp_path)
+    assert ran.code == 2
+    assert "has none: runs of `slime train` and `slime sft` write them" in ran.err
+
+
+def test_a_line_that_is_none_is_named(tmp_path: Path, slime: Slime) -> None:
+    (tmp_path / "spans.jsonl").write_text('{"schema_version":2}\n')
+    ran = slime("trace", tmp_path)
+    assert ran.code == 2
+    assert "line 1 is not a line of spans: schema_version 2" in ran.err
