@@ -80,7 +80,10 @@ def test_a_layout_trains_as_one_rank_does(name: str, found: dict[str, Told], wan
     assert bool(biases) == (not name.startswith("glm4,"))
     assert mine.weights.keys() - biases == theirs.weights.keys() - biases
     far = {each: float((mine.weights[each] - theirs.weights[each]).abs().max()) for each in theirs.weights}
-    assert max(far.values()) < 5e-5, max(far, key=lambda each: far[each])
+    # GLM-4 turns half of a key by its position. What is added to the other half of all keys alike leaves the softmax as
+    # it is: the gradient there is rounding, which AdamW makes steps of (6e-5 once in four runs).
+    limits = {each: 2e-4 if each.endswith("k_proj.bias") else 5e-5 for each in far}
+    assert all(far[each] < limits[each] for each in far), max(far, key=lambda each: far[each] / limits[each])
 
 
 def test_a_checkpoint_goes_on_in_any_layout(tmp_path: Path, models: dict[str, Path]) -> None:
