@@ -63,7 +63,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks soak clean
+.PHONY: help ci demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks constraints soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -215,6 +215,9 @@ locks: $(STAMPS)/release ## resolve the locks of docker/ anew
 	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate --custom-compile-command 'make locks' \
 	  $$(test $$lock = cpu && echo --override docker/cpu.override) \
 	  $(foreach plugin,slime-core $(notdir $(PLUGINS)),--no-emit-package $(plugin)) || exit 1; done
+
+constraints: $(STAMPS)/dev $(STAMPS)/docs ## .ci/constraints.txt: the releases in a new .venv, once `make test` has passed in it
+	$(PIP) freeze --exclude-editable | grep -Ev '^torch==|@' > .ci/constraints.txt
 
 soak: $(STAMPS)/dev ## tests again and again, on twice as many workers as cores (N=20 ARGS="-k ledger")
 	@mkdir -p .cache/tmp .cache/matplotlib
