@@ -194,6 +194,7 @@ reference: $(STAMPS)/dev ## write the reference pages and the transcripts of doc
 	$(BIN)/python tools/sglang_arguments.py --write
 	$(BIN)/python tools/first_party.py --write
 	$(BIN)/python tools/runner_fields.py --write
+	$(BIN)/python tools/slime_flags.py --write
 	$(BIN)/python tools/transcripts.py --write
 
 docs: $(STAMPS)/docs ## the documentation, as a site in site/

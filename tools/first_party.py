@@ -4,7 +4,6 @@
 .venv/bin/python tools/first_party.py --write    write it
 """
 
-import argparse
 import importlib
 import json
 import sys
@@ -18,19 +17,6 @@ from slime_core.roles import ForeignName, Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "slime_core" / "catalog" / "first_party.json"
-
-
-def main() -> int:
-    """Check or write the file, and return the exit status."""
-    parser = argparse.ArgumentParser(description="what first-party plugins offer")
-    parser.add_argument("--write", action="store_true", help="write it")
-    text = json.dumps(offered(), indent=1) + "\n"
-    if parser.parse_args().write:
-        DATA.write_text(text, "utf-8")
-    elif not DATA.exists() or DATA.read_text("utf-8") != text:
-        print(f"{DATA.relative_to(ROOT)} is not what the plugins offer: .venv/bin/python tools/first_party.py --write")
-        return 1
-    return 0
 
 
 def offered() -> dict[str, object]:
@@ -76,4 +62,6 @@ def _names(module: ModuleType) -> Iterator[ForeignName]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from pages import kept
+
+    sys.exit(kept(DATA, json.dumps(offered(), indent=1) + "\n"))

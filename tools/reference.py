@@ -2,13 +2,10 @@
 
 The page is written from the docstrings of the contracts.
 
-    .venv/bin/python tools/reference.py            print it
-    .venv/bin/python tools/reference.py --check    exit 1 if docs/reference/checks.md differs
+    .venv/bin/python tools/reference.py            exit 1 with the difference to docs/reference/checks.md
     .venv/bin/python tools/reference.py --write    write docs/reference/checks.md
 """
 
-import argparse
-import difflib
 import inspect
 import sys
 from collections.abc import Iterator
@@ -28,31 +25,6 @@ What the contract kit asks of a plugin. A number never changes its meaning. *Sin
 appeared: plugins that declare an older `SLIME_API` are not judged by it. Where a check *needs* another one and that
 one fails, it is skipped, so that one fault is reported once. See [Testing a plugin](../plugins.md) for how to run them.
 """
-
-
-def main() -> int:
-    """Print, check or write the page, and return the exit status."""
-    parser = argparse.ArgumentParser(description="the reference of the contract kit")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help=f"compare with {PAGE.name}")
-    mode.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
-    chosen = parser.parse_args()
-    if chosen.write:
-        PAGE.write_text(page(), "utf-8")
-    elif chosen.check:
-        return compare(PAGE.read_text("utf-8") if PAGE.exists() else "", page())
-    else:
-        print(page(), end="")
-    return 0
-
-
-def compare(committed: str, generated: str) -> int:
-    """Print how the committed page differs; 1 if it does."""
-    lines = list(difflib.unified_diff(committed.splitlines(), generated.splitlines(), str(PAGE), "the contracts", n=1))
-    if lines:
-        print("\n".join(lines))
-        print("The checks changed: .venv/bin/python tools/reference.py --write")
-    return 1 if lines else 0
 
 
 def page() -> str:
@@ -78,4 +50,6 @@ def check_lines(info: CheckInfo) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from pages import kept
+
+    sys.exit(kept(PAGE, page()))

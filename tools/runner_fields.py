@@ -4,7 +4,6 @@
 .venv/bin/python tools/runner_fields.py --write    write it
 """
 
-import argparse
 import sys
 import types
 from collections.abc import Iterator
@@ -26,19 +25,6 @@ and defaults; `$env:NAME` stands for a variable of the environment.
 
 | field | type | default | what it is |
 |---|---|---|---|"""
-
-
-def main() -> int:
-    """Check or write the page, and return the exit status."""
-    parser = argparse.ArgumentParser(description="the fields of SlimeRunner")
-    parser.add_argument("--write", action="store_true", help="write the page")
-    text = page()
-    if parser.parse_args().write:
-        PAGE.write_text(text, "utf-8")
-    elif not PAGE.exists() or PAGE.read_text("utf-8") != text:
-        print(f"{PAGE.name} is not what the fields are: .venv/bin/python tools/runner_fields.py --write")
-        return 1
-    return 0
 
 
 def page() -> str:
@@ -77,4 +63,6 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from pages import kept
+
+    sys.exit(kept(PAGE, page()))

@@ -2,12 +2,10 @@
 
 The page is written from what slime-engine-sglang lists of the releases that it was made with.
 
-    .venv/bin/python tools/sglang_arguments.py            print it
-    .venv/bin/python tools/sglang_arguments.py --check    exit 1 if the page differs
+    .venv/bin/python tools/sglang_arguments.py            exit 1 with the difference
     .venv/bin/python tools/sglang_arguments.py --write    write it
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -53,25 +51,6 @@ TAKES = {
 }
 LONGEST = 60
 """Characters of a default that are shown."""
-
-
-def main() -> int:
-    """Print, check or write the page, and return the exit status."""
-    parser = argparse.ArgumentParser(description="the arguments of SGLang and its routers")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help=f"compare with {PAGE.name}")
-    mode.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
-    chosen = parser.parse_args()
-    if chosen.write:
-        PAGE.write_text(page(), "utf-8")
-    elif chosen.check:
-        if PAGE.exists() and PAGE.read_text("utf-8") == page():
-            return 0
-        print(f"{PAGE.name} is not what slime-engine-sglang lists: .venv/bin/python tools/sglang_arguments.py --write")
-        return 1
-    else:
-        print(page(), end="")
-    return 0
 
 
 def page() -> str:
@@ -120,4 +99,6 @@ def _default(value: Json) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from pages import kept
+
+    sys.exit(kept(PAGE, page()))

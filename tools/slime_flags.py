@@ -4,7 +4,6 @@
 .venv/bin/python tools/slime_flags.py --write    write it
 """
 
-import argparse
 import itertools
 import sys
 from collections import Counter
@@ -15,19 +14,6 @@ from slime_compat.flags.spelling import told_here
 from slime_compat.flags.table import NEWEST, flags
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "slime-flags.md"
-
-
-def main() -> int:
-    """Check or write the page, and return the exit status."""
-    parser = argparse.ArgumentParser(description="slime's flags")
-    parser.add_argument("--write", action="store_true", help="write the page")
-    text = page()
-    if parser.parse_args().write:
-        PAGE.write_text(text, "utf-8")
-    elif not PAGE.exists() or PAGE.read_text("utf-8") != text:
-        print(f"{PAGE.name} is not what the tables say: .venv/bin/python tools/slime_flags.py --write")
-        return 1
-    return 0
 
 
 def page() -> str:
@@ -60,4 +46,6 @@ def _lines() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from pages import kept
+
+    sys.exit(kept(PAGE, page()))

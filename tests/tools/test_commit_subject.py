@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def checked(message: str, tmp_path: Path) -> tuple[int, str]:
     file = tmp_path / "COMMIT_EDITMSG"
     file.write_text(message)
-    command = [sys.executable, ROOT / "tools" / "commit_subject.py", file]
+    command = [sys.executable, str(ROOT / "tools" / "commit_subject.py"), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr
     return done.returncode, done.stdout

@@ -10,11 +10,13 @@ from slime_core.testing.contract import CheckInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = runpy.run_path(str(ROOT / "tools" / "reference.py"))
-PAGE = (ROOT / "docs" / "reference" / "checks.md").read_text("utf-8")
+COMPARED = runpy.run_path(str(ROOT / "tools" / "pages.py"))["compared"]
+PATH = ROOT / "docs" / "reference" / "checks.md"
+PAGE = PATH.read_text("utf-8")
 
 
-def test_the_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    assert TOOL["compare"](PAGE, TOOL["page"]()) == 0, capsys.readouterr().out
+def test_the_page_is_up_to_date() -> None:
+    assert not COMPARED(PATH, TOOL["page"](), "tools/reference.py")
 
 
 @pytest.mark.parametrize("info", ALL_CHECKS.values(), ids=list(ALL_CHECKS))
@@ -24,8 +26,13 @@ def test_every_check_has_a_heading_its_method_and_its_advice(info: CheckInfo) ->
     assert info.advice in section.partition("\n##")[0]
 
 
-def test_a_stale_page_is_shown_with_the_command_that_mends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert TOOL["compare"](PAGE.replace("REW-003", "REW-300"), PAGE) == 1
-    printed = capsys.readouterr().out
+def test_a_stale_page_is_shown_with_the_command_that_mends_it(tmp_path: Path) -> None:
+    stale = tmp_path / "checks.md"
+    stale.write_text(PAGE.replace("REW-003", "REW-300"), "utf-8")
+    printed = COMPARED(stale, PAGE, "tools/reference.py")
     assert "+### REW-003: it leaves the sample as it was" in printed
     assert "tools/reference.py --write" in printed
+
+
+def test_a_page_that_is_missing_is_shown_whole(tmp_path: Path) -> None:
+    assert "+# Title" in COMPARED(tmp_path / "new.md", "# Title\n", "tools/reference.py")
