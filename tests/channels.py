@@ -5,14 +5,15 @@ from tests.channels import opened, sent
 channel = sent(opened(folder, slots), 3, [("embed", tensor)])
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from slime_core.roles import WeightChannel, WeightSlot
+from slime_core.roles import EngineSetup, WeightChannel, WeightSlot
 from slime_core.train.shared_buffer import SharedBufferChannel
+from slime_local.model import load_model
 from slime_local.model.base import LocalModel
 
 
@@ -36,6 +37,20 @@ def sent(
     """The channel, after a version was sent."""
     channel.sender(0, 1).send(version, iter(buckets), ())
     return channel
+
+
+def published(setup: EngineSetup, version: int) -> SharedBufferChannel:
+    """A version of an engine's model, laid out as the local engine uses it in place.
+
+    Version 0 is the model's own weights, every other one all zeros, which make every token equally likely.
+    """
+    model = load_model(setup.hf_checkpoint)
+
+    def buckets() -> Iterator[tuple[str, torch.Tensor]]:
+        for slot in model.layout:
+            yield slot.name, slot.view(model.flat) if version == 0 else torch.zeros(slot.shape)
+
+    return sent(opened(setup.scratch, slots_of(model)), version, buckets())
 
 
 def flat(channel: SharedBufferChannel, version: int) -> torch.Tensor:

@@ -2,32 +2,28 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-import torch
 
 from slime_core.catalog.used import Used
-from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import (
     Engine,
     EngineSetup,
     EngineSpec,
     Extra,
     GenerateRequest,
-    LauncherSetup,
     SamplingParams,
     WeightChannel,
 )
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
-from slime_core.testing import EngineContract
+from slime_core.testing import EngineContract, make_launcher
 from slime_local.engine import LocalEngine
-from slime_local.model import load_model
 from slime_local.settings import LocalEngineSettings
-from tests.channels import opened, sent, slots_of
+from tests.channels import published
 
 NUM_GPUS = 0
 PROBE = GenerateRequest([2], SamplingParams(1), seed=0)
@@ -61,20 +57,13 @@ class TestEnginePool(EngineContract):
         type(self).model = tiny_model
 
     def make_setup(self, scratch: Path) -> EngineSetup:
-        launcher = LocalLauncher(LauncherSetup(self.make, 1, scratch=scratch))
+        ends, launcher = frozenset({2}), make_launcher(scratch)
         return EngineSetup(
-            self.make, 1, hf_checkpoint=self.model, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
+            self.make, 1, hf_checkpoint=self.model, eos_token_ids=ends, launcher=launcher, scratch=scratch
         )
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
-        """Version 0 is the model's own weights, every other one all zeros, which make every token equally likely."""
-        model = load_model(setup.hf_checkpoint)
-
-        def buckets() -> Iterator[tuple[str, torch.Tensor]]:
-            for slot in model.layout:
-                yield slot.name, slot.view(model.flat) if version == 0 else torch.zeros(slot.shape)
-
-        return sent(opened(setup.scratch, slots_of(model)), version, buckets())
+        return published(setup, version)
 
     def spoilt(self, setup: EngineSetup) -> None:
         """A pool takes an engine that cannot load for a dead one: it serves nothing rather than old weights."""

@@ -1,20 +1,17 @@
-"""The core's own engine against the contract kit, with the demo's model: `python test_builtin_engine.py`."""
+"""The core's own engine against the contract kit, with the demo's model: `python test_engine_contract.py`."""
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, cast
 
 import pytest
-import torch
 
-from slime_core.processes.launcher import LocalLauncher
-from slime_core.roles import Engine, EngineSetup, LauncherSetup, WeightChannel
-from slime_core.testing import EngineContract
+from slime_core.roles import Engine, EngineSetup, WeightChannel
+from slime_core.testing import EngineContract, make_launcher
 from slime_local.engine import LocalEngine
-from slime_local.model import load_model
-from tests.channels import opened, sent, slots_of
+from tests.channels import published
 
 NUM_GPUS = 0
 
@@ -31,20 +28,13 @@ class TestLocalEngine(EngineContract):
         type(self).model = tiny_model
 
     def make_setup(self, scratch: Path) -> EngineSetup:
-        launcher = LocalLauncher(LauncherSetup(self.make, 1, scratch=scratch))
+        ends, launcher = frozenset({2}), make_launcher(scratch)
         return EngineSetup(
-            self.make, 1, hf_checkpoint=self.model, eos_token_ids=frozenset({2}), launcher=launcher, scratch=scratch
+            self.make, 1, hf_checkpoint=self.model, eos_token_ids=ends, launcher=launcher, scratch=scratch
         )
 
     def publish(self, setup: EngineSetup, version: int) -> WeightChannel:
-        """Version 0 is the model's own weights, every other one all zeros, which make every token equally likely."""
-        model = load_model(setup.hf_checkpoint)
-
-        def buckets() -> Iterator[tuple[str, torch.Tensor]]:
-            for slot in model.layout:
-                yield slot.name, slot.view(model.flat) if version == 0 else torch.zeros(slot.shape)
-
-        return sent(opened(setup.scratch, slots_of(model)), version, buckets())
+        return published(setup, version)
 
     def running(self, engine: Engine) -> int:
         return cast(LocalEngine, engine).running
