@@ -58,8 +58,8 @@ class Slime(LazyGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         found = super().get_command(ctx, cmd_name)
-        if found is None and (entry := _foreign().get(cmd_name)):
-            return _load(entry)
+        if found is None and (entries := _foreign().get(cmd_name)):
+            return _load(entries)
         return found
 
     def advice(self, name: str) -> str:
@@ -72,17 +72,29 @@ class Slime(LazyGroup):
     def rows(self) -> Iterator[tuple[str, str]]:
         """Name and one line of help of every command."""
         yield from super().rows()
-        for name, entry in sorted(_foreign().items()):
+        for name, (entry, *_) in sorted(_foreign().items()):
             yield name, help_line(entry) or f"from {entry.module}"
 
 
-def _foreign() -> dict[str, EntryPoint]:
-    found = entry_points(group="slime.commands")
-    return {entry.name: entry for entry in found if entry.name not in COMMANDS}
+def _foreign() -> dict[str, list[EntryPoint]]:
+    """Other packages' commands by name; a name that two packages take has two entries."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for entry in entry_points(group="slime.commands"):
+        if entry.name not in COMMANDS:
+            found.setdefault(entry.name, {}).setdefault(_package(entry), entry)
+    return {name: list(entries.values()) for name, entries in found.items()}
 
 
-def _load(entry: EntryPoint) -> click.Command:
-    where = f"command {entry.name!r} of {entry.dist.name if entry.dist else 'an unknown package'} ({entry.value})"
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unknown package"
+
+
+def _load(entries: Sequence[EntryPoint]) -> click.Command:
+    entry, *others = entries
+    if others:
+        packages = " and ".join(sorted(map(_package, entries)))
+        raise PluginError(f"command {entry.name!r} is offered by {packages}: uninstall all of them but one")
+    where = f"command {entry.name!r} of {_package(entry)} ({entry.value})"
     try:
         command: object = entry.load()
     except Exception as error:

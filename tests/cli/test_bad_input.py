@@ -367,9 +367,9 @@ def test_a_plugin_for_another_api(project: Project) -> None:
     assert re.search(r"plugin API 0; .*pip install --upgrade slime-reward-old", ran.stderr)
 
 
-def add_command(at: Path, source: str) -> None:
-    write_distribution(at, "slime-hello", {"slime_hello.py": source}, entry_points={})
-    (at / "slime_hello-1.0.dist-info/entry_points.txt").write_text("[slime.commands]\nhello = slime_hello:hello\n")
+def add_command(at: Path, source: str, module: str = "slime_hello") -> None:
+    write_distribution(at, module.replace("_", "-"), {f"{module}.py": source}, entry_points={})
+    (at / f"{module}-1.0.dist-info/entry_points.txt").write_text(f"[slime.commands]\nhello = {module}:hello\n")
 
 
 def test_another_package_can_add_a_command(tmp_path: Path) -> None:
@@ -392,6 +392,17 @@ def test_a_broken_command_of_another_package_harms_only_itself(tmp_path: Path, s
     assert ran.stderr == f"error: command 'hello' of slime-hello (slime_hello:hello) {said}\n"
     assert installed("--help", at=tmp_path).returncode == 0
     assert installed("plugins", "list", at=tmp_path).returncode == 0
+
+
+def test_a_command_of_two_packages_is_neither_ones_until_one_is_gone(tmp_path: Path) -> None:
+    add_command(tmp_path, ELSEWHERE)
+    add_command(tmp_path, ELSEWHERE, "slime_greet")
+    ran = installed("hello", at=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "error: command 'hello' is offered by slime-greet and slime-hello: uninstall all of them but one\n"
+    )
+    assert installed("--help", at=tmp_path).stdout.count("hello") == 2
 
 
 def test_a_response_budget_beyond_the_model_is_refused_before_anything_starts(project: Project, slime: Slime) -> None:
