@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
+    from slime_core.config.alarms import AlarmArgs, AlarmName
     from slime_core.config.chosen import Chosen, ChosenRoles
     from slime_core.config.companions import TEACHER_COLUMN, critic_of, old_actor_of, reference_of, teacher_of
     from slime_core.config.describe import ChosenRow, PlanDescription, describe_plan
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from slime_core.config.workers import spellings
 
 _HOMES = {
+    "slime_core.config.alarms": "AlarmArgs AlarmName",
     "slime_core.config.chosen": "Chosen ChosenRoles",
     "slime_core.config.companions": "TEACHER_COLUMN critic_of old_actor_of reference_of teacher_of",
     "slime_core.config.describe": "ChosenRow PlanDescription describe_plan",
@@ -73,6 +75,8 @@ __all__ = [
     "TEACHER_COLUMN",
     "TEACHES",
     "WEIGHTED",
+    "AlarmArgs",
+    "AlarmName",
     "Chosen",
     "ChosenRoles",
     "ChosenRow",

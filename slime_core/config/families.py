@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from slime_core.config.alarms import AlarmArgs
 from slime_core.config.cluster import ClusterArgs
 from slime_core.config.companion_args import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.family import Family, Positive
@@ -342,6 +343,7 @@ FAMILIES: dict[str, type[Family]] = {
     "served": ServedArgs,
     "cluster": ClusterArgs,
     "debug": DebugArgs,
+    "alarms": AlarmArgs,
     "run": RunArgs,
 }
 """Attribute of `RunConfig` -> family."""

@@ -6,6 +6,7 @@ file, which writes defaults out, reads back.
 
 from collections.abc import Collection, Iterator, Set
 
+from slime_core.config.alarms import AlarmArgs
 from slime_core.config.companions import companion_problems
 from slime_core.config.families import FAMILIES, EvalArgs, OptimArgs, RolloutArgs
 from slime_core.config.family import given_in
@@ -24,6 +25,7 @@ _EVAL_KEYS = (
     "eval_top_k",
     "eval_max_response_len",
     "eval_min_new_tokens",
+    "alarm_hacking",
 )
 
 
@@ -45,6 +47,8 @@ def refuse_inert(config: RunConfig) -> None:
         needs(key, bool(config.evaluation.eval_prompt_data), "give eval_prompt_data, or leave it out")
     if config.evaluation.eval_prompt_data and config.evaluation.eval_interval is None:
         problems.append("eval_prompt_data has no effect here: give eval_interval, the rollouts between evaluations")
+    if "hacking" in config.alarms.stop_on_alarms and not config.evaluation.eval_prompt_data:
+        problems.append("stop_on_alarms has hacking, which evaluations show: give eval_prompt_data, or leave it out")
     problems += _best_problems(config)
     problems += _hf_problems(config)
     needs(
@@ -158,7 +162,7 @@ def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
         "bad_rows",
         "max_bad_row_rate",
     }
-    keys = [*RolloutArgs.model_fields, *EvalArgs.model_fields]
+    keys = [*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields]
     for key in [*(key for key in keys if key not in used), *unread]:
         if key in given:
             yield f"{key} has no effect here: with sft_loss and no reward nothing is generated"

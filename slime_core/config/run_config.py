@@ -10,6 +10,7 @@ Example:
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slime_core.config.alarms import AlarmArgs
 from slime_core.config.cluster import ClusterArgs
 from slime_core.config.companion_args import CriticArgs, DistillationArgs, ReferenceArgs
 from slime_core.config.families import (
@@ -52,6 +53,8 @@ class RunConfig:
     """How many workers."""
     debug: DebugArgs
     """Which half of a run is left out."""
+    alarms: AlarmArgs
+    """From when on a run says that something goes wrong."""
     run: RunArgs
     """Run folder, model and seed."""
     roles: Mapping[str, RoleTable]

@@ -19,6 +19,7 @@ from functools import partial
 from slime_core.config import Plan, lock_plugins
 from slime_core.errors import CheckpointError
 from slime_core.events import CheckpointLoaded, CheckpointSaved, Event
+from slime_core.run.alarms import Alarms
 from slime_core.run.changes import saved_settings
 from slime_core.run.checkpoint import Checkpoint
 from slime_core.run.folder import RunFolder
@@ -52,6 +53,7 @@ class BaseLoop(ABC):
         self._config = plan.config
         self._plan, self._folder, self._display, self._metrics = plan, folder, display, metrics
         self._spans = SpanLog(folder.spans)
+        self._alarms = Alarms(self._config.alarms, self._config.rollout)
         self.rollout_id = 0
         """Rollouts done."""
         self._step = 0
@@ -130,10 +132,16 @@ class BaseLoop(ABC):
         """Write one row, and have it shown and tracked."""
         metrics = {REDACTOR.redact(name): value for name, value in {**metrics, **self._taken()}.items()}
         metrics |= self._trackers.metrics()
-        self._metrics.append(MetricsRow(rollout_id, self._step, time.time(), metrics))
+        row = MetricsRow(rollout_id, self._step, time.time(), metrics)
+        self._metrics.append(row)
         await self._trackers.log(self._step, metrics)
         await self._spans.write(rollout_id)
         self._display.row(rollout_id, metrics)
+        for alarm in self._alarms.look(row):
+            self._display.message(str(alarm))
+            if alarm.name in self._config.alarms.stop_on_alarms:
+                self.stop.ask(enough=True)
+                self._display.message(f"alarm {alarm.name} ends the run after this step: stop_on_alarms has it")
 
     async def _save(self) -> None:
         self._display.phase("checkpoint")
@@ -168,6 +176,8 @@ class BaseLoop(ABC):
         self._saved_at = self.rollout_id = checkpoint.rollout_id
         self._step = state.step
         self._metrics.truncate(state.metrics_position)
+        for row in MetricsLog.read(self._metrics.path):
+            self._alarms.look(row)  # which have been said
         note_resume(self._folder.root, self.rollout_id)
         self._display.message(f"continuing after rollout {self.rollout_id} of {self._last}")
         await self.emit(CheckpointLoaded(checkpoint.path, self.rollout_id))

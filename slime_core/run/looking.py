@@ -3,6 +3,7 @@
 Example:
 
     [each.rollout_id for each in read_resumes(run)]             # where it was continued
+    [str(each) for each in read_alarms(run)]                    # what goes wrong in it
     Life.of(run, "train.jsonl:e0:r17:d17").moves                # what became of a group
     Comparison.of(run, other).metrics                           # how two runs differ
 """
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slime_core.run.accounts import GroupState
+from slime_core.run.alarms import Alarm, read_alarms
 from slime_core.run.comparison import Comparison, Prompt
 from slime_core.run.ledger_view import LedgerView
 from slime_core.run.life import Life, Member, Move
@@ -19,6 +21,7 @@ from slime_core.sample import Json
 from slime_core.telemetry import MetricsRow, ReportPaths, write_report
 
 __all__ = [
+    "Alarm",
     "Comparison",
     "GroupState",
     "Life",
@@ -29,6 +32,7 @@ __all__ = [
     "ReportPaths",
     "Resume",
     "group_history",
+    "read_alarms",
     "read_resumes",
     "write_report",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from slime_core.config.asking import read_run_file
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ConfigError, ModelError, RunFolderError
-from slime_core.run.looking import GroupState, Life, Resume, group_history, read_resumes
+from slime_core.run.looking import Alarm, GroupState, Life, Resume, group_history, read_alarms, read_resumes
 from slime_core.sample import Json, Sample
 from slime_core.telemetry.samples import Kind, Shard, list_shards
 from slime_view.curves import Curves
@@ -56,6 +56,9 @@ class OpenRun:
         self.index = SampleIndex(folder / "samples")
         self.resumed: list[Resume] = []
         """Where it was continued."""
+        self.alarms: list[Alarm] = []
+        """What its metrics say goes wrong."""
+        self._heard = (-1, -1)
         self.problem = ""
         """What of the folder could not be read, as far as it was looked at."""
 
@@ -78,6 +81,8 @@ class OpenRun:
         try:
             self.curves.refresh()
             self.resumed = read_resumes(self.folder)
+            if (now := (self.curves.generation, len(self.curves))) != self._heard:
+                self._heard, self.alarms = now, read_alarms(self.folder)
         except RunFolderError as error:
             problems.append(str(error))
         more = self.index.refresh()
@@ -96,6 +101,7 @@ class OpenRun:
             "samples": len(self.index),
             "waiting": self.index.waiting,
             "resumed": [each.rollout_id for each in self.resumed],
+            "alarms": [{"rollout": each.rollout_id, "name": each.name, "text": str(each)} for each in self.alarms],
             "problem": self.problem,
         }
 

@@ -70,6 +70,7 @@ def test_the_state_of_the_runs(client: TestClient) -> None:
     first, second = client.get("/api/runs").json()
     assert (first["name"], first["rollout"], first["rows"], first["samples"]) == ("first", 2, 4, 28)
     assert (second["name"], second["resumed"], second["waiting"], second["problem"]) == ("second", [], 0, "")
+    assert second["alarms"] == []
 
 
 def test_curves_from_a_row_on(client: TestClient) -> None:

@@ -189,6 +189,21 @@ def test_a_run_is_followed_and_where_it_was_resumed_is_marked(
     page.wait_for_selector(".pages >> text=of 44")
 
 
+def test_an_alarm_of_a_run_is_told_and_marked(
+    page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
+) -> None:
+    run = make_run()
+    enter(page, served(run))
+    plot = '[data-metric="rollout/raw_reward"] .plot'
+    page.wait_for_selector(f'{plot}[data-points="3"][data-marks="0"]')
+    assert page.locator(".alarms").is_hidden()
+    for number in range(3, 11):
+        run.metrics(number, {"rollout/raw_reward": 0.5, "rollout/errors/reward_KeyError": 40.0})
+    page.wait_for_selector(f'{plot}[data-points="11"][data-marks="1"]')
+    told = page.locator(".alarms li").all_text_contents()
+    assert [each.partition(":")[0] for each in told] == ["alarm errors, rollout 9"]
+
+
 def test_two_runs_over_one_another_and_compared(
     page: "playwright.Page", served: Callable[..., str], make_run: MakeRun
 ) -> None:

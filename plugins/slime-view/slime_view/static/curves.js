@@ -1,4 +1,4 @@
-// Curves: every metric, the runs over one another, with a mark where one was resumed. New points come by themselves.
+// Curves: every metric, the runs over one another, with marks where one was resumed or gave an alarm. New points come by themselves.
 import { COLOURS, address, get, h, number, put } from "./dom.js";
 
 const PANELS = [
@@ -75,7 +75,10 @@ class Chart {
     this.lasts = tables.map(([x, y]) => [x.at(-1), y.at(-1)]);
     this.tell(null);
     this.body.setAttribute("aria-label", `${this.name}, ${this.last.textContent}`);
-    this.marks = this.runs.flatMap((run, at) => (hidden.has(run) ? [] : states.get(run).resumed.map((rollout) => [rollout, at])));
+    this.marks = this.runs.flatMap((run, at) => (hidden.has(run) ? [] : [
+      ...states.get(run).resumed.map((rollout) => [rollout - 0.5, at, [4, 4]]),
+      ...states.get(run).alarms.map((alarm) => [alarm.rollout, at, [1, 3]]),
+    ]));
     this.body.dataset.points = tables.reduce((sum, [x]) => sum + x.length, 0);
     this.body.dataset.marks = this.marks.length;
     if (this.plot) this.plot.setData(data);
@@ -106,10 +109,10 @@ class Chart {
   mark(plot) {
     const { ctx, bbox } = plot;
     ctx.save();
-    ctx.setLineDash([4, 4]);
-    for (const [rollout, at] of this.marks) {
-      const x = plot.valToPos(rollout - 0.5, "x", true);
+    for (const [rollout, at, dash] of this.marks) {
+      const x = plot.valToPos(rollout, "x", true);
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.setLineDash(dash);
       ctx.strokeStyle = COLOURS[at % COLOURS.length];
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
@@ -134,9 +137,11 @@ export async function curvesPage(main, query, { runs, replace }) {
   const filter = h("input", { type: "search", value: query.metric ?? "", placeholder: "part of a name", oninput: () => (replace(address("/", { metric: filter.value })), refresh()) });
   const switches = names.map((name, at) => h("label", { class: `colour${at % COLOURS.length}` },
     h("input", { type: "checkbox", checked: true, onchange: (event) => (event.target.checked ? hidden.delete(name) : hidden.add(name), refresh()) }), name));
+  const alarms = h("ul", { class: "alarms", "aria-label": "Alarms" });
   put(main, h("h1", { tabindex: -1 }, "Curves"),
     h("form", { class: "bar", onsubmit: (event) => event.preventDefault() }, h("label", {}, "Metrics ", filter), ...(names.length > 1 ? switches : [])),
-    h("p", { class: "note" }, "By rollout. Drag over a part to see it larger, click twice to go back. A dashed line is where a run was resumed."));
+    h("p", { class: "note" }, "By rollout. Drag over a part to see it larger, click twice to go back. A dashed line is where a run was resumed, a dotted one where it gave an alarm."),
+    alarms);
   for (const [title] of PANELS) {
     const grid = h("div", { class: "grid" });
     const panel = h("details", { open: !CLOSED.has(title), hidden: true, ontoggle: () => refresh() }, h("summary", {}, h("h2", {}, title)), grid);
@@ -148,6 +153,9 @@ export async function curvesPage(main, query, { runs, replace }) {
   const refresh = () => (underway = underway.then(update));
   async function update() {
     const all = [...new Set([...states.values()].flatMap((state) => state.metrics))].sort().filter((name) => name !== "rollout/step");
+    const told = names.filter((run) => !hidden.has(run)).flatMap((run) => states.get(run).alarms.map(({ text }) => (names.length > 1 ? `${run}: ${text}` : text)));
+    alarms.replaceChildren(...told.map((text) => h("li", {}, text)));
+    alarms.hidden = !told.length;
     const shown = [];
     for (const name of all) {
       const { panel, grid } = panels.get(panelOf(name));
