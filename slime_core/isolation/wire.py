@@ -117,7 +117,7 @@ def receive_verdict(values: Json) -> Verdict:
     """The inverse of `send_verdict`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a verdict.
     """
     match values:
         case {"score": float(value), "components": dict(components)}:

@@ -97,7 +97,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
 
     @check("ENG-013", needs=("ENG-001",))
     def test_an_abort_returns_what_there_is(self) -> None:
-        """Every request under way returns at once, finish ABORT, with its tokens so far; the engine goes on.
+        """Every request under way returns at once with its tokens so far and finish ABORT; the engine goes on.
 
         An engine that is done before it can be aborted needs a larger `busy_tokens`.
         """
@@ -118,7 +118,7 @@ class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
         aborted = [end for end in ends if isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT]
         require(aborted, f"abort() was called on {len(ends)} requests under way, none has finish ABORT")
         agree = all(len(each.tokens) == len(each.log_probs) for each in aborted)
-        require(agree, "an aborted response has not as many log-probs as tokens")
+        require(agree, "an aborted response does not have as many log-probs as tokens")
         require(after.finish is not FinishReason.ABORT, "a request after abort() was aborted, too")
 
     @check("ENG-014", needs=("ENG-001",))

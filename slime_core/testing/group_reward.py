@@ -136,7 +136,7 @@ class GroupRewardContract(RoleContract[GroupRewardSpec]):
 
     @check("GRW-008", needs=("GRW-002",))
     def test_it_works_off_the_main_thread(self) -> None:
-        """Loops run in other threads too: `signal.alarm` and signal handlers are not to be had there."""
+        """Loops run in other threads too: `signal.alarm` and signal handlers do not work there."""
         samples = self._usable()
         try:
             in_thread(lambda: self._answer(samples), self.spec.timeout_s)

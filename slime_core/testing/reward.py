@@ -144,7 +144,7 @@ class RewardContract(RoleContract[RewardSpec]):
 
     @check("REW-008", needs=("REW-002", "REW-005"))
     def test_it_works_off_the_main_thread(self) -> None:
-        """Loops run in other threads too: `signal.alarm` and signal handlers are not to be had there."""
+        """Loops run in other threads too: `signal.alarm` and signal handlers do not work there."""
         good = self._pair()[0]
         expected = self._answer(good)
         try:

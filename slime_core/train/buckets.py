@@ -27,7 +27,7 @@ def fitting(
     for name, tensor in buckets:
         slot = left.pop(name, None)
         if slot is None:
-            what = "comes twice" if name in known else "is none of its weight_slots()"
+            what = "comes twice" if name in known else "is not among its weight_slots()"
             raise ContractError(f"{where}: bucket {name!r} {what}")
         made = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         if made != (slot.shape, slot.dtype.value):

@@ -16,7 +16,7 @@ def check_advantages(returned: object, *, plugin: str, tokens: int) -> torch.Ten
     """An advantage estimator's advantages [T].
 
     Raises:
-        ContractError: no float tensor of [T], or one with values that are not finite.
+        ContractError: not a float tensor of [T], or one with values that are not finite.
     """
     where = f"advantage of plugin {plugin}"
     return _finite(where, _column(where, returned, tokens))
@@ -26,7 +26,7 @@ def check_loss(returned: object, *, plugin: str, tokens: int) -> LossOutput:
     """A loss's answer for a micro-batch of T tokens; whether it is finite is seen after the reduction.
 
     Raises:
-        ContractError: no `LossOutput`, or a loss, a regularizer or a metric that is not a float tensor of [T].
+        ContractError: not a `LossOutput`, or a loss, a regularizer or a metric that is not a float tensor of [T].
     """
     where = f"loss of plugin {plugin}"
     if not isinstance(returned, LossOutput):
@@ -42,8 +42,8 @@ def check_correction(returned: object, *, plugin: str, loss_mask_T: torch.Tensor
     """A correction's answer for a micro-batch of T tokens.
 
     Raises:
-        ContractError: no `CorrectionOutput`, a column that is not a float tensor of [T], a weight that is negative or
-            not finite, or a mask that is not 0 or 1 or puts tokens in.
+        ContractError: not a `CorrectionOutput`, a column that is not a float tensor of [T], a weight that is negative
+            or not finite, or a mask that is not 0 or 1 or puts tokens in.
     """
     where, tokens = f"correction of plugin {plugin}", len(loss_mask_T)
     if not isinstance(returned, CorrectionOutput):

@@ -220,7 +220,7 @@ def test_a_rank_comes_to_the_end_of_its_buckets_whatever_its_sender_takes(host: 
     [
         (WHOLE[:1], r"plugin slime-local, weights\(\): no bucket for b \(3, 1\) float32, and 0 more$"),
         ([WHOLE[0], WHOLE[0]], r"bucket 'a' comes twice$"),
-        ([WHOLE[0], ("c", torch.ones(1))], r"bucket 'c' is none of its weight_slots\(\)$"),
+        ([WHOLE[0], ("c", torch.ones(1))], r"bucket 'c' is not among its weight_slots\(\)$"),
         ([WHOLE[0], ("b", torch.ones(1, 3))], r"bucket b is \(1, 3\) float32; its slot says b \(3, 1\) float32$"),
         ([("a", torch.ones(2).half())], r"bucket a is \(2,\) float16; its slot says a \(2,\) float32$"),
     ],

@@ -150,6 +150,6 @@ def _check_drafts(settings: SglangSettings) -> None:
     if algorithm and not settings.gpus:
         raise ConfigError(
             f"[engine.sglang.server] speculative_algorithm = {algorithm!r} with gpus = 0: on a CPU SGLang {NEWEST} "
-            "takes the likeliest token wherever it verifies drafts, at any temperature, which is no draw of the "
+            "takes the likeliest token wherever it verifies drafts, at any temperature, which is not a draw of the "
             "policy's; leave it out, or give gpus"
         )

@@ -162,7 +162,7 @@ def _stand_in_for_triton() -> None:
 
 
 def _let_seeds_be_heeded() -> None:
-    """`--enable-deterministic-inference` wants kernels of a GPU, for what plain PyTorch does as it is."""
+    """Allow `--enable-deterministic-inference` without the GPU kernels that it asks for; plain PyTorch needs none."""
     import sglang.srt.batch_invariant_ops as package
     from sglang.srt.arg_groups import choices
     from sglang.srt.layers import sampler

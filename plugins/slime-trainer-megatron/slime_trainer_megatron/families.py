@@ -175,7 +175,7 @@ class Model:
 
     @property
     def mixed(self) -> bool:
-        """Whether some of its layers have experts and others have not."""
+        """Whether only some of its layers have experts."""
         return self.experts is not None and self.experts.dense > 0
 
     def has_experts(self, layer: int) -> bool:

@@ -1,7 +1,7 @@
 """Whole: a model as its checkpoint in torch_dist has it, weight by weight, without a layout and without a rank.
 
-Layers are one tensor, with the layer as its first axis, and so are the experts of a layer. Where some layers have
-experts and others have not, each layer has tensors of its own. A checkpoint where it is so anyway is read, too.
+Layers are one tensor, with the layer as its first axis, and so are the experts of a layer. Where only some layers
+have experts, each layer has tensors of its own. A checkpoint that is written so for other models is read, too.
 
 Example:
 

@@ -22,7 +22,7 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 class Sampling(Body):
-    """`sampling_params`: those that the fake engine heeds, and those that it takes and leaves aside."""
+    """`sampling_params`: those that the fake engine applies, and those that it accepts and ignores."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -84,7 +84,7 @@ class MeetingSender:
         """Give all of them what lies in the bucket now; returns when all have taken it.
 
         Raises:
-            Broken: one of them has not.
+            Broken: one of them did not take it.
         """
         raise NotImplementedError
 
