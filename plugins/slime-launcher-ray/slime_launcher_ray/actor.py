@@ -54,7 +54,7 @@ class Order:
     place: Place
     """The worker's place among the group."""
     plugins: PluginSet | None
-    """The plugins that the worker must have, in the driver's versions; None: it needs none."""
+    """The plugins that the worker must have, in the driver's versions; None: not compared."""
     log: str
     """File for what it prints."""
     token: str

@@ -141,7 +141,8 @@ def _chosen_by_sigmoids(config: Config, dense: int) -> Experts:
     chosen, count = _number(config, "num_experts_per_tok"), _number(config, "n_routed_experts")
     groups = _number(config, "n_group", 1)
     best = _number(config, "topk_group", groups)
-    # Megatron ranks a group by the sum of this many experts; transformers, always by the best two.
+    # Megatron ranks a group by the sum of its best num_experts_per_tok / topk_group experts, transformers by that of
+    # its best two: both must be the same.
     _refuse(
         config,
         {
