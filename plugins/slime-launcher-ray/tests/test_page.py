@@ -137,11 +137,15 @@ def test_every_step_does_what_the_page_says(reader: Reader) -> None:
     assert [(run / "checkpoints/rollout_000002").is_dir() for run in runs] == [True, True]
 
 
-def test_what_the_machine_cannot_have_is_refused_as_the_page_says() -> None:
+def test_what_the_machine_cannot_have_is_refused_as_the_page_says(tmp_path: Path) -> None:
+    small_run(tmp_path)
     text = (ROOT / "docs/ray.md").read_text("utf-8")
     (step,) = re.findall(r"`slime (plan examples/sglang-ray.toml --[^`]*)`", text)
     told = subprocess.run(
-        [sys.executable, "-m", "slime_core", *step.split()],
+        [
+            *(sys.executable, "-m", "slime_core", *step.split()),
+            *("--hf-checkpoint", str(tmp_path / "model"), "--prompt-data", str(tmp_path / "train.jsonl")),
+        ],
         cwd=ROOT,
         env=os.environ | {"RAY_ADDRESS": ""},
         capture_output=True,
