@@ -197,6 +197,25 @@ def test_a_run_that_was_continued_says_where_and_a_torn_line_is_cut(project: Pro
     assert first["ts"] + first["dur"] <= resumed["ts"] <= second["ts"]
 
 
+@pytest.mark.parametrize("policy", ["async", "continuous"])
+def test_what_is_generated_while_the_trainer_works_overlaps_it(project: Project, slime: Slime, policy: str) -> None:
+    project.write_run(rollout_policy=policy, num_rollout=4, rollout_max_response_len=24)
+    ran = slime("train", "run.toml")
+    assert ran.code == 0, ran.err
+    events = events_of(slime, project.run)
+    check_format(events)
+    samples, loop = named(events, "samples"), named(events, "loop")
+    whole = [each for each in samples if "group" in each.get("args", {})]
+    rows = [row.to_dict() for path in list_shards(project.run / "samples") for row in Shard(path).rows()]
+    assert {f"{row['group']}/{row['index']}" for row in rows} <= {each["name"] for each in whole}
+    trains = [each for each in loop if each["name"] == "train"]
+    assert any(
+        each["ts"] < train["ts"] + train["dur"] and train["ts"] < each["ts"] + each["dur"]
+        for train in trains
+        for each in whole
+    )
+
+
 def test_finetuning_has_phases_and_no_samples(project: Project, slime: Slime) -> None:
     user, assistant = {"role": "user", "content": "What is 1+1?"}, {"role": "assistant", "content": "2"}
     project.write_rows("dialogs.jsonl", [{"messages": [user, assistant]}] * 4)
