@@ -140,7 +140,7 @@ def test_a_cluster_that_loses_its_processes_ends_the_run_which_goes_on(
     hangs = (what, number) == ("raylet", signal.SIGSTOP)  # which Ray itself waits for, for a minute
     code, output = command.wait(2 * LOST_S if hangs else LOST_S)
     assert code != 0, output
-    assert "error" in output, output
+    assert "error" in output, f"exit code {code}: {output}"
     assert left(command, folder) == []
     continued(scene, name, whole)
 

@@ -30,7 +30,7 @@ def main() -> None:
         address = _start(asked)
         sys.stdout.write(f"{json.dumps({'address': address})}\n")
         sys.stdout.flush()
-        select.select([sys.stdin, driver, *_store()], [], [])
+        select.select([sys.stdin, driver, *_servers()], [], [])
     except Exception as error:
         failed = True
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -60,13 +60,17 @@ def _start(asked: dict[str, object]) -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _store() -> list[int]:
-    """The pidfd of Ray's store, gcs_server: the cluster is lost with it, which Ray itself says after a minute."""
+def _servers() -> list[int]:
+    """The pidfds of Ray's store and raylet: the cluster is lost with either.
+
+    Of its store Ray says so after a minute. Of a raylet it hears after 12 s, and then may end the driver without a word
+    (`connection.cc`: "The connection to the plasma store is failed. Terminate the process").
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
             name, parent = (process / "comm").read_text().strip(), (process / "stat").read_text().rpartition(")")[2]
-            if name == "gcs_server" and int(parent.split()[1]) == os.getpid():
+            if name in ("gcs_server", "raylet") and int(parent.split()[1]) == os.getpid():
                 found.append(os.pidfd_open(int(process.name)))
     return found
 

@@ -56,12 +56,17 @@ class RayWorker(GroupWorker):
         """Give it its place in the group."""
         self.place, self.log = order.place, Path(order.log)
         self.title = f"{self._name} {order.place.rank}"
-        self._order, self._spec = order, spec
+        self._task: tuple[Order, ray.ObjectRef[object]] | None = (order, spec)
 
     async def built(self) -> None:
-        """Have the object built; errors as in `call`."""
+        """Have the object built; errors as in `call`.
+
+        The description is let go of then: of a driver that owns objects, and whose node dies, Ray ends the process.
+        """
+        assert self._task is not None, "placed, and not built yet"
+        task, self._task = self._task, None
         async with self._turn:
-            await self._exchange("its construction", lambda: self._actor.build.remote(self._order, self._spec))
+            await self._exchange("its construction", lambda: self._actor.build.remote(*task))
 
     @property
     def state(self) -> str:
@@ -171,9 +176,12 @@ class RayWorker(GroupWorker):
         answer: asyncio.Future[object] = loop.create_future()
 
         def told(future: asyncio.Future[object]) -> None:
-            if answer.done() or future.cancelled():
+            if future.cancelled():
                 return
-            if (error := future.exception()) is not None:
+            error = future.exception()  # asked for in any case: asyncio prints one that nobody asks for
+            if answer.done():
+                return
+            if error is not None:
                 answer.set_exception(error)
             else:
                 answer.set_result(future.result())
