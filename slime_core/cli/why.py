@@ -13,6 +13,7 @@ from slime_core.cli.shown import last_of
 from slime_core.errors import ConfigError
 from slime_core.run.accounts import GroupState
 from slime_core.run.life import Life, Member, Move
+from slime_core.run.trace import waits_of
 from slime_core.sample import SCORE, Json, Sample
 from slime_core.telemetry import prompt_text
 
@@ -86,6 +87,8 @@ def _sample_lines(life: Life, member: Member, *, whole: bool) -> Iterator[tuple[
         yield "", "left out: its group went on without it"
     if not whole:
         return
+    for began, waits in _times(life, sample):
+        yield "in flight", f"{_when(began)}: {', '.join(f'{what} {seconds:.3f} s' for what, seconds in waits)}"
     yield "prompt", last_of(prompt_text(sample.prompt), TEXT)
     yield "response", last_of(sample.response, TEXT)
     yield "label", last_of(json.dumps(sample.label), TEXT)
@@ -141,8 +144,19 @@ def _moved(move: Move, drop_reason: str | None) -> str:
     if move.row is None:
         return f"{told}; its metrics are not written yet"
     metrics = (f"{name} {move.row.metrics[name]:.4g}" for name in STEP_METRICS if name in move.row.metrics)
-    when = datetime.fromtimestamp(move.row.time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return ", ".join([told, f"step {move.row.step}", *metrics, f"reported {when}"])
+    return ", ".join([told, f"step {move.row.step}", *metrics, f"reported {_when(move.row.time)}"])
+
+
+def _times(life: Life, sample: Sample) -> Iterator[tuple[float, list[tuple[str, float]]]]:
+    """Of each time that a sample was in flight when it began, and the seconds that it waited for each thing."""
+    for origin, span in life.spans:
+        if span.index == sample.index:
+            waits = [(what, (ended - began) / 1e6) for what, began, ended in waits_of(span)]
+            yield origin + span.marks[0][1] / 1e6, waits
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _score(sample: Sample) -> float | None:
@@ -171,7 +185,16 @@ def _who(life: Life, role: str, use: Json) -> str:
 def _as_plain_data(life: Life, members: Sequence[Member]) -> dict[str, Json]:
     moves: list[Json] = [move.to_dict() for move in life.moves]
     samples: list[Json] = [
-        {**each.sample.to_dict(), "left_out": each.left_out, "seed": life.seed_of(each.sample)} for each in members
+        {
+            **each.sample.to_dict(),
+            "left_out": each.left_out,
+            "seed": life.seed_of(each.sample),
+            "in_flight": [
+                {"began": began, "seconds": [[what, seconds] for what, seconds in waits]}
+                for began, waits in _times(life, each.sample)
+            ],
+        }
+        for each in members
     ]
     plugins: dict[str, Json] = {**life.plugins}
     return {

@@ -17,7 +17,7 @@ from slime_core.rollout.calls import seed_of_call
 from slime_core.run.accounts import GroupState
 from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import GroupId, Json, Sample
-from slime_core.telemetry import Drawn, MetricsLog, MetricsRow, Shard, list_shards
+from slime_core.telemetry import Drawn, MetricsLog, MetricsRow, SampleSpan, Shard, SpanLog, list_shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class Life:
     """What the run file chose, by role."""
     plugins: Mapping[str, str]
     """Who offers each choice, `reward/math` -> `slime-reward-math 0.1.0`; empty before the first checkpoint."""
+    spans: Sequence[tuple[float, SampleSpan]]
+    """When its samples were in flight: seconds since 1970 that each span counts from, and the span."""
 
     @classmethod
     def of(cls, run: Path, name: str) -> "Life":
@@ -101,7 +103,8 @@ class Life:
         values = read_run_file(run / "run.toml")
         locked = view.checkpoint.state().plugins if view.checkpoint else {}
         group = GroupId.parse(name)
-        return cls(group, moves, members, reason, _seed(values), _choices(values), _offered(locked))
+        spans = SpanLog.read_group(run / "spans.jsonl", name)
+        return cls(group, moves, members, reason, _seed(values), _choices(values), _offered(locked), spans)
 
     def seed_of(self, sample: Sample) -> int:
         """The seed of the sample's first call of the engine."""

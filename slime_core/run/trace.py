@@ -153,10 +153,8 @@ class Trace:
 
     def _waits(self, line: SpanLine, sample: SampleSpan) -> Iterator[Span]:
         """What a sample waited for, one after the other."""
-        marks = [("queue" if what in QUEUE else what, self._at(line, at)) for what, at in sample.marks]
-        firsts = [next(same) for _, same in groupby(marks, key=lambda each: each[0])]
-        for (what, at), (_, until) in pairwise([*firsts, ("", self._at(line, sample.ended))]):
-            yield Span(what, at, until)
+        for what, began, ended in waits_of(sample):
+            yield Span(what, self._at(line, began), self._at(line, ended))
 
     def _parts(self, line: SpanLine, sample: SampleSpan) -> list[Span]:
         """The whole sample, then what is inside it: queue, generate with its turns, teacher and rewards."""
@@ -237,6 +235,13 @@ class Lanes:
             lane = self._count
         heapq.heappush(self._free, (ended, lane))
         return lane
+
+
+def waits_of(sample: SampleSpan) -> list[tuple[str, int, int]]:
+    """What a sample waited for, one after the other: its name, begin and end, in microseconds as in its span."""
+    marks = [("queue" if what in QUEUE else what, at) for what, at in sample.marks]
+    firsts = [next(same) for _, same in groupby(marks, key=lambda each: each[0])]
+    return [(what, at, until) for (what, at), (_, until) in pairwise([*firsts, ("", sample.ended)])]
 
 
 def _generates(what: str) -> bool:

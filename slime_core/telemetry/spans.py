@@ -148,19 +148,34 @@ class SpanLog:
         Raises:
             RunFolderError: a complete line is not one of spans; the message names it.
         """
-        found = []
+        lines = [_parsed(path, number, text) for number, text in enumerate(read_lines(path), start=1)]
+        return [each for each in lines if first <= each.rollout_id and (last is None or each.rollout_id <= last)]
+
+    @staticmethod
+    def read_group(path: Path, group: str) -> list[tuple[float, SampleSpan]]:
+        """The spans of one group's samples, oldest first, each with the `began` that its times count from.
+
+        Raises:
+            RunFolderError: as `read` does.
+        """
+        named, found = json.dumps(group).encode(), list[tuple[float, SampleSpan]]()
         for number, text in enumerate(read_lines(path), start=1):
-            try:
-                line = json.loads(text)
-                if line["schema_version"] != SCHEMA_VERSION:
-                    raise ValueError(f"schema_version {line['schema_version']}, this slime-core reads {SCHEMA_VERSION}")
-                if first <= line["rollout_id"] and (last is None or line["rollout_id"] <= last):
-                    phases = [Phase(*each) for each in line["phases"]]
-                    samples = [
-                        SampleSpan(group, index, evaluation, list(zip(marks[::2], marks[1::2], strict=True)), end)
-                        for group, index, evaluation, marks, end in line["samples"]
-                    ]
-                    found.append(SpanLine(line["rollout_id"], line["began"], phases, samples))
-            except (ValueError, KeyError, TypeError) as error:
-                raise RunFolderError(f"{path}, line {number} is not a line of spans: {error}") from None
+            if named in text:
+                line = _parsed(path, number, text)
+                found += [(line.began, each) for each in line.samples if each.group == group]
         return found
+
+
+def _parsed(path: Path, number: int, text: bytes) -> SpanLine:
+    try:
+        line = json.loads(text)
+        if line["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {line['schema_version']}, this slime-core reads {SCHEMA_VERSION}")
+        phases = [Phase(*each) for each in line["phases"]]
+        samples = [
+            SampleSpan(group, index, evaluation, list(zip(marks[::2], marks[1::2], strict=True)), end)
+            for group, index, evaluation, marks, end in line["samples"]
+        ]
+        return SpanLine(line["rollout_id"], line["began"], phases, samples)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{path}, line {number} is not a line of spans: {error}") from None

@@ -1,6 +1,7 @@
 """`slime why`: the life of a sample, as the files of its run tell it."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -34,6 +35,10 @@ def group_of(run: Project, slime: Slime, state: str) -> str:
     return str(slime("ledger", run.run, "--state", state).out.split()[0])
 
 
+def when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def told(slime: Slime, *arguments: object) -> dict[str, list[str]]:
     """The lines of `slime why` by label."""
     ran = slime("why", *arguments)
@@ -56,6 +61,10 @@ def test_a_trained_sample_is_told_from_its_draw_to_its_step(run: Project, slime:
     assert lines["scored"][0].startswith(f"{row_of_it['reward']:.4g} by ./rewards.py:digits")
     assert f"{row_of_it['response_length']} of {row_of_it['response_length']} tokens are trained on" in lines["mask"][0]
     assert lines["trained"][0].startswith("in rollout 0, use 1, weight 1, step 1, train/loss")
+    [flight] = row_of_it["in_flight"]
+    parts = [f"{what} {seconds:.3f} s" for what, seconds in flight["seconds"]]
+    assert {"generator", "engine"} <= {what for what, _ in flight["seconds"]}
+    assert lines["in flight"] == [f"{when(flight['began'])}: {', '.join(parts)}"]
     assert [lines["finished"], lines["buffered"]] == [["in rollout 0"], ["in rollout 0"]]
 
 

@@ -12,8 +12,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,35 +80,49 @@ def run_logged(
         Its exit status.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        begin = output.tell()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            start_new_session=True,
-        )
-    _write(note, Note(process.pid, _born(process.pid), None, begin))
-    times = 0
-    with log.open("rb") as said:
-        said.seek(begin)
-        while process.poll() is None:
-            try:
+    with _counted_interrupts() as pressed:
+        with log.open("ab") as output:
+            begin = output.tell()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        _write(note, Note(process.pid, _born(process.pid), None, begin))
+        told = 0
+        with log.open("rb") as said:
+            said.seek(begin)
+            while process.poll() is None:
                 _show(said.read())
                 time.sleep(LOOK_S)
-            except KeyboardInterrupt:
-                times += 1
-                on_interrupt(process, times)
-        _show(said.read())
-    _write(note, Note(process.pid, "", process.returncode, begin))
+                while told < len(pressed):
+                    told += 1
+                    on_interrupt(process, told)
+            _show(said.read())
+        _write(note, Note(process.pid, "", process.returncode, begin))
     return process.returncode
 
 
 def ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
     """Finish the step, save and end; asked again, end at once."""
     process.send_signal(signal.SIGTERM if times == 1 else signal.SIGINT)
+
+
+@contextmanager
+def _counted_interrupts() -> Iterator[Sequence[int]]:
+    """Presses of Ctrl-C, kept instead of raised: an exception could come anywhere, and leave a run unwatched."""
+    pressed: list[int] = []
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield pressed
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _show(said: bytes) -> None:
