@@ -1,12 +1,14 @@
-"""`slime view` of 10^4 and 10^6 samples: how soon a page is there, and what it holds; curves, beside TensorBoard's.
+"""`slime view` of 10^4 and 10^6 samples: how soon a page is there, and what it holds; curves, beside others'.
 
     python benchmarks/view.py                       # 1.6 GB in a temporary folder
     python benchmarks/view.py --samples 10000
+    python benchmarks/view.py --samples --trackio .venv-trackers/bin/python        # the curves alone; `make trackers`
 
 Rollouts of 1,024 samples of 200 tokens, as the sample store writes them, and 1,000 rollouts of 60 metrics. The server
 is `slime view` as a process; a page of 50 samples is asked for over HTTP, seven times, and the median counts. Then
-Chromium, where that and the plugin's extra `browser` are there, opens the curves, and TensorBoard's page of the same
-scalars: seconds until a chart is there, the median of five, each without a cache. The last line is one JSON object.
+Chromium, where that and the plugin's extra `browser` are there, opens the curves, and the pages of TensorBoard and,
+where an environment has it, Trackio of the same scalars: seconds until a chart is there, the median of five, each
+without a cache. The last line is one JSON object.
 """
 
 import argparse
@@ -37,6 +39,18 @@ ROLLOUT, GROUP, TOKENS = 1024, 8, 200
 METRICS, ROLLOUTS = 60, 1000
 TIMES, OPENED = 7, 5
 TOKEN = "benchmark"
+TRACKIO_WRITES = """
+import json, sys, trackio
+trackio.init(project="view", name="run", embed=False, auto_log_gpu=False, auto_log_cpu=False)
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    trackio.log(row["metrics"], step=row["rollout_id"])
+trackio.finish()
+"""
+TRACKIO_SHOWS = """
+import sys, trackio
+trackio.show("view", open_browser=False, block_thread=True, host="127.0.0.1", server_port=int(sys.argv[1]))
+"""
 NEEDLE = "a-word-of-the-first-rollout-alone"
 QUERIES = {
     "newest": {},
@@ -53,18 +67,19 @@ LIMIT_S, SEARCH_LIMIT_S, LIMIT_MIB = 0.3, 2.0, 300.0
 def main() -> int:
     """Measure, print a line for each figure, and all of it as JSON."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--samples", type=int, nargs="+", default=[10_000, 1_000_000])
-    sizes = parser.parse_args().samples
+    parser.add_argument("--samples", type=int, nargs="*", default=[10_000, 1_000_000])
+    parser.add_argument("--trackio", type=Path, help="a Python that has it")
+    options = parser.parse_args()
     found: dict[str, object] = {
         "tokens": TOKENS,
         "limits": {"filter_s": LIMIT_S, "search_s": SEARCH_LIMIT_S, "mib": LIMIT_MIB},
     }
     with tempfile.TemporaryDirectory() as root:
-        for size in sizes:
+        for size in options.samples:
             folder = Path(root, f"of-{size}")
             found[f"samples_{size}"] = measure(folder, write_run(folder, size))
             shutil.rmtree(folder)
-        found["curves"] = opened(Path(root, "curves"))
+        found["curves"] = opened(Path(root, "curves"), options.trackio)
     print(json.dumps(found))
     return 0
 
@@ -154,8 +169,8 @@ def serving(command: list[str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]
             process.terminate()
 
 
-def opened(folder: Path) -> dict[str, object]:
-    """Seconds until a browser shows a chart: `slime view`, and TensorBoard."""
+def opened(folder: Path, trackio: Path | None) -> dict[str, object]:
+    """Seconds until a browser shows a chart: `slime view`, TensorBoard, and Trackio by a Python that has it."""
     browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
     if browser is None or find_spec("playwright") is None:
         print("no Chromium, or no Playwright, here: the curves are not opened")
@@ -166,16 +181,34 @@ def opened(folder: Path) -> dict[str, object]:
     with serving([sys.executable, "-m", "slime_core", "view", str(folder), "--port", "0"]) as (address, _):
         while ask(address, "runs", {})[1][0]["rows"] < ROLLOUTS:
             time.sleep(0.05)
-        ours = _open(browser, f"{address}/?token={TOKEN}", ".plot canvas")
+        seconds = {"slime_view": _open(browser, f"{address}/?token={TOKEN}", ".plot canvas")}
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder / "tensorboard"), "--port", "6123"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with _started(command, {}):
+        _wait_for("http://127.0.0.1:6123/data/plugin/scalars/tags", b"metric")
+        seconds["tensorboard"] = _open(browser, "http://127.0.0.1:6123/#timeseries", "scalar-card line-chart")
+    if trackio is not None:
+        home = {"TRACKIO_DIR": str(folder / "trackio")}
+        subprocess.run(
+            [trackio, "-c", TRACKIO_WRITES, folder / "metrics.jsonl"],
+            env=os.environ | home,
+            check=True,
+            stdout=sys.stderr,
+        )
+        with _started([str(trackio), "-c", TRACKIO_SHOWS, "6124"], home):
+            _wait_for("http://127.0.0.1:6124/", b"Trackio")
+            seconds["trackio"] = _open(browser, "http://127.0.0.1:6124/?project=view", ".plot-chart-wrap canvas")
+    print(f"{ROLLOUTS} rollouts of {METRICS} metrics, seconds until a chart: {seconds}")
+    return {f"{name}_s": round(each, 3) for name, each in seconds.items()}
+
+
+@contextmanager
+def _started(command: list[str], environment: dict[str, str]) -> Iterator[None]:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=os.environ | environment) as process:
         try:
-            _wait_for("http://127.0.0.1:6123/data/plugin/scalars/tags", b"metric")
-            theirs = _open(browser, "http://127.0.0.1:6123/#timeseries", "scalar-card line-chart")
+            yield
         finally:
             process.terminate()
-    print(f"{ROLLOUTS} rollouts of {METRICS} metrics: a chart after {ours:.2f} s, TensorBoard's after {theirs:.2f} s")
-    return {"slime_view_s": round(ours, 3), "tensorboard_s": round(theirs, 3)}
 
 
 def _write_scalars(folder: Path) -> None:
