@@ -35,9 +35,9 @@ def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
     with run_folder_errors(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found.to_dict(), separators=(",", ":")), "utf-8")
-    for whose, spent in (("loop", found.loop_s), ("samples", found.samples_s)):
+    for whose, spent in (("loop", found.loop_s), ("samples, added up", found.samples_s)):
         if spent:
-            click.echo(f"{click.style(f'{whose:<8}', bold=True)} {_shares(spent)}")
+            click.echo(f"{click.style(f'{whose:<17}', bold=True)} {_shares(spent)}")
     click.echo(f"{path}: open it in https://ui.perfetto.dev")
 
 

@@ -38,12 +38,12 @@ def check_use(settings: RaySettings, groups: Sequence[GroupUse]) -> None:
         ConfigError: they cannot.
     """
     need_ray("the launcher 'ray'")
-    from slime_launcher_ray.cluster import Node, Room, address_of, see_head
+    from slime_launcher_ray.cluster import Node, Room, address_of, head_at
     from slime_launcher_ray.placement import check_room, own_cores, resources
 
     _check_environment(settings.runtime_env)
     if (address := address_of(settings)) is not None:
-        see_head(address)
+        head_at(address)
         return
     if settings.send_packages:
         raise ConfigError(

@@ -42,6 +42,8 @@ LOST_S = 30.0
 """Seconds of silence after which it is."""
 LEAVE_S = 10.0
 """Seconds that Ray may take to disconnect before its cluster is ended all the same."""
+SAID = "[launcher.ray] address, or RAY_ADDRESS"
+START = "start one with `ray start --head`, or leave the address out for a cluster of this machine"
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """What a client of gRPC says first: the preface of HTTP/2, and that it has no settings (RFC 9113, 3.4)."""
 FRAME, SETTINGS = 9, 4
@@ -160,17 +162,26 @@ def address_of(settings: RaySettings) -> str | None:
     return settings.address or os.environ.get("RAY_ADDRESS") or None
 
 
-def see_head(address: str) -> None:
-    """See that somebody answers.
+def head_at(address: str) -> str:
+    """HOST:PORT of a head that answers.
+
+    `auto` is the last that `ray start` has started on this node, and not what Ray makes of it: where that is gone, Ray
+    tries any cluster of the machine, also another run's own one, which lets nobody in.
 
     Raises:
-        ConfigError: nobody does.
+        ConfigError: nobody answers.
     """
-    if address != "auto" and not answers(address):
-        raise ConfigError(
-            f"no Ray cluster answers at {address} ([launcher.ray] address, or RAY_ADDRESS): start one with "
-            "`ray start --head`, or leave the address out for a cluster of this machine"
+    where = address
+    if address == "auto":
+        where = importlib.import_module("ray._private.utils").read_ray_address()
+        if not where:
+            raise ConfigError(f"no Ray cluster was started on this node, as `auto` says ({SAID}): {START}")
+    if not answers(where):
+        started = (
+            f", which `ray start` has started on this node and {SAID} asks for" if address == "auto" else f" ({SAID})"
         )
+        raise ConfigError(f"no Ray cluster answers at {where}{started}: {START}")
+    return str(where)
 
 
 def answers(address: str) -> bool:
@@ -229,20 +240,20 @@ def _connected(settings: RaySettings, asked: str | None, plugins: Iterable[str])
     if ray.is_initialized():  # by who runs us
         return Cluster(str(ray.get_runtime_context().gcs_address), None, owns_connection=False)
     if asked:
-        see_head(asked)
+        head = head_at(asked)
         with tempfile.TemporaryDirectory(prefix="slime-send-") as folder:
-            _init(asked, modules_of(plugins, Path(folder)) if settings.send_packages else [])
+            _init(head, modules_of(plugins, Path(folder)) if settings.send_packages else [])
         return Cluster(str(ray.get_runtime_context().gcs_address), asked)
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token)
         importlib.import_module("ray._raylet").Config.initialize("")  # Ray has read the mode when it was imported
-    head = Head(settings)
+    own = Head(settings)
     try:
-        _init(head.started())
+        _init(own.started())
     except BaseException:
-        head.close()
+        own.close()
         raise
-    return Cluster(str(ray.get_runtime_context().gcs_address), None, head)
+    return Cluster(str(ray.get_runtime_context().gcs_address), None, own)
 
 
 def _init(address: str, modules: Sequence[str] = ()) -> None:

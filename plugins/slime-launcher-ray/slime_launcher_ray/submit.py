@@ -33,6 +33,11 @@ STOPPED = 75
 """Exit code of a run that was asked to stop, as of `slime train`."""
 STOP_S = 600
 """Seconds that a job has to save when it is asked to stop; Ray's own choice is 3."""
+NO_AGENT = (
+    "The head's agent of jobs does not run, most often since another program held its port when the head started "
+    "(dashboard_agent.log in /tmp/ray/session_latest/logs says so): start the head again with "
+    "--dashboard-agent-listen-port=8266"
+)
 LOOK_S = 0.5
 VARIABLE = "$env:"
 """What a setting begins with that is read from the environment, where the run is."""
@@ -90,7 +95,9 @@ def run(
     try:
         job = str(client.submit_job(entrypoint=command, runtime_env=environment))
     except RuntimeError as error:
-        raise WorkerError(f"the cluster at {address} took no job: {' '.join(str(error).split())}") from error
+        said = " ".join(str(error).split())
+        advice = f". {NO_AGENT}" if "No available agent" in said else ""
+        raise WorkerError(f"the cluster at {address} took no job: {said}{advice}") from error
     click.echo(f"job {job}: {command}")
     if follow:
         return _follow(client, job)

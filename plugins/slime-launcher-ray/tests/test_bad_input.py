@@ -54,6 +54,22 @@ def test_an_address_that_nobody_answers_at_is_refused() -> None:
             check_use(RaySettings(address=address), [])
 
 
+def test_auto_is_the_cluster_that_was_started_here_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself would try any cluster of the machine, another run's own one among them, as long as that says no."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="no Ray cluster was started on this node, as `auto` says"):
+        check_use(RaySettings(address="auto"), [])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+        with pytest.raises(ConfigError, match=f"no Ray cluster answers at {address}, which `ray start` has started"):
+            check_use(RaySettings(address="auto"), [])
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -49,7 +49,17 @@ def kill_node_of(log: Path) -> None:
 def test_a_run_outlives_the_nodes_of_its_engine_and_of_its_ranks(address: str, tmp_path: Path) -> None:
     run_file, run, log = small_run(tmp_path), tmp_path / "run", tmp_path / "printed.txt"
     (tmp_path / "reward.py").write_text(HELD)
-    flags = ["--save", run, "--num-rollout", "6", "--no-progress", "--launcher", "ray", "--max-restarts", "1"]
+    flags: list[str | Path] = [
+        "--save",
+        run,
+        "--num-rollout",
+        "6",
+        "--no-progress",
+        "--launcher",
+        "ray",
+        "--max-restarts",
+        "1",
+    ]
     with log.open("w") as printed:
         driver = subprocess.Popen(
             [sys.executable, "-m", "slime_core", "train", run_file, *flags],
