@@ -20,8 +20,8 @@ from tests.faults.figures import Figures
 from tests.faults.nursery import DONE, After, At, Kill, Life, Nursery
 from tests.faults.toy import write_project
 
-HALF_WAY = At("leave slime_core.run.loop:Loop._report", 6)
-"""Where the run that stories may continue was killed: a checkpoint, and an unsaved rollout after it."""
+HALF_WAY = At("leave slime_core.run.loop:Loop._report", 12)
+"""Where the run that stories may continue was killed, two moments a rollout: a checkpoint, and an unsaved rollout after."""
 COMMITS = "slime_core.run."
 """What saves and accounts."""
 CHANGES = ("before", "after")

@@ -102,7 +102,7 @@ def test_more_gpus_than_there_are_are_refused_at_once(live: Live) -> None:
     text = refused(live, spec("engine", size=1, needs=Needs(gpus=9.0)))
     assert "'engine' needs 1 core, 9 GPUs" in text
     assert "4 GPUs" in text
-    assert "no node has so much" in text
+    assert "no node has that much" in text
 
 
 def test_what_another_group_of_the_run_has_is_not_waited_for(live: Live) -> None:

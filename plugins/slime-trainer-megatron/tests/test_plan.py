@@ -52,8 +52,8 @@ def test_ranks_and_layout_are_flags(run_file: Path, capsys: pytest.CaptureFixtur
         (["--trainer.megatron.lr", "1e-5"], "lr is the run's"),
         (["--trainer.megatron.overlap_param_gather", "true"], "weights are gathered before they are published"),
         (["--actor-num-gpus-per-node", "1", "--use-distributed-optimizer"], "there is one replica"),
-        (["--optimizer-cpu-offload", "--bf16"], "use_distributed_optimizer = true alone"),
-        (["--optimizer-cpu-offload", "--use-distributed-optimizer"], "use_distributed_optimizer = false alone"),
+        (["--optimizer-cpu-offload", "--bf16"], "needs use_distributed_optimizer = true:"),
+        (["--optimizer-cpu-offload", "--use-distributed-optimizer"], "needs use_distributed_optimizer = false:"),
         (
             [*CUDA, "--actor-num-nodes", "2", "--actor-num-gpus-per-node", "1", "--tensor-model-parallel-size", "2"],
             "give a tensor_model_parallel_size of 1, or actor_num_gpus_per_node = 2",
