@@ -21,7 +21,7 @@ from tests.faults.nursery import DONE, After, At, Kill, Life, Nursery
 from tests.faults.toy import write_project
 
 HALF_WAY = At("leave slime_core.run.loop:Loop._report", 12)
-"""Where the run that stories may continue was killed, two moments a rollout: a checkpoint, and an unsaved rollout after."""
+"""Where the run that stories may continue was killed, of two moments a rollout: with a rollout after its checkpoint."""
 COMMITS = "slime_core.run."
 """What saves and accounts."""
 CHANGES = ("before", "after")
