@@ -21,7 +21,7 @@ from tests.faults.nursery import DONE, After, At, Kill, Life, Nursery
 from tests.faults.toy import write_project
 
 HALF_WAY = At("leave slime_core.run.loop:Loop._report", 12)
-"""Where the run that stories may continue was killed, of two moments a rollout: with a rollout after its checkpoint."""
+"""Kills the run that stories may continue: `_report` is left twice a rollout, and the sixth is not saved yet."""
 COMMITS = "slime_core.run."
 """What saves and accounts."""
 CHANGES = ("before", "after")

@@ -42,8 +42,6 @@ LOST_S = 30.0
 """Seconds of silence after which it is."""
 LEAVE_S = 10.0
 """Seconds that Ray may take to disconnect before its cluster is ended all the same."""
-SAID = "[launcher.ray] address, or RAY_ADDRESS"
-START = "start one with `ray start --head`, or leave the address out for a cluster of this machine"
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """What a client of gRPC says first: the preface of HTTP/2, and that it has no settings (RFC 9113, 3.4)."""
 FRAME, SETTINGS = 9, 4
@@ -171,17 +169,16 @@ def head_at(address: str) -> str:
     Raises:
         ConfigError: nobody answers.
     """
-    where = address
+    where, named = address, "[launcher.ray] address, or RAY_ADDRESS"
+    advice = "start one with `ray start --head`, or leave the address out for a cluster of this machine"
     if address == "auto":
-        where = importlib.import_module("ray._private.utils").read_ray_address()
+        where = importlib.import_module("ray._private.utils").read_ray_address() or ""
         if not where:
-            raise ConfigError(f"no Ray cluster was started on this node, as `auto` says ({SAID}): {START}")
+            raise ConfigError(f"no Ray cluster was started on this node, which `auto` asks for ({named}): {advice}")
+        named = f"what `ray start` last started on this node, which `auto` asks for: {named}"
     if not answers(where):
-        started = (
-            f", which `ray start` has started on this node and {SAID} asks for" if address == "auto" else f" ({SAID})"
-        )
-        raise ConfigError(f"no Ray cluster answers at {where}{started}: {START}")
-    return str(where)
+        raise ConfigError(f"no Ray cluster answers at {where} ({named}): {advice}")
+    return where
 
 
 def answers(address: str) -> bool:

@@ -59,14 +59,14 @@ def test_auto_is_the_cluster_that_was_started_here_and_no_other(
 ) -> None:
     """Ray itself would try any cluster of the machine, another run's own one among them, as long as that says no."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with pytest.raises(ConfigError, match="no Ray cluster was started on this node, as `auto` says"):
+    with pytest.raises(ConfigError, match="no Ray cluster was started on this node, which `auto` asks for"):
         check_use(RaySettings(address="auto"), [])
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         (tmp_path / "ray").mkdir()
         (tmp_path / "ray" / "ray_current_cluster").write_text(address)
-        with pytest.raises(ConfigError, match=f"no Ray cluster answers at {address}, which `ray start` has started"):
+        with pytest.raises(ConfigError, match=rf"no Ray cluster answers at {address} \(what `ray start` last started"):
             check_use(RaySettings(address="auto"), [])
 
 

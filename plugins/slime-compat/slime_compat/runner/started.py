@@ -115,7 +115,8 @@ def ask_to_end(process: "subprocess.Popen[bytes]", times: int) -> None:
 def _counted_interrupts() -> Iterator[Sequence[int]]:
     """Presses of Ctrl-C, kept instead of raised: an exception could come anywhere, and leave a run unwatched."""
     pressed: list[int] = []
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None is not Python's to put back
         yield pressed
         return
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
