@@ -13,11 +13,11 @@ import enum
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 
 from slime_core.config import Plan, lock_plugins
-from slime_core.errors import CheckpointError
+from slime_core.errors import CheckpointError, RunFolderError
 from slime_core.events import CheckpointLoaded, CheckpointSaved, Event
 from slime_core.run.alarms import Alarms
 from slime_core.run.changes import saved_settings
@@ -199,3 +199,25 @@ def check_records(checkpoint: Checkpoint, folder: RunFolder) -> None:
     MetricsLog.check(folder.metrics, state.metrics_position)
     if state.ledger:
         digest_before(folder.ledger, state.ledger.offset, state.ledger.sha256)
+
+
+def what_is_lost(plan: Plan, folder: RunFolder, unit: str) -> str | None:
+    """Why a run without a checkpoint of trained weights begins anew; None where nothing was done before.
+
+    Args:
+        plan: of the run.
+        folder: of the run, before anything is cut off there.
+        unit: what the run counts.
+    """
+    if not any(path.is_file() and path.stat().st_size for path in (folder.metrics, folder.ledger)):
+        return None
+    done = 0
+    with suppress(RunFolderError):  # what cannot be read is cut off with the rest
+        done = sum("rollout/step" in row.metrics for row in MetricsLog.read(folder.metrics))
+    after = f"{done} {unit}{'s' * (done != 1)}"
+    if plan.config.debug.debug_rollout_only:
+        return f"{folder.root} has {after}, and debug_rollout_only saves no checkpoint: it begins anew"
+    return (
+        f"{folder.root} was stopped after {after}, before its first checkpoint of trained weights "
+        f"(save_interval = {plan.config.run.save_interval}): it begins anew, from {unit} 1"
+    )

@@ -16,7 +16,7 @@ from slime_core.events import EvalEnd, Event, RolloutEnd, RolloutStart, RunEnd, 
 from slime_core.roles import BufferContext, Draw
 from slime_core.rollout import RolloutResult
 from slime_core.run.accounts import GroupState
-from slime_core.run.base_loop import BaseLoop, Outcome, check_records
+from slime_core.run.base_loop import BaseLoop, Outcome, check_records, what_is_lost
 from slime_core.run.best import Best
 from slime_core.run.changes import check_changes
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
@@ -46,6 +46,8 @@ async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[
         checkpoint = None  # nothing is trained yet; what stopped the run may have been a row that is mended now
     if checkpoint:
         check_records(checkpoint, folder)
+    elif lost := what_is_lost(plan, folder, "rollout"):
+        display.message(lost)
     session = Session(plan, folder, display)
     done = checkpoint.rollout_id if checkpoint else 0
     if checkpoint and done >= session.num_rollout:

@@ -15,7 +15,7 @@ from slime_core.config import Plan
 from slime_core.errors import CheckpointError, StopRun
 from slime_core.events import Event, RunEnd, RunFailed, RunStart, TrainStepEnd
 from slime_core.roles import Draw
-from slime_core.run.base_loop import BaseLoop, Outcome, check_records
+from slime_core.run.base_loop import BaseLoop, Outcome, check_records, what_is_lost
 from slime_core.run.changes import check_changes
 from slime_core.run.checkpoint import Checkpoint, newest_checkpoint
 from slime_core.run.folder import RunFolder
@@ -46,6 +46,8 @@ async def run_training(plan: Plan, folder: RunFolder, display: Display, make: Lo
         check_records(checkpoint, folder)
     with MetricsLog(folder.metrics) as metrics:
         loop = make(plan, folder, display, metrics)
+        if not checkpoint and (lost := what_is_lost(plan, folder, loop.unit)):
+            display.message(lost)
         first = checkpoint.rollout_id if checkpoint else 0
         display.start(loop.last, folder.root.name, first_rollout=first, unit=loop.unit)
         with on_signals(loop.stop, display.message):

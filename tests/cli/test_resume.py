@@ -1,5 +1,8 @@
 """`slime resume`: the same run, longer."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,22 @@ from slime_core.telemetry import MetricsLog, strip_timing
 
 Slime = Callable[..., Any]
 Project = Any
+KILLING = '''
+import os
+import signal
+from pathlib import Path
+
+from slime_core import RewardContext, Sample, Score
+
+
+async def digits(sample: Sample, ctx: RewardContext) -> Score:
+    """Kills the run in its second rollout, once."""
+    kill, metrics = Path("kill"), Path("runs/run/metrics.jsonl")
+    if kill.exists() and metrics.exists() and "rollout/step" in metrics.read_text():
+        kill.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Score(sum(letter.isdigit() for letter in sample.response) / max(1, len(sample.response)))
+'''
 
 
 def test_a_run_made_longer_is_the_run_that_was_long_from_the_start(project: Project, slime: Slime) -> None:
@@ -31,6 +50,26 @@ def test_a_run_made_longer_is_the_run_that_was_long_from_the_start(project: Proj
         for name in ("whole", "parts")
     ]
     assert newest[0].read_bytes() == newest[1].read_bytes()
+
+
+def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(project: Project, slime: Slime) -> None:
+    (project.root / "rewards.py").write_text(KILLING)
+    (project.root / "kill").touch()
+    killed = subprocess.run(
+        [sys.executable, "-m", "slime_core", "train", "run.toml", "--no-progress"], capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert b"begins anew" not in killed.stdout
+    ran = slime("resume", project.run, "--no-progress")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[:2] == [
+        (
+            f"{project.run} was stopped after 1 rollout, before its first checkpoint of trained weights "
+            "(save_interval = 10): it begins anew, from rollout 1"
+        ),
+        "run: 2 rollouts",
+    ]
+    assert [row.rollout_id for row in MetricsLog.read(project.run / "metrics.jsonl")] == [0, 1]
 
 
 def test_a_run_of_epochs_is_made_longer_in_rollouts(project: Project, slime: Slime) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,15 @@ def finetune(slime: Slime, model: Path, save: str, *more: object) -> Ran:
 def digests(run: Path, number: int) -> dict[str, str]:
     files = sorted((run / "checkpoints" / f"rollout_{number:06d}").rglob("*.safetensors"))
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_steps_without_a_checkpoint_are_done_anew_and_said_to_be(slime: Slime, rows: Path, tiny_model: Path) -> None:
+    assert "begins anew" not in finetune(slime, tiny_model, "parts", "--num-rollout", 2).out
+    shutil.rmtree(rows / "parts" / "checkpoints" / "rollout_000002")
+    again = finetune(slime, tiny_model, "parts", "--num-rollout", 2)
+    assert "parts was stopped after 2 steps, before its first checkpoint" in again.out
+    assert "it begins anew, from step 1" in again.out
+    assert len(MetricsLog.read(rows / "parts" / "metrics.jsonl")) == 2
 
 
 @pytest.mark.parametrize("more", [(), ("--lora-rank", 2), ("--async-save", "--save-interval", 1)])
