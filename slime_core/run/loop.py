@@ -117,6 +117,7 @@ class Loop(BaseLoop):
             self._start_over()
         else:
             await self._resume(checkpoint)
+        self._display.phase("engine: new weights")
         await session.publish(self.rollout_id)
         if checkpoint is None:
             if self._evaluates() and not self._config.evaluation.skip_eval_before_train:

@@ -10,7 +10,7 @@ Example:
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from rich.console import Console
@@ -25,7 +25,9 @@ WARM_UP_INTERVAL = 2.0
 class PlainDisplay(Display):
     """One short line per rollout and evaluation; after `silence` seconds without one, what is being waited for.
 
-    Steps without a reward, those of a warm start, are many and short: a line every two seconds, and the last.
+    Until the first of them each phase has a line: that workers start and models load takes a while.
+
+    Steps without a reward, those of a warm start, are many and short: a line every two seconds, the first and the last.
     """
 
     def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
@@ -33,12 +35,19 @@ class PlainDisplay(Display):
         self.stream = stream if stream is not None else sys.stdout
         self.silence = silence
         self._last_line = time.monotonic()
+        self._starting = True
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
 
     def message(self, text: str) -> None:
         with self.lock:
             self._write(one_line(text))
+
+    def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
+        with self.lock:
+            super().phase(text, detail)
+            if self.progress is not None and self._starting:
+                self._write(self.progress.phase)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -51,9 +60,10 @@ class PlainDisplay(Display):
         self._watcher.start()
 
     def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        is_first, self._starting = self._starting, False
         evals = [f"{name} {metrics[names.eval_reward(name)]:.3f}" for name in names.eval_datasets(metrics)]
         recent = time.monotonic() - self._last_line < WARM_UP_INTERVAL and progress.done < progress.total
-        if not is_evaluation(metrics) and (names.REWARD in metrics or not recent):
+        if not is_evaluation(metrics) and (names.REWARD in metrics or is_first or not recent):
             self._write(_rollout_line(progress, metrics))
         if evals:
             self._write(f"eval at {progress.done}/{progress.total}  {'  '.join(evals)}")

@@ -55,6 +55,27 @@ def test_a_resumed_run_says_where_it_goes_on() -> None:
     assert stream.getvalue().startswith("demo: 10 rollouts, resumed after 5\nrollout  6/10  ")
 
 
+def test_until_the_first_row_each_phase_has_a_line() -> None:
+    stream = io.StringIO()
+    with PlainDisplay(stream) as display:
+        display.phase("before the run is named")
+        display.start(10, "demo")
+        display.phase("trainer: loading the model")
+        display.phase("8 groups of 8 samples", lambda: "engine: 64 samples")
+        display.row(0, {"eval/heldout": 0.125})
+        display.phase("8 groups of 8 samples")
+        display.row(0, ROW)
+        display.phase("checkpoint")
+    lines = stream.getvalue().splitlines()
+    assert lines[:4] == [
+        "demo: 10 rollouts",
+        "trainer: loading the model",
+        "8 groups of 8 samples",
+        "eval at 0/10  heldout 0.125",
+    ]
+    assert [line.split()[0] for line in lines[4:]] == ["rollout"]
+
+
 def test_many_short_steps_without_a_reward_share_lines() -> None:
     stream = io.StringIO()
     with PlainDisplay(stream) as display:
@@ -63,6 +84,7 @@ def test_many_short_steps_without_a_reward_share_lines() -> None:
             display.row(step, {"train/loss": 2.5})
     lines = stream.getvalue().splitlines()
     assert lines[0] == "warm start: 300 steps"
+    assert lines[1].startswith("step   1/300  loss 2.5000")
     assert lines[-1] == "step 300/300  loss 2.5000"
     assert len(lines) < 300
 
