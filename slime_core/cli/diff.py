@@ -1,7 +1,7 @@
-"""`slime diff`: how two runs differ: settings, plugins, metrics, and what the same prompts earned."""
+"""`slime diff`: how two runs differ: settings, plugins, metrics, weights, and what the same prompts earned."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -26,7 +26,8 @@ def diff(first: Path, second: Path, prompts: int, everything: bool, as_json: boo
     \b
     slime diff runs/first runs/second
 
-    Metrics are means over the last ten rollouts that both have; works while they go on.
+    Metrics are means over the last ten rollouts that both have, weights those of the checkpoints that both have; works
+    while they go on.
     """  # noqa: D301  # \b keeps click from filling the lines below it
     found = Comparison.of(first, second)
     if as_json:
@@ -42,6 +43,7 @@ def _lines(found: Comparison, prompts: int, everything: bool) -> Iterator[str]:
         for key, pair in pairs.items():
             yield f"  {key}  {_shown(pair)}"
     yield from _metrics(found, everything)
+    yield _title("weights", _weights(found.weights))
     yield from _prompts(found, prompts)
 
 
@@ -71,6 +73,22 @@ def _prompts(found: Comparison, most: int) -> Iterator[str]:
         yield f"  {each.group:<40} {left:>12.4g} {right:>12.4g} {each.gain:>+12.4g}"
 
 
+def _weights(same: Mapping[int, bool]) -> str:
+    if not same:
+        return "no model of the same rollout is in both"
+    differing = next((number for number, is_same in same.items() if not is_same), None)
+    if differing is None:
+        return f"the same in {_checkpoints(list(same))}"
+    before = [number for number in same if number < differing]
+    about = f"; the same in {_checkpoints(before)}" if before else ", the first that both have"
+    return f"they differ in rollout_{differing:06d}{about}"
+
+
+def _checkpoints(numbers: Sequence[int]) -> str:
+    last = f"rollout_{numbers[-1]:06d}"
+    return last if len(numbers) == 1 else f"{len(numbers)} checkpoints, the last of them {last}"
+
+
 def _where_they_part(rollout: int | None) -> str:
     if rollout is None:
         return "all the same"
@@ -96,5 +114,6 @@ def _as_plain_data(found: Comparison) -> dict[str, Json]:
         "rollouts": list(found.rollouts),
         "same_until": found.same_until,
         "metrics": {name: list(pair) for name, pair in found.metrics.items()},
+        "weights": [{"rollout_id": number, "same": is_same} for number, is_same in found.weights.items()],
         "prompts": prompts,
     }

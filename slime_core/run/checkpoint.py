@@ -106,6 +106,18 @@ def _manifest(path: Path) -> Manifest:
         raise CheckpointError(f"checkpoint {path} is damaged: its manifest cannot be read ({problem})") from None
 
 
+def weight_digests(path: Path) -> dict[str, str]:
+    """SHA-256 of each file of weights of a checkpoint's model in HF format, as it was written; none without such.
+
+    Raises:
+        CheckpointError: the manifest cannot be read.
+    """
+    files = _manifest(path).files
+    return {
+        name: files[name].sha256 for name in files if name.startswith(f"{MODEL}/") and name.endswith(".safetensors")
+    }
+
+
 def model_of(path: Path) -> Path:
     """The model of a checkpoint's directory, in HF format.
 

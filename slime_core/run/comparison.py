@@ -1,18 +1,22 @@
-"""Comparison: how two runs differ: settings, plugins, metrics by rollout, and what the same prompts earned.
+"""Comparison: how two runs differ: settings, plugins, metrics by rollout, weights, and what the same prompts earned.
 
 Example:
 
     found = Comparison.of(Path("runs/first"), Path("runs/second"))
     found.settings["lr"]            # (1e-06, 2e-06)
     found.same_until                # 3: the first rollout whose metrics differ; None where none does
+    found.weights                   # {0: True, 5: False}: in the checkpoints that both have
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from slime_core.config import read_run_file
+from slime_core.errors import CheckpointError
+from slime_core.run.checkpoint import list_checkpoints, weight_digests
 from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog, MetricsRow, Shard, list_shards, strip_timing
@@ -59,6 +63,8 @@ class Comparison:
     """Means over the last rollouts that both have, of the metrics that both report; of an evaluation the last value."""
     prompts: Sequence[Prompt]
     """Prompts of those rollouts that both generated for, those that differ most first."""
+    weights: Mapping[int, bool]
+    """Whether their models' files are the same, byte for byte, by the rollouts of each checkpoint that both have."""
 
     @classmethod
     def of(cls, first: Path, second: Path) -> "Comparison":
@@ -83,6 +89,7 @@ class Comparison:
             same_until=next(differing, None),
             metrics={**metrics, **_evaluations(*rows)},
             prompts=_prompts(first, second, window),
+            weights=_weights(first, second),
         )
 
 
@@ -124,6 +131,23 @@ def _evaluations(one: Sequence[MetricsRow], other: Sequence[MetricsRow]) -> dict
         for name, value in row.metrics.items():
             if name.startswith("eval/") and (row.rollout_id, name) in theirs:
                 found[name] = (value, theirs[row.rollout_id, name])
+    return found
+
+
+def _weights(first: Path, second: Path) -> dict[int, bool]:
+    """By the digests of the manifests: no file of weights is read."""
+    one, other = (_digests(run) for run in (first, second))
+    shared = (number for number in sorted(one.keys() & other.keys()) if one[number].keys() == other[number].keys())
+    return {number: one[number] == other[number] for number in shared}
+
+
+def _digests(run: Path) -> dict[int, dict[str, str]]:
+    """Of the weights, by rollouts of each checkpoint that has a model in HF format."""
+    found = {}
+    for path in list_checkpoints(run / "checkpoints"):
+        with suppress(CheckpointError):  # a damaged one is a resume's affair
+            if digests := weight_digests(path):
+                found[int(path.stem.removeprefix("rollout_"))] = digests
     return found
 
 
