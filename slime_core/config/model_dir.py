@@ -30,7 +30,9 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
             tried = (
                 f"; tried {directory.absolute()}, as relative paths are of the working directory, not of the run file"
             )
-        raise ModelError(f"no model directory {directory}: {key} must be a local directory in HF format{tried}")
+        raise ModelError(
+            f"no model directory {directory}: {key} must be a local directory in HF format{tried}{_of_run(directory)}"
+        )
     there = sorted(each.name for each in directory.iterdir())
     listed = f"{directory} holds {', '.join(there) or 'nothing'}"
     if "config.json" not in there:
@@ -44,6 +46,19 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
         )
     read_model_config(directory)
     check_weights(directory)
+
+
+def _of_run(directory: Path) -> str:
+    """What makes a model of a run's checkpoint, RUN/checkpoints/rollout_000010/hf, or which ones the run has."""
+    if directory.name != "hf" or directory.parent.parent.name != "checkpoints":
+        return ""
+    run = directory.parents[2]
+    if run.is_dir():
+        there = sorted(each.name for each in (run / "checkpoints").glob("rollout_*"))
+        return f". The run {run} has {', '.join(there) or 'no checkpoint yet'}"
+    demo = run.name.removeprefix("demo-base-")  # as the demo calls the runs of its warm starts
+    makes = f": `slime demo --task {demo}` makes it" if demo != run.name else ": train it first"
+    return f". It is of a checkpoint of the run {run}, which is not there{makes}"
 
 
 def read_model_config(directory: Path) -> dict[str, Json]:

@@ -137,6 +137,24 @@ def test_bad_run_files(project: Project, slime: Slime, changes: dict[str, Any], 
     assert not project.run.exists()
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("demo-base-word", "the run runs/demo-base-word, which is not there: `slime demo --task word` makes it"),
+        ("first", "the run runs/first, which is not there: train it first"),
+        ("made", "The run runs/made has rollout_000005, rollout_000020"),
+        ("begun", "The run runs/begun has no checkpoint yet"),
+    ],
+)
+def test_a_model_of_a_checkpoint_that_is_not_there(project: Project, slime: Slime, run: str, said: str) -> None:
+    for number in (20, 5):
+        (project.root / f"runs/made/checkpoints/rollout_{number:06d}").mkdir(parents=True)
+    (project.root / "runs/begun/checkpoints").mkdir(parents=True)
+    project.write_run(hf_checkpoint=f"runs/{run}/checkpoints/rollout_000010/hf")
+    refused(slime("train", "run.toml"), project.run, f"no model directory runs/{run}/", said)
+    assert not project.run.exists()
+
+
 @pytest.mark.parametrize("command", ["train", "plan", "eval"])
 def test_every_command_that_takes_a_run_file_refuses_it_alike(project: Project, slime: Slime, command: str) -> None:
     project.write_run(rolout_batch_size=3, eval_prompt_data={"own": "prompts.jsonl"}, eval_interval=1)
