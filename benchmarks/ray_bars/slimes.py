@@ -33,7 +33,8 @@ def beside_slime(rounds: int, checkout: Path) -> dict[str, float]:
 
 async def _beside_slime(rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        ray.init(num_cpus=2 * SIZE, num_gpus=2 * SIZE, include_dashboard=False, log_to_driver=False)  # of neither
+        own = {"num_cpus": 2 * SIZE, "num_gpus": 2 * SIZE, "include_dashboard": False, "log_to_driver": False}
+        ray.init("local", **own)  # of neither side, nor one that runs on this machine already
         ours = RayLauncher(RaySettings(), setup_in(scratch, "ray"))
         spec = WorkerGroupSpec("bench", SIZE, TARGET, {}, needs=Needs(gpus=1.0))
         await (await ours.start(spec)).close()  # a worker's first imports
