@@ -18,6 +18,9 @@ def packed(code: str, values: Sequence[NumberT]) -> Sequence[NumberT]:
 def unpackable(code: str, values: Sequence[object]) -> list[object]:
     """Those that `packed` refuses, or of which it makes infinity; usually none, which is seen at once."""
     try:
+        if code != "f" and not isinstance(values, array):
+            Struct(f"{len(values)}{code}").pack(*values)
+            return []
         whole = packed(code, cast(Sequence[float], values))
         if code != "f" or all_finite(whole):
             return []
