@@ -21,7 +21,7 @@ from slime_core.telemetry import run_folder_errors
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first rollout.")
 @click.option("--last", type=click.IntRange(min=0), help="The last rollout.  [default: that of the run]")
 def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
-    """Write what the run in RUN did when, as a trace to open in ui.perfetto.dev or chrome://tracing.
+    """Write what the run in RUN did when, as a trace to open in ui.perfetto.dev.
 
     \b
     slime trace runs/first
