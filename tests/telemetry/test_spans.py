@@ -115,7 +115,7 @@ def test_no_file_has_no_lines(path: Path) -> None:
         ({"samples": 3}, "not iterable"),
     ],
 )
-def test_a_line_that_is_none_is_named(path: Path, change: dict[str, object], why: str) -> None:
+def test_a_line_that_is_not_one_of_spans_is_named(path: Path, change: dict[str, object], why: str) -> None:
     noted(path, 0)
     line = path.read_text("utf-8")
     path.write_text(line + json.dumps(json.loads(line) | change) + "\n", "utf-8")
