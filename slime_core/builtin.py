@@ -40,6 +40,8 @@ from slime_core.roles import (
     RewardShaper,
     RewardShaperSpec,
     RewardSpec,
+    SampleFilter,
+    SampleFilterSpec,
     Settings,
     Setup,
     SyncReward,
@@ -183,6 +185,18 @@ def _nonzero_std_with_fallback(settings: Settings, setup: Setup) -> GroupFilter:
     from slime_core.rollout import NonzeroStdWithFallback
 
     return NonzeroStdWithFallback()
+
+
+@hookimpl
+def slime_sample_filters() -> Iterable[SampleFilterSpec]:
+    """Responses that were cut off."""
+    yield SampleFilterSpec("truncated", _truncated, summary="Leave responses that were cut off out of training (DAPO)")
+
+
+def _truncated(settings: Settings, setup: Setup) -> SampleFilter:
+    from slime_core.rollout import Truncated
+
+    return Truncated()
 
 
 @hookimpl

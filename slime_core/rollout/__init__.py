@@ -26,6 +26,7 @@ from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
 from slime_core.rollout.stream import Room, Stream
 from slime_core.rollout.streamed_text import StreamedText
 from slime_core.rollout.teacher import ServedTeacher
+from slime_core.rollout.truncated import Truncated
 from slime_core.rollout.waiting import LongWaits
 from slime_core.rollout.waves import OneAhead, Waves
 
@@ -57,6 +58,7 @@ __all__ = [
     "SingleTurn",
     "Stream",
     "StreamedText",
+    "Truncated",
     "UsedGenerator",
     "UsedReward",
     "Waves",

@@ -23,6 +23,7 @@ from slime_core.testing import (
     GroupFilterContract,
     PluginPackageContract,
     RewardShaperContract,
+    SampleFilterContract,
     TrackerContract,
 )
 
@@ -78,6 +79,10 @@ class TestNonzeroStd(GroupFilterContract):
 
 class TestNonzeroStdWithFallback(GroupFilterContract):
     choice = "slime-core/nonzero_std_with_fallback"
+
+
+class TestTruncated(SampleFilterContract):
+    choice = "slime-core/truncated"
 
 
 class TestOverlong(RewardShaperContract):

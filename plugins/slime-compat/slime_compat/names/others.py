@@ -119,6 +119,8 @@ INSTEAD: Mapping[str, Mapping[str, str]] = {
     "TRL": {
         "gradient_accumulation_steps": "a step takes all its groups, in micro-batches of "
         "trainer.local.max_tokens_per_micro_batch tokens; rollout_batch_size and num_steps_per_rollout say how many",
+        "mask_truncated_completions": '[sample_filter] use = "truncated", or --sample-filter truncated; the losses that '
+        "are means over samples then count those that are left",
         "num_iterations": "a group is trained on once; num_steps_per_rollout deals a rollout's groups to several steps",
         "per_device_train_batch_size": "rollout_batch_size counts the groups of a rollout, over all ranks",
         "resume_from_checkpoint": "a run continues where its folder (save) is: call slime train again, or slime resume",
