@@ -5,6 +5,7 @@ Example:
     Groups.of(batch).centred_S          # [S], rewards minus the mean of their group
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,8 @@ class Groups:
     """One over the samples of its rollout, [S]."""
     rollouts_S: torch.Tensor
     """Rollouts of its group, [S]."""
+    raw_S: torch.Tensor
+    """Rewards as they were given, [S]."""
     reward_S: torch.Tensor
     """Rewards above the lowest of their group, [S]."""
     centred_S: torch.Tensor
@@ -44,7 +47,7 @@ class Groups:
         lowest_G = raw_S.new_full((len(raw_S),), torch.inf).scatter_reduce(0, group_S, raw_S, "amin")
         reward_S = raw_S - lowest_G[group_S]
         centred_S = reward_S - _sums(weight_S * reward_S, group_S) / rollouts_S
-        return cls(group_S, rollout_S, weight_S, rollouts_S, reward_S, centred_S)
+        return cls(group_S, rollout_S, weight_S, rollouts_S, raw_S, reward_S, centred_S)
 
     def total(self, values_S: torch.Tensor) -> torch.Tensor:
         """Sum over the samples of each sample's group [S]; times `weight_S`, over its rollouts."""
@@ -58,6 +61,17 @@ class Groups:
         """Unbiased standard deviation of the rewards of each sample's group [S]; 0 in a group of one rollout."""
         squares_S = self.total(self.weight_S * self.centred_S.square())
         return (squares_S / (self.rollouts_S - 1).clamp_min(1)).sqrt()
+
+    def deviation_of_all(self, sum_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Unbiased standard deviation of the rewards of all groups on all ranks, a number; 0 of one rollout.
+
+        Args:
+            sum_over_ranks: adds up a tensor over the ranks; called twice, also by a rank without samples.
+        """
+        count, total = sum_over_ranks(torch.stack([self.weight_S.sum(), (self.weight_S * self.raw_S).sum()]))
+        apart_S = self.raw_S - total / count.clamp_min(1)
+        squares = sum_over_ranks((self.weight_S * apart_S.square()).sum())
+        return (squares / (count - 1).clamp_min(1)).sqrt()
 
     def left_out(self) -> torch.Tensor:
         """Rewards minus the mean over the other rollouts of their group [S]; 0 in a group of one rollout."""

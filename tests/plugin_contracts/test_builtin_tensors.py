@@ -20,6 +20,12 @@ class TestGrpoWhitened(AdvantageContract):
     independent_groups = False
 
 
+class TestGrpoScaledByTheBatch(AdvantageContract):
+    choice = "slime-core/grpo"
+    settings: ClassVar[Mapping[str, object]] = {"scale_rewards": "batch"}
+    independent_groups = False
+
+
 class TestGdpo(AdvantageContract):
     choice = "slime-core/gdpo"
     settings: ClassVar[Mapping[str, object]] = {"reward_weights": {"right": 1.0, "short": 0.5}}

@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -91,9 +92,21 @@ def grpo(samples: Sequence[Scored], settings: GrpoSettings) -> list[float]:
             if other.group == sample.group:
                 squares.setdefault(other.execution, []).append(centred(samples, other) ** 2)
         variance = math.fsum(math.fsum(each) / len(each) for each in squares.values()) / max(1, len(rollouts) - 1)
+        if settings.scale_rewards == "batch":
+            variance = variance_of_all(samples)
         scale = math.sqrt(variance) + 1e-6 if settings.grpo_std_normalization else 1.0
         found.append(centred(samples, sample) / scale if settings.rewards_normalization else sample.reward)
     return found
+
+
+def variance_of_all(samples: Sequence[Scored]) -> float:
+    """Of the rewards of all rollouts, each of which counts once, unbiased."""
+    by_rollout: dict[tuple[int, int], list[float]] = {}
+    for sample in samples:
+        by_rollout.setdefault(sample.rollout, []).append(sample.reward)
+    mean = math.fsum(math.fsum(each) / len(each) for each in by_rollout.values()) / len(by_rollout)
+    squares = [math.fsum((reward - mean) ** 2 for reward in each) / len(each) for each in by_rollout.values()]
+    return math.fsum(squares) / max(1, len(squares) - 1)
 
 
 def rloo(samples: Sequence[Scored]) -> list[float]:
@@ -160,6 +173,7 @@ SETTINGS = [
     GrpoSettings(grpo_std_normalization=False),
     GrpoSettings(rewards_normalization=False),
     GrpoSettings(normalize_advantages=True),
+    GrpoSettings(scale_rewards="batch"),
     EstimatorSettings(),
     EstimatorSettings(normalize_advantages=True),
     ReinforcePlusPlusSettings(),
@@ -226,6 +240,29 @@ def test_uneven_groups_are_not_normalised_together() -> None:
     """Groups of 3 and 5: the one whose rewards are all 5.0 has nothing to learn from the other."""
     samples = [(0, 5.0)] * 3 + [(1, float(reward)) for reward in (0, 0, 1, 1, 1)]
     assert advantages(Grpo(GrpoSettings()), samples)[:3] == [0.0, 0.0, 0.0]
+
+
+def test_scaled_by_the_batch_a_group_of_near_rewards_stays_small() -> None:
+    """Rewards 0, 0.1 and 0, 1, whose deviation together is 0.4856."""
+    samples = [(0, 0.0), (0, 0.1), (1, 0.0), (1, 1.0)]
+    found = advantages(Grpo(GrpoSettings(scale_rewards="batch")), samples)
+    deviation = statistics.stdev(reward for _, reward in samples)
+    assert found == pytest.approx([-0.05 / deviation, 0.05 / deviation, -0.5 / deviation, 0.5 / deviation], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scale_rewards": "batch", "grpo_std_normalization": False}, "grpo_std_normalization is false"),
+        ({"scale_rewards": "batch", "rewards_normalization": False}, "rewards_normalization is false"),
+        ({"scale_rewards": "batch", "normalize_advantages": True}, "normalize_advantages scales all of them again"),
+        ({"scale_rewards": "none"}, "grpo_std_normalization = false"),
+        ({"scale_rewards": False}, "grpo_std_normalization = false"),
+    ],
+)
+def test_a_scale_without_effect_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        GrpoSettings.model_validate(settings)
 
 
 def test_an_execution_that_fanned_out_counts_once() -> None:

@@ -28,7 +28,6 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "reward_funcs": "reward",
         "save_steps": "save_interval",
         "save_total_limit": "save_keep",
-        "scale_rewards": "grpo_std_normalization",
         "train_dataset": "prompt_data",
         "warmup_ratio": "lr_warmup_fraction",
         "warmup_steps": "lr_warmup_iters",
