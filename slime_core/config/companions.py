@@ -84,6 +84,12 @@ def companion_problems(config: RunConfig, given: frozenset[str]) -> Iterator[str
     for key, has_effect, remedy in needs:
         if key in given and not has_effect:
             yield f"{key} has no effect here: {remedy}"
+    if reference.kl_loss_type.endswith("+") and not reference.kl_loss_coef and "kl_loss_type" in given:
+        plain = reference.kl_loss_type.removesuffix("+")
+        yield (
+            f'kl_loss_type = "{reference.kl_loss_type}" is "{plain}" with another gradient, and nothing here has one of '
+            f'it: set use_kl_loss = true and kl_loss_coef above 0, or kl_loss_type = "{plain}"'
+        )
     if config.distillation.opd_teacher_load and config.distillation.opd_teacher_model:
         yield "opd_teacher_load and opd_teacher_model both name a teacher, held by the trainer and served: give one"
     if "value_clip" in given and config.optim.num_steps_per_rollout == 1:

@@ -12,8 +12,9 @@ from typing import Literal
 
 from slime_core.roles.optim import Optim
 
-KlType = Literal["k1", "k2", "k3", "low_var_kl"]
-"""Estimators of a KL divergence from one sample a token, slime's `--kl-loss-type`."""
+KlType = Literal["k1", "k2", "k3", "low_var_kl", "k1+", "k3+", "low_var_kl+"]
+"""Estimators of a KL divergence from one sample a token, slime's `--kl-loss-type`; with a plus, verl's, the value is of
+that estimator and the gradient that of `k2`."""
 
 
 class Companion(enum.Enum):

@@ -14,6 +14,9 @@ from slime_core.roles import KlType, Reference
 LOW_VAR_LIMIT = 10.0
 """Nats within which `low_var_kl` is held, as slime has it."""
 
+_PLAIN: dict[KlType, KlType] = {"k1+": "k1", "k3+": "k3", "low_var_kl+": "low_var_kl"}
+"""Whose value an estimator with the gradient of k2 has."""
+
 
 def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, kind: KlType) -> torch.Tensor:
     """Estimates of KL(policy || other) [T] in nats, of tokens that the policy drew.
@@ -23,7 +26,9 @@ def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, k
     - k1: d, unbiased;
     - k2: d^2 / 2, biased, never negative;
     - k3: exp(-d) - 1 + d, unbiased and never negative;
-    - low_var_kl: k3 held to [-10, 10]; where it is held, there is no gradient.
+    - low_var_kl: k3 held to [-10, 10]; where it is held, there is no gradient;
+    - k1+, k3+, low_var_kl+: the value of k1, k3, low_var_kl with the gradient of k2, which is d times that of
+      logp (verl's straight-through estimators); of k1+ and k3+, value and gradient are both unbiased.
 
     As a loss, k1's gradient is that of logp, which is 0 in expectation, and k3's is not that of the KL unless it is
     weighed by the policy's ratio (`kl_loss`); k2's is.
@@ -38,6 +43,10 @@ def approximate_kl(log_probs_T: torch.Tensor, other_log_probs_T: torch.Tensor, k
             return (-difference_T).expm1() + difference_T
         case "low_var_kl":
             return ((-difference_T).expm1() + difference_T).clamp(-LOW_VAR_LIMIT, LOW_VAR_LIMIT)
+        case "k1+" | "k3+" | "low_var_kl+":
+            value_T = approximate_kl(log_probs_T.detach(), other_log_probs_T, _PLAIN[kind])
+            slope_T = difference_T.square() / 2
+            return value_T + (slope_T - slope_T.detach())
         case _:
             assert_never(kind)
 
@@ -49,7 +58,8 @@ def kl_loss(
 
     GRPO's term (Shao et al. 2024, arXiv:2402.03300, equation 4) with k3. With `use_unbiased_kl` it is weighed by
     exp(logp - rollout_logp), through which the gradient goes too: that makes k3 unbiased, value and gradient, for
-    tokens of another sampler (DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556, section 3.1).
+    tokens of another sampler (DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556, section 3.1). Where the gradient is
+    that of k2 (k3+), it is right already, and the ratio is held constant: with it, it would count twice.
 
     Args:
         log_probs_T: the policy's, which carry the gradient.
@@ -58,4 +68,7 @@ def kl_loss(
         reference: what kind of estimate.
     """
     kl_T = approximate_kl(log_probs_T, ref_log_probs_T, reference.kl_loss_type)
-    return kl_T * (log_probs_T - rollout_log_probs_T).exp() if reference.use_unbiased_kl else kl_T
+    if not reference.use_unbiased_kl:
+        return kl_T
+    moving_T = log_probs_T.detach() if reference.kl_loss_type in _PLAIN else log_probs_T
+    return kl_T * (moving_T - rollout_log_probs_T).exp()

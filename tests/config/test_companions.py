@@ -40,6 +40,11 @@ def plan_of(model: Path, **changes: Json) -> Plan:
         ({"opd_teacher_load": "other"}, "opd_teacher_load has no effect here: set use_opd = true"),
         ({"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_coef": 0.1}, "give one"),
         ({"use_kl_loss": True, "kl_loss_type": "k4"}, "kl_loss_type = 'k4'"),
+        ({"use_kl_loss": True, "kl_loss_type": "k3+"}, "set use_kl_loss = true and kl_loss_coef above 0"),
+        (
+            {"kl_coef": 0.1, "kl_loss_type": "k1+", "advantage_estimator": "reinforce_plus_plus"},
+            'kl_loss_type = "k1+" is "k1" with another gradient',
+        ),
         ({"kl_coef": 0.1}, "kl_coef has no effect here: advantage 'grpo' has one reward a sample"),
         (
             {"kl_coef": 0.1, "advantage_estimator": "reinforce_plus_plus", "loss_type": "sft_loss"},
