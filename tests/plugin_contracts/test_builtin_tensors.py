@@ -36,6 +36,15 @@ class TestRloo(AdvantageContract):
     choice = "slime-core/rloo"
 
 
+class TestMaxRl(AdvantageContract):
+    choice = "slime-core/max_rl"
+
+
+class TestGpg(AdvantageContract):
+    choice = "slime-core/gpg"
+    independent_groups = False
+
+
 class TestReinforcePlusPlus(AdvantageContract):
     choice = "slime-core/reinforce_plus_plus"
     independent_groups = False

@@ -12,7 +12,9 @@ from slime_core.train.corrections import Icepop, Mis, Tis
 from slime_core.train.estimators import estimators
 from slime_core.train.estimators._whitened import EstimatorSettings
 from slime_core.train.estimators.gdpo import Gdpo, GdpoSettings
+from slime_core.train.estimators.gpg import Gpg
 from slime_core.train.estimators.grpo import Grpo, GrpoSettings
+from slime_core.train.estimators.max_rl import MaxRl
 from slime_core.train.estimators.ppo import Ppo, PpoSettings
 from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
 from slime_core.train.estimators.reinforce_plus_plus_baseline import (
@@ -36,6 +38,8 @@ ADVANTAGES: list[tuple[str, type[object], Settings, bool, tuple[str, ...], bool]
     ("grpo", Grpo, GrpoSettings(grpo_std_normalization=False), False, (), False),
     ("gdpo", Gdpo, GDPO, False, ("math", "form"), False),
     ("rloo", Rloo, EstimatorSettings(), False, (), False),
+    ("max_rl", MaxRl, EstimatorSettings(normalize_advantages=True), False, (), False),
+    ("gpg", Gpg, Settings(), False, (), False),
     ("reinforce_plus_plus", ReinforcePlusPlus, ReinforcePlusPlusSettings(gamma=0.5), True, (), False),
     (
         "reinforce_plus_plus_baseline",
@@ -85,7 +89,7 @@ def test_every_estimator_says_what_it_reads() -> None:
         assert_offered(spec, name, kind, settings)
         assert (spec.uses_kl_penalty, spec.uses_values) == (uses_kl, uses_values)
         assert tuple(spec.reward_keys(settings)) == keys
-        assert spec.compares_samples(settings) is (name in ("grpo", "gdpo", "rloo"))
+        assert spec.compares_samples(settings) is (name in ("grpo", "gdpo", "rloo", "max_rl", "gpg"))
     assert not found["grpo"].compares_samples(GrpoSettings(rewards_normalization=False))
 
 
