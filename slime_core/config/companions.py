@@ -87,7 +87,7 @@ def companion_problems(config: RunConfig, given: frozenset[str]) -> Iterator[str
     if reference.kl_loss_type.endswith("+") and not reference.kl_loss_coef and "kl_loss_type" in given:
         plain = reference.kl_loss_type.removesuffix("+")
         yield (
-            f'kl_loss_type = "{reference.kl_loss_type}" is "{plain}" with another gradient, and nothing here has one of '
+            f'kl_loss_type = "{reference.kl_loss_type}" is "{plain}" with another gradient, and here none is taken of '
             f'it: set use_kl_loss = true and kl_loss_coef above 0, or kl_loss_type = "{plain}"'
         )
     if config.distillation.opd_teacher_load and config.distillation.opd_teacher_model:

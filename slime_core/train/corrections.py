@@ -10,11 +10,9 @@ import math
 import torch
 
 from slime_core.roles import CorrectionInput, CorrectionOutput
+from slime_core.train.rejection import SAFETY_NATS, within
 from slime_core.train.sequences import masked_mean, masked_sum
 from slime_core.train.settings import IcepopSettings, MisSettings, TisSettings
-
-SAFETY_NATS = 20.0
-"""Log-ratios beyond this are taken as this, as slime has it: a long sample's product would be infinite or 0."""
 
 
 class Tis:
@@ -62,8 +60,11 @@ class Mis:
     - `truncate`: w = min(r, upper), as `Tis`, on any level (Ionides 2008, equation 6);
     - `clip`: w = clamp(r, lower, upper);
     - `mask`: w = r, and what is outside of [lower, upper] is taken out of the loss, tokens or whole samples (rejection
-      sampling; Li et al. 2025, "When Speed Kills Stability", section "Masked importance sampling").
+      sampling; Li et al. 2025, "When Speed Kills Stability", section "Masked importance sampling");
+    - `none`: w = 1.
 
+    `rollout_rs` takes out what is too far from its sampler by measures of its own, each with its bounds (verl's rollout
+    rejection, see `within`): weights of tokens and rejection of samples by their geometric mean, say.
     `mis_veto_threshold` also takes out every sample with a trained token of exp(d_t) below it.
     """
 
@@ -71,7 +72,10 @@ class Mis:
         self._settings = settings
 
     def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
-        """Weights and mask [T]; metrics: those of `Tis`, mis_masked and mis_vetoed (shares of tokens)."""
+        """Weights and mask [T]; metrics: those of `Tis`, and shares of tokens.
+
+        These are mis_masked, mis_vetoed and, by rollout_rs, rollout_rs_masked_fraction.
+        """
         settings = self._settings
         difference_T = batch.log_probs_T - batch.rollout_log_probs_T
         ratio_T = self._leveled(difference_T, batch).clamp(-SAFETY_NATS, SAFETY_NATS).exp()
@@ -80,9 +84,15 @@ class Mis:
             weights_T = ratio_T.clamp(max=settings.mis_upper_bound)
         elif settings.mis_mode == "clip":
             weights_T = ratio_T.clamp(settings.lower, settings.mis_upper_bound)
+        elif settings.mis_mode == "none":
+            weights_T = torch.ones_like(ratio_T)
         else:
             kept_T = ((ratio_T >= settings.lower) & (ratio_T <= settings.mis_upper_bound)).to(ratio_T.dtype)
         metrics = {**_metrics(ratio_T, weights_T * kept_T), "mis_masked": 1 - kept_T}
+        if settings.rollout_rs:
+            within_T = within(batch, settings.rejection)
+            metrics["rollout_rs_masked_fraction"] = 1 - within_T
+            kept_T = kept_T * within_T
         if settings.mis_veto_threshold is not None:
             low_T = difference_T < math.log(settings.mis_veto_threshold)
             vetoed_S = masked_sum(low_T, batch.loss_mask_T, batch.sample_index_T) > 0

@@ -92,12 +92,28 @@ class IcepopSettings(_Bounds):
     tis_clip_low: float = Field(0.5, ge=0.0, description="Ratio below which it has none.")
 
 
+Divergence = Literal[
+    "token_k1",
+    "token_k2",
+    "token_k3",
+    "seq_sum_k1",
+    "seq_sum_k2",
+    "seq_sum_k3",
+    "seq_mean_k1",
+    "seq_mean_k2",
+    "seq_mean_k3",
+    "seq_max_k2",
+    "seq_max_k3",
+]
+"""How far a token or its sample is from its sampler, verl's `rollout_rs`; see `slime_core.train.rejection`."""
+
+
 class MisSettings(Settings):
-    """`[correction.mis]`, the keys of slime's mis.yaml."""
+    """`[correction.mis]`, the keys of slime's mis.yaml, and verl's for rejection apart from weights."""
 
     mis_level: Literal["token", "sequence", "geometric"] = Field("token", description="What has one ratio.")
-    mis_mode: Literal["truncate", "clip", "mask"] = Field(
-        "truncate", description="What becomes of ratios out of bounds."
+    mis_mode: Literal["truncate", "clip", "mask", "none"] = Field(
+        "truncate", description="What becomes of ratios out of bounds; none: there are no weights."
     )
     mis_lower_bound: float | None = Field(
         None, gt=0.0, description="Lower bound, of clip and mask; default 1 / mis_upper_bound."
@@ -106,6 +122,20 @@ class MisSettings(Settings):
     mis_veto_threshold: float | None = Field(
         None, gt=0.0, lt=1.0, description="Samples with a token of a ratio below this are taken out."
     )
+    rollout_rs: dict[Divergence, float | tuple[float, float]] = Field(
+        {}, description="Divergences that take out tokens or samples, and their bounds: {seq_mean_k1 = [0.99, 1.01]}."
+    )
+
+    @property
+    def rejection(self) -> dict[Divergence, tuple[float, float]]:
+        """Lower and upper bound of each divergence; a ratio's lower one is 1 over the upper unless given."""
+        found: dict[Divergence, tuple[float, float]] = {}
+        for name, bound in self.rollout_rs.items():
+            if isinstance(bound, tuple):
+                found[name] = bound
+            else:
+                found[name] = (1 / bound if name.endswith("k1") and bound else 0.0, bound)
+        return found
 
     @property
     def lower(self) -> float:
@@ -118,8 +148,31 @@ class MisSettings(Settings):
             raise ValueError(
                 f'mis_lower_bound = {self.mis_lower_bound} has no effect here: set mis_mode = "clip" or "mask"'
             )
-        if self.mis_mode != "truncate" and self.lower >= self.mis_upper_bound:
+        if self.mis_mode == "none":
+            self._check_unweighted()
+        elif self.mis_mode != "truncate" and self.lower >= self.mis_upper_bound:
             raise ValueError(f"mis_upper_bound = {self.mis_upper_bound} is not above the lower bound, {self.lower}")
+        return self
+
+    def _check_unweighted(self) -> None:
+        """Without weights, whatever shapes them is inert, and something must be taken out."""
+        for key in ("mis_level", "mis_lower_bound", "mis_upper_bound"):
+            if (value := getattr(self, key)) != type(self).model_fields[key].default:
+                raise ValueError(f'{key} = {value} has no effect here: mis_mode is "none", and there are no weights')
+        if not self.rollout_rs and self.mis_veto_threshold is None:
+            raise ValueError('mis_mode = "none" alone corrects nothing: give rollout_rs or mis_veto_threshold')
+
+    @model_validator(mode="after")
+    def _rejection_is_possible(self) -> Self:
+        for name, (low, high) in self.rejection.items():
+            of_ratio = name.endswith("k1")
+            if isinstance(self.rollout_rs[name], tuple) and not of_ratio:
+                raise ValueError(
+                    f"rollout_rs: {name} is 0 where the two agree, and never less: give its upper bound alone, {high:g}"
+                )
+            if low >= high or (of_ratio and low <= 0):
+                bounds = "of a ratio, around 1" if of_ratio else "above 0"
+                raise ValueError(f"rollout_rs: {name} from {low:g} to {high:g} keeps nothing: its bounds are {bounds}")
         return self
 
 

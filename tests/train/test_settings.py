@@ -27,7 +27,12 @@ DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
     (EstimatorSettings, {"normalize_advantages": False}),
     (
         GrpoSettings,
-        {"normalize_advantages": False, "rewards_normalization": True, "grpo_std_normalization": True},
+        {
+            "normalize_advantages": False,
+            "rewards_normalization": True,
+            "grpo_std_normalization": True,
+            "scale_rewards": "group",
+        },
     ),
     (ReinforcePlusPlusBaselineSettings, {"normalize_advantages": True}),
     (ReinforcePlusPlusSettings, {"normalize_advantages": True, "gamma": 1.0}),
@@ -45,6 +50,7 @@ DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [
             "mis_lower_bound": None,
             "mis_upper_bound": 2.0,
             "mis_veto_threshold": None,
+            "rollout_rs": {},
         },
     ),
 ]

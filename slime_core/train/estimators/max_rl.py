@@ -41,8 +41,8 @@ class MaxRl:
         if (batch.rewards_S < 0).any():
             raise ContractError(
                 "advantage max_rl divides by the mean reward of a group, as by a share of successes, and a reward is "
-                f"{float(batch.rewards_S.min()):g}: give rewards of 0 or more, without a shaper that takes off them, or "
-                'choose an estimator without that, as advantage_estimator = "grpo"'
+                f"{float(batch.rewards_S.min()):g}: give rewards of 0 or more, also after reward shapers, or choose "
+                'another estimator, as advantage_estimator = "grpo"'
             )
         groups = Groups.of(batch)
         mean_S = groups.raw_S - groups.centred_S

@@ -118,8 +118,8 @@ INSTEAD: Mapping[str, Mapping[str, str]] = {
     "TRL": {
         "gradient_accumulation_steps": "a step takes all its groups, in micro-batches of "
         "trainer.local.max_tokens_per_micro_batch tokens; rollout_batch_size and num_steps_per_rollout say how many",
-        "mask_truncated_completions": '[sample_filter] use = "truncated", or --sample-filter truncated; the losses that '
-        "are means over samples then count those that are left",
+        "mask_truncated_completions": '[sample_filter] use = "truncated", or --sample-filter truncated; where the loss '
+        "is a mean over samples, it counts those that are left",
         "num_iterations": "a group is trained on once; num_steps_per_rollout deals a rollout's groups to several steps",
         "per_device_train_batch_size": "rollout_batch_size counts the groups of a rollout, over all ranks",
         "resume_from_checkpoint": "a run continues where its folder (save) is: call slime train again, or slime resume",
@@ -128,6 +128,9 @@ INSTEAD: Mapping[str, Mapping[str, str]] = {
     "verl": {
         "loss_agg_mode": "token-mean is calculate_per_token_loss = true, seq-mean-token-mean its absence",
         "ppo_mini_batch_size": "num_steps_per_rollout is rollout_batch_size / ppo_mini_batch_size",
+        "rollout_is": '[correction] use = "mis", with mis_level = "token" or "sequence"; mis_mode = "none": no weights',
+        "rollout_is_threshold": '[correction] use = "mis", with mis_upper_bound',
+        "rollout_rs_threshold": "rollout_rs of the correction mis has the bounds in it: {seq_mean_k1 = [0.99, 1.01]}",
         "use_kl_in_reward": "kl_coef above 0 takes the KL off the rewards, use_kl_loss = true adds it to the loss",
     },
     "OpenRLHF": {
