@@ -16,15 +16,12 @@ def packed(code: str, values: Sequence[NumberT]) -> Sequence[NumberT]:
 
 
 def unpackable(code: str, values: Sequence[object]) -> list[object]:
-    """Those that `packed` refuses, or of which it makes infinity; usually none, which is seen at once."""
+    """Those that `packed` refuses, and floats that are not finite; usually none, which is seen at once."""
     try:
-        if code != "f" and not isinstance(values, array):
-            Struct(f"{len(values)}{code}").pack(*values)
+        Struct(f"={len(values)}{code}").pack(*values)  # "=": without it, a float too large becomes infinity
+        if code != "f" or all_finite(cast(Sequence[float], values)):
             return []
-        whole = packed(code, cast(Sequence[float], values))
-        if code != "f" or all_finite(whole):
-            return []
-    except (error, OverflowError, TypeError, ValueError):
+    except (error, OverflowError):
         pass
     return [each for each in values if not _keeps(code, each)]
 
@@ -34,7 +31,7 @@ def _keeps(code: str, value: object) -> bool:
         (there,) = Struct(code).unpack(Struct(code).pack(value))
     except (error, OverflowError):
         return False
-    return not math.isinf(there) or there == value
+    return math.isfinite(there)
 
 
 def all_finite(values: Sequence[float]) -> bool:

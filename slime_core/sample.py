@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from itertools import accumulate, islice
 from typing import NamedTuple, TypeAlias
 
-from slime_core._numbers import all_finite, packed, unpackable
+from slime_core._numbers import packed, unpackable
 from slime_core.answer import Answer
 
 __all__ = ["Group", "GroupId", "Json", "Message", "PrefixCacheInfo", "Sample", "SpecInfo", "Status", "scalar_reward"]
@@ -92,7 +92,7 @@ _PACKED = {
     "rollout_routed_experts": "i",
 }
 """Lists that a frozen sample holds as typed arrays, where it has them."""
-_KINDS = {"i": "ints of 32 bits", "b": "ints, 0 or 1", "f": "numbers that a 32-bit float can hold"}
+_KINDS = {"i": "ints of 32 bits", "b": "ints, 0 or 1", "f": "finite numbers that a 32-bit float can hold"}
 
 
 @dataclass(slots=True)
@@ -270,11 +270,9 @@ class Sample:
         ones = mask.count(1)
         if ones < len(mask) and ones + mask.count(0) < len(mask):
             yield "loss_mask holds values other than 0 and 1"
-        if self.rollout_log_probs is not None and not all_finite(self.rollout_log_probs):
-            yield "rollout_log_probs holds NaN or infinity"
-        if any(mask) and self.rollout_log_probs is None:
+        if ones and self.rollout_log_probs is None:
             yield "trainable tokens have no rollout_log_probs"
-        if any(mask) and not self.weight_versions:
+        if ones and not self.weight_versions:
             yield "trainable tokens have no weight version"
         rewards = self.reward.values() if isinstance(self.reward, dict) else (self.reward,)
         if not all(value is None or math.isfinite(value) for value in rewards):

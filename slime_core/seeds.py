@@ -6,6 +6,7 @@ Example:
 """
 
 import hashlib
+from functools import lru_cache
 
 __all__ = ["derive_seed"]
 
@@ -15,6 +16,11 @@ def derive_seed(*identity: int | str) -> int:
 
     Parts are length-prefixed before hashing (BLAKE2b), so ("ab", "c") and ("a", "bc") differ.
     """
-    texts = [f"{type(part).__name__}:{part}".encode() for part in identity]
-    framed = b"".join([len(text).to_bytes(4, "little") + text for text in texts])
+    framed = b"".join(map(_framed, identity))
     return int.from_bytes(hashlib.blake2b(framed, digest_size=8).digest(), "little") >> 1
+
+
+@lru_cache(maxsize=4096, typed=True)  # the samples of a group differ in one part of six
+def _framed(part: int | str) -> bytes:
+    text = f"{type(part).__name__}:{part}".encode()
+    return len(text).to_bytes(4, "little") + text
