@@ -15,8 +15,6 @@ from slime_compat.call import Call
 from slime_compat.wire import WireError, answer_generate
 
 HOST = "127.0.0.1"
-MAX_OPEN = 128
-"""Endpoints at once: one file descriptor each, and as many again for what connects to them."""
 
 
 @contextlib.asynccontextmanager

@@ -7,8 +7,7 @@ Example:
 
 from collections.abc import Iterable
 
-from slime_compat.endpoint import MAX_OPEN
-from slime_compat.settings import FunctionSettings, GenerateSettings, RewardSettings
+from slime_compat.settings import MAX_OPEN, FunctionSettings, GenerateSettings, RewardSettings
 from slime_core import RewardSpec, Setup, hookimpl
 from slime_core.roles import (
     BufferFilter,

@@ -4,6 +4,9 @@ from pydantic import Field, JsonValue
 
 from slime_core import Settings
 
+MAX_OPEN = 128
+"""Generations at once: each has an endpoint, a file descriptor, and as many again for what connects to it."""
+
 
 class FunctionSettings(Settings):
     """A function, or a class, written for slime."""
