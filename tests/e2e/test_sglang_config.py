@@ -36,7 +36,6 @@ def execute(place: Place) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(900)
 def test_sglang_config(tmp_path: Path) -> None:
     place = Place(tmp_path)
     prepare(place)

@@ -22,7 +22,7 @@ from types import FrameType, TracebackType
 from typing import Self, TypeAlias
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 DONE, STOPPED, FAILED = 0, 75, 1
 
 

@@ -43,7 +43,7 @@ pytestmark = [
 ]
 
 HERE = Path(__file__).parent
-SECONDS = 20.0 if WHOLE else 8.0
+SECONDS = 20.0 if WHOLE else 15.0
 """That an agent may take."""
 ENDS: dict[str, str | None] = {
     "raises": "agent_KeyError",

@@ -14,7 +14,6 @@ Project = Any
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_its_contract_holds(site: Site, tmp_path: Path) -> None:
     said = site.pytest(HERE / "naive" / "test_naive.py", tmp_path)
     assert " passed" in said

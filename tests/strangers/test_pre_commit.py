@@ -31,7 +31,6 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return committed(folder)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("works", [True, False])
 def test_it_judges_the_plugin_of_the_repository(upstream: Path, tmp_path: Path, works: bool) -> None:
     names = Names.parse("reward", "mine")

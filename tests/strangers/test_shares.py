@@ -50,14 +50,12 @@ def early(sample, ctx):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_its_contract_holds_with_ranks_in_processes(site: Site, tmp_path: Path) -> None:
     said = site.pytest(HERE / "halves" / "tests" / "test_halves.py", tmp_path)
     assert " passed" in said
     assert "skipped" not in said
 
 
-@pytest.mark.timeout(600)
 def test_a_run_trains_on_two_shares_of_two_ranks_each(site: Site, tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "model")
     (tmp_path / "run.toml").write_text(RUN, "utf-8")

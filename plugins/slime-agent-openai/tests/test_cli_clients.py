@@ -98,7 +98,6 @@ PROGRAMS = {
 
 
 @pytest.mark.clients
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path: Path, name: str) -> None:
     of = PROGRAMS[name]

@@ -47,7 +47,6 @@ NODE_CLIENTS = {
 
 
 @pytest.mark.clients
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", ["whole", "stream"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path: Path, client: str, how: str) -> None:
@@ -56,7 +55,6 @@ def test_a_client_as_it_is_shipped_leaves_one_sample_of_all_its_tokens(tmp_path:
 
 
 @pytest.mark.clients
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", ["whole", "stream"])
 @pytest.mark.parametrize("client", NODE_CLIENTS)
 def test_so_does_a_client_of_nodes(tmp_path: Path, client: str, how: str) -> None:

@@ -184,7 +184,6 @@ class Local(TrainerContract):
     elsewhere: ClassVar[Mapping[str, object] | None] = {"ranks": 1}
 
 
-@pytest.mark.timeout(300)
 def test_the_local_trainer_keeps_the_contract() -> None:
     results = Local.report()
     assert {result.status for result in results} == {CheckStatus.PASSED}, results
@@ -199,7 +198,6 @@ SEVERAL: dict[str, TrainerSpec] = {
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("identity", SEVERAL)
 def test_each_mutant_of_several_ranks_is_caught_by_its_own_check(identity: str) -> None:
     class Subject(Local):
@@ -248,7 +246,6 @@ def test_a_step_that_answers_nothing_is_named(setup: RankSetup) -> None:
     assert "train_step returned a NoneType; expected a StepResult" in results["TRN-003"].detail
 
 
-@pytest.mark.timeout(300)
 def test_the_kit_judges_it_without_a_line_of_its_author() -> None:
     class Subject(TrainerContract):
         choice = "slime-local/local"

@@ -496,7 +496,7 @@ class WatchesFromItsFirstCall(OneTurn):
         (sample,) = await super().__call__(sample, ctx)
         if not self.started and sample.status is Status.COMPLETED:
             self.started = True
-            threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         return [sample]
 
 

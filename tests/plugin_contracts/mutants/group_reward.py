@@ -127,7 +127,7 @@ async def knows_its_judge_is_away(samples: Sequence[Sample], ctx: RewardContext)
 
 
 async def leaves_a_thread(samples: Sequence[Sample], ctx: RewardContext) -> object:
-    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
     return await shortest(samples, ctx)
 
 

@@ -136,7 +136,7 @@ class LeavesATask:
 
 class StartsAThread:
     def __init__(self) -> None:
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         return await exact(sample, ctx)
@@ -264,7 +264,7 @@ async def leaves_a_process(sample: Sample, ctx: RewardContext) -> Verdict:
 
 
 async def leaves_a_thread(sample: Sample, ctx: RewardContext) -> Verdict:
-    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
     return await exact(sample, ctx)
 
 

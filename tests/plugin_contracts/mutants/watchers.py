@@ -130,7 +130,7 @@ async def watches_on(event: RunStart) -> None:
 
 
 def thread_a_run(event: RunStart) -> None:
-    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
 def says_it(event: RunEnd) -> None:
