@@ -72,10 +72,13 @@ OFTEN = ("sync", "continuous")
 """Looked at with every change; the others are between these two."""
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
+each_scene = pytest.mark.parametrize(
     "scene", [pytest.param(scene, marks=() if scene in OFTEN else pytest.mark.long) for scene in SCENES]
 )
+
+
+@pytest.mark.timeout(3600)
+@each_scene
 def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
     figures, started = Figures(f"SIGKILL at boundaries, {scene}"), time.monotonic()
     here = world(scene)
@@ -88,7 +91,7 @@ def test_killed_at_a_boundary_it_ends_like_one_that_was_not(world: MakeWorld, sc
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("scene", list(SCENES))
+@each_scene
 def test_killed_at_any_instant_it_ends_like_one_that_was_not(world: MakeWorld, scene: str) -> None:
     figures, started = Figures(f"SIGKILL at random instants, {scene}"), time.monotonic()
     here = world(scene)

@@ -59,7 +59,7 @@ def trained(run: Path) -> list[dict[str, float]]:
     ]
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", [pytest.param(each, marks=() if each == "ppo" else pytest.mark.long) for each in KEYS])
 def test_interrupted_and_resumed_it_is_the_same_run(project: Project, slime: Slime, kind: str) -> None:
     project.write_run(**KEYS[kind], num_rollout=4, save="whole")
     ran = slime("train", "run.toml")

@@ -11,6 +11,8 @@ from tests.strangers.conftest import PLUGINS, Room
 
 NEED_TORCH = {"advantage", "correction", "loss", "trainer", "transport"}
 """Kinds whose tests say that they need torch where there is none, as here."""
+OFTEN = ("reward", "engine", "loss")
+"""Kinds that the core's suite tries, too; all are tried by the job of strangers' wheels."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,9 @@ def test_the_room_has_no_torch_and_sees_nothing_of_this_checkout(room: Room) -> 
     assert Path(home).is_relative_to(room.folder)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.long) for kind in KINDS]
+)
 def test_a_new_plugin_is_green_at_its_first_pytest(room: Room, scaffolds: dict[str, Path], kind: str) -> None:
     said = room.pytest(scaffolds[kind])
     assert " passed" in said

@@ -813,10 +813,20 @@ def test_every_check_has_a_mutant() -> None:
     assert list(EngineContract.checks()) == list(MUTANTS)
 
 
-@pytest.mark.parametrize(
+each_mutant = pytest.mark.parametrize(
     ("identity", "number"), [(identity, number) for identity in MUTANTS for number in range(len(MUTANTS[identity]))]
 )
-def test_a_mutant_fails_its_check_alone(identity: str, number: int) -> None:
+
+
+@each_mutant
+def test_a_mutant_fails_its_check(identity: str, number: int) -> None:
+    (found,) = contract_of(MUTANTS[identity][number]).report(identity)
+    assert found.status is CheckStatus.FAILED, found.detail
+
+
+@pytest.mark.long
+@each_mutant
+def test_a_mutant_fails_no_other(identity: str, number: int) -> None:
     assert failing(contract_of(MUTANTS[identity][number])) == {identity}
 
 

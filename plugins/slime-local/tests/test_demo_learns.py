@@ -27,7 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.timeout(900)
 def test_the_demo_learns(folder: Path) -> None:
     rows = MetricsLog.read(folder / "runs" / "demo-word-0" / "metrics.jsonl")
     rewards = [row.metrics["rollout/raw_reward"] for row in rows if "rollout/raw_reward" in row.metrics]
@@ -36,7 +35,6 @@ def test_the_demo_learns(folder: Path) -> None:
     assert heldout[-1] > heldout[0] + 0.4
 
 
-@pytest.mark.timeout(900)
 def test_ten_rollouts_from_python_learn_as_the_page_has_them(folder: Path) -> None:
     pytest.importorskip("slime_compat")
     (program,) = re.findall(
