@@ -1,7 +1,10 @@
 """The demo's reinforcement learning against TRL's GRPOTrainer: same model, prompts, group, lengths, reward, optimizer.
 
-    make bench                                  # or: python benchmarks/vs_trl.py --task word --seed 0
+    make bench                                  # or: python benchmarks/vs_trl.py --task word --seeds 0
     make bench ARGS=--alive                     # every group has an advantage: none can be skipped
+    make bench ARGS="--seeds 0 1 2 --threads default"       # is learning equal? the interval of the difference
+    make bench ARGS="--model smollm2 --steps 3 --threads default"   # SmolLM2-135M; docs/train.md installs it
+    .venv/bin/python benchmarks/vs_trl.py --model path/to/Qwen2.5-0.5B-Instruct --device cuda --vllm    # on a GPU
 
 Both train the demo's base model for the same number of steps, one after the other, each in processes of its own;
 TRL once with torch's own choice of threads and once with one, and its faster run counts.
@@ -11,6 +14,9 @@ programs, which costs TRL's spinning threads many times what it costs slime, mov
 (TRL makes none).
 With --alive the reward tells all samples of a group apart by a thousandth, and advantages are not divided by the
 group's standard deviation on either side, so that this teaches nothing and every group is trained on.
+With --model smollm2, or a model directory, both train all its weights on short sums, four solved ones before each in
+its chat template, with answers of up to 64 tokens; products of matrices have `float32_matmul_precision = "medium"` on
+both sides. --device cuda has one engine worker and one rank share a GPU; --vllm has TRL generate with vLLM beside it.
 Generating (scoring included) and training are also reported apart, in microseconds a response token, slime's beside
 what the machine's matrix products alone would take: 2 operations a weight and token forward, 4 backward.
 Learning is judged by the training reward of the last ten steps and by one held-out evaluation, `slime eval` for
@@ -36,6 +42,9 @@ from typing import Any
 from alive_reward import spread
 
 from slime_core.config import read_run_file
+from slime_core.sample import Json
+from slime_local.demo.making import write_run_file
+from slime_local.demo.pretrained import pretrained_values, smollm2_base
 from slime_local.demo.recipe import SIZES
 
 SLIME = [sys.executable, "-m", "slime_core"]
@@ -45,8 +54,12 @@ EVAL_SAMPLES = 4
 THREADS = ("default", "1")
 PHASES = ("rollout", "train")
 ALIVE = ["--reward", f"{Path(__file__).with_name('alive_reward.py')}:alive", "--grpo-std-normalization", "false"]
-MICRO_BATCH = 256
-"""Samples that TRL trains on at once: faster here than 512 and 128, and the same step."""
+TINY_MICRO_BATCH, MICRO_BATCH = 256, 32
+"""Samples that TRL trains on at once; with the tiny model 256 are faster here than 512 and 128, and the same step."""
+WHOLE_WEIGHTS: dict[str, Json] = {"lr": 2e-5, "lr_decay_style": "constant", "rollout_max_response_len": 64}
+"""What differs from the demo's settings of other models, besides LoRA and a warm-up, of which there is none."""
+T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Student's quantile of a mean of so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +92,39 @@ def main() -> None:
     """Measure both and print the comparison."""
     options = _options()
     if options.peer:
-        train_with_trl(read_run_file(options.peer), options.base, options.out, options.threads, options.alive)
+        train_with_trl(read_run_file(options.peer), options)
         return
-    task, seed, root = options.task, options.seed, options.root
-    steps = options.steps or SIZES[task].num_rollout
-    demo = [*SLIME, "demo", "--task", task, "--seed", str(seed), "--no-progress"]
-    # Makes the base model, or finds it, so that the run that is measured only trains.
-    first = _fresh(root / f"base-{task}")
-    subprocess.run([*demo, "--num-rollout", "1", "--save", str(first)], check=True)
-    base = _newest(root / f"demo-base-{task}")
+    results = [_compare(options, seed) for seed in options.seeds]
+    print(json.dumps(results[0] if len(results) == 1 else _over_seeds(results)))
 
-    ours = _fresh(root / f"slime-{task}-{seed}")
-    command = [*SLIME, "train", str(first / "run.toml"), "--no-progress", *ALIVE] if options.alive else demo
-    our_usage = _measure([*command, "--num-rollout", str(steps), "--save", str(ours)])
-    alive = ["--alive"] if options.alive else []
-    peers = [_run_trl(ours, base, _fresh(root / f"trl-{task}-{seed}-{threads}"), threads, alive) for threads in THREADS]
-    our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].step_s)
-    result = {
+
+def _over_seeds(results: list[dict[str, Any]]) -> dict[str, object]:
+    """Held-out accuracies of all seeds, and the interval that has the mean difference in 95 of 100 such series."""
+    more = [each["slime_eval"] - each["trl_eval"] for each in results]
+    half = T_975[len(more)] * statistics.stdev(more) / math.sqrt(len(more))
+    middle = statistics.mean(more)
+    return {
         "benchmark": "vs_trl",
-        "task": task,
+        "seeds": results,
+        "held_out": {side: [each[f"{side}_eval"] for each in results] for side in ("slime", "trl")},
+        "difference": round(middle, 4),
+        "interval": [round(middle - half, 4), round(middle + half, 4)],
+    }
+
+
+def _compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """Both sides' training of one seed."""
+    root, tiny = options.root, options.model == "tiny"
+    name = options.task if tiny else Path(options.model).name
+    ours = _fresh(root / f"slime-{name}-{seed}")
+    base, command, steps = (_of_the_demo if tiny else _of_a_model)(options, seed, ours)
+    our_usage = _measure([*command, "--num-rollout", str(steps), "--save", str(ours), "--no-progress"])
+    tried = [options.threads] if options.threads else THREADS
+    peers = [_run_trl(ours, base, _fresh(root / f"trl-{name}-{seed}-{each}"), each, options) for each in tried]
+    our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].step_s)
+    return {
+        "benchmark": "vs_trl",
+        "task": name,
         "seed": seed,
         "steps": steps,
         "every_group_alive": options.alive,
@@ -105,16 +132,38 @@ def main() -> None:
         "ratio_whole": round(peer_steps.whole_s / our_steps.whole_s, 2),
         "ratio_generate": round(peer_steps.generate_us / our_steps.generate_us, 2),
         "ratio_train": round(peer_steps.train_us / our_steps.train_us, 2),
-        **_beside_the_limit(base, our_steps),
+        **_beside_the_limit(base, our_steps, options.device),
         "base_eval": _evaluate(base, ours, _fresh(root / "eval-base")),
         **_named("slime", our_steps, our_usage, _evaluate(_newest(ours), ours, _fresh(root / "eval-slime"))),
         **_named("trl", peer_steps, peer_usage, _evaluate(peer / "hf", ours, _fresh(root / "eval-trl"))),
-        "trl_step_s_by_threads": {name: round(each[1].step_s, 4) for name, each in zip(THREADS, peers, strict=True)},
+        "trl_step_s_by_threads": {name: round(each[1].step_s, 4) for name, each in zip(tried, peers, strict=True)},
     }
-    print(json.dumps(result))
 
 
-def _beside_the_limit(base: Path, steps: Steps) -> dict[str, float]:
+def _of_the_demo(options: argparse.Namespace, seed: int, ours: Path) -> tuple[Path, list[str], int]:
+    """The demo's base model, the command that trains it, and how many steps."""
+    task, root = options.task, options.root
+    demo = [*SLIME, "demo", "--task", task, "--seed", str(seed), "--no-progress"]
+    # Makes the base model, or finds it, so that the run that is measured only trains.
+    first = _fresh(root / f"base-{task}")
+    subprocess.run([*demo, "--num-rollout", "1", "--save", str(first)], check=True)
+    command = [*SLIME, "train", str(first / "run.toml"), *ALIVE] if options.alive else demo
+    return _newest(root / f"demo-base-{task}"), command, options.steps or SIZES[task].num_rollout
+
+
+def _of_a_model(options: argparse.Namespace, seed: int, ours: Path) -> tuple[Path, list[str], int]:
+    """The same of another model, all of whose weights are trained."""
+    base, steps = smollm2_base() if options.model == "smollm2" else Path(options.model), options.steps or 3
+    values = pretrained_values(base, seed, options.root / f"rows-{seed}", steps) | WHOLE_WEIGHTS
+    del values["lora_rank"], values["lr_warmup_iters"]
+    if options.device == "cuda":
+        values["engine"] = {"local": {"device": "cuda", "workers": 1, "gpus_per_worker": 0.5}}
+        values["trainer"] = {"local": {"device": "cuda", "ranks": 1, "gpus_per_rank": 0.5}}
+    run_file = write_run_file(options.root / f"rows-{seed}" / "run.toml", values)
+    return base, [*SLIME, "train", str(run_file), *(ALIVE if options.alive else [])], steps
+
+
+def _beside_the_limit(base: Path, steps: Steps, device: str) -> dict[str, float]:
     """Share of the machine's matrix products that each half of our step comes to."""
     import torch
     from safetensors import safe_open
@@ -122,11 +171,11 @@ def _beside_the_limit(base: Path, steps: Steps) -> dict[str, float]:
     with safe_open(base / "model.safetensors", "pt") as file:
         weights = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  # no mapping
     size = 1024
-    left, right = torch.rand(size, size), torch.rand(size, size)
+    left, right = torch.rand(size, size, device=device), torch.rand(size, size, device=device)
     times = []
     for _ in range(20):
         begun = time.perf_counter()
-        torch.mm(left, right)
+        torch.mm(left, right).max().item()  # waits for a GPU
         times.append(time.perf_counter() - begun)
     limit = 2 * size**3 / min(times)
     return {
@@ -137,15 +186,18 @@ def _beside_the_limit(base: Path, steps: Steps) -> dict[str, float]:
     }
 
 
-def _run_trl(ours: Path, base: Path, out: Path, threads: str, alive: list[str]) -> tuple[Path, Steps, Usage]:
+def _run_trl(ours: Path, base: Path, out: Path, threads: str, options: argparse.Namespace) -> tuple[Path, Steps, Usage]:
     """TRL's side of a run of ours, in processes of its own."""
     command = [sys.executable, __file__, "--peer", str(ours / "run.toml"), "--base", str(base), "--out", str(out)]
-    usage = _measure([*command, "--threads", threads, *alive])
+    command += ["--model", options.model, "--device", options.device]
+    command += [f"--{each}" for each in ("alive", "vllm") if getattr(options, each)]
+    usage = _measure([*command, "--threads", threads])
     return out, Steps(**json.loads((out / "steps.json").read_text())), usage
 
 
-def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str, alive: bool) -> None:
+def train_with_trl(run: dict[str, Any], options: argparse.Namespace) -> None:
     """The training of a slime run file with TRL; figures and the final model are written to `out`."""
+    base, out, alive = options.base, options.out, options.alive
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -153,17 +205,18 @@ def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str, ali
 
     from slime_reward_math import grade
 
-    if threads != "default":
-        torch.set_num_threads(int(threads))
+    if options.threads == "1":
+        torch.set_num_threads(1)
+    torch.set_float32_matmul_precision(str(run.get("float32_matmul_precision", "highest")))
     tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
 
-    def render(question: str) -> str:
-        message = [{"role": "user", "content": question}]
-        return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+    def render(asked: str | list[dict[str, str]]) -> str:
+        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     rows = [json.loads(line) for line in Path(str(run["prompt_data"])).read_text().splitlines()]
-    data = Dataset.from_list([{"prompt": render(row["question"]), "answer": row["answer"]} for row in rows])
+    data = Dataset.from_list([{"prompt": render(row[run["input_key"]]), "answer": row["answer"]} for row in rows])
 
     def reward(completions: list[str], answer: list[str], **_: object) -> list[float]:
         right = [grade(gold, text).correct for text, gold in zip(completions, answer, strict=True)]
@@ -198,7 +251,7 @@ def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str, ali
                 rewards.append(logs["reward"])
                 lengths.append(logs["completions/mean_length"])
 
-    config = _trl_config(GRPOConfig, run, out, scale_rewards="none" if alive else "group")
+    config = GRPOConfig(**_trl_config(run, options))
     given = {"model": model, "args": config, "train_dataset": data, "reward_funcs": reward}
     Timed(**given, processing_class=tokenizer, callbacks=[Clock()]).train()
     model.save_pretrained(out / "hf")
@@ -212,40 +265,42 @@ def train_with_trl(run: dict[str, Any], base: Path, out: Path, threads: str, ali
     (out / "steps.json").write_text(json.dumps(asdict(steps)))
 
 
-def _trl_config(make: type, run: dict[str, Any], out: Path, scale_rewards: str) -> object:
+def _trl_config(run: dict[str, Any], options: argparse.Namespace) -> dict[str, object]:
     """TRL's settings for a slime run file; what is not named is TRL's default, which here is slime's too."""
     samples = int(run["n_samples_per_prompt"])
     clip = run["loss"]["policy_loss"]
-    return make(
-        output_dir=str(out / "trl"),
-        per_device_train_batch_size=MICRO_BATCH,
-        gradient_accumulation_steps=int(run["rollout_batch_size"]) * samples // MICRO_BATCH,
-        num_generations=samples,
-        max_completion_length=run["rollout_max_response_len"],
-        max_steps=run["num_rollout"],
-        learning_rate=run["lr"],
-        lr_scheduler_type="constant",
-        adam_beta2=0.95,
-        max_grad_norm=1.0,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        beta=0.0,
-        loss_type="dapo",
-        scale_rewards=scale_rewards,
-        epsilon=clip["eps_clip"],
-        epsilon_high=clip["eps_clip_high"],
-        seed=run["seed"],
-        shuffle_dataset=False,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        dataloader_pin_memory=False,
-        save_strategy="no",
-        logging_steps=1,
-        report_to=[],
-        disable_tqdm=True,
-    )
+    micro_batch = TINY_MICRO_BATCH if options.model == "tiny" else MICRO_BATCH
+    return {
+        "output_dir": str(options.out / "trl"),
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": int(run["rollout_batch_size"]) * samples // micro_batch,
+        "num_generations": samples,
+        "max_completion_length": run["rollout_max_response_len"],
+        "max_steps": run["num_rollout"],
+        "learning_rate": run["lr"],
+        "lr_scheduler_type": "constant",
+        "adam_beta2": 0.95,
+        "max_grad_norm": 1.0,
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "beta": 0.0,
+        "loss_type": "dapo",
+        "scale_rewards": "none" if options.alive else "group",
+        "epsilon": clip["eps_clip"],
+        "epsilon_high": clip["eps_clip_high"],
+        "seed": run["seed"],
+        "shuffle_dataset": False,
+        "use_cpu": options.device == "cpu",
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": False,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": [],
+        **({"use_vllm": True, "vllm_mode": "colocate"} if options.vllm else {}),
+        "disable_tqdm": True,
+    }
 
 
 def _our_steps(run_dir: Path) -> Steps:
@@ -335,12 +390,15 @@ def _fresh(folder: Path) -> Path:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--task", choices=sorted(SIZES), default="word")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", default="tiny", help="tiny, the demo's own; smollm2; or a directory in HF format")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--vllm", action="store_true", help="TRL generates with vLLM, on the same GPU")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, help="default: the whole demo")
     parser.add_argument("--alive", action="store_true", help="rewards that tell all samples of a group apart")
     parser.add_argument("--root", type=Path, default=Path("runs/bench"), help="where everything is written")
     parser.add_argument("--peer", type=Path, help="train this run file with TRL (what the script itself calls)")
-    parser.add_argument("--threads", choices=THREADS, default=THREADS[0], help="of --peer")
+    parser.add_argument("--threads", choices=THREADS, help="of TRL; default: both, and the faster one counts")
     for name in ("base", "out"):
         parser.add_argument(f"--{name}", type=Path, help="of --peer")
     return parser.parse_args()
