@@ -13,10 +13,11 @@ import torch
 from made import STRETCHED, setup_of, write_model
 from together import Case, Told, by_local, train
 
-from slime_core.roles import Choice, Critic, Reference, Teacher
-from slime_core.train import PolicyLossSettings
+from slime_core.roles import Choice, Critic, Reference, Settings, Teacher
+from slime_core.train import GrpoSettings, PolicyLossSettings
+from slime_core.train.estimators._whitened import EstimatorSettings
 from slime_core.train.estimators.ppo import PpoSettings
-from slime_core.train.settings import GspoSettings, TisSettings
+from slime_core.train.settings import GspoSettings, MisSettings, TisSettings
 
 pytestmark = [pytest.mark.layouts, pytest.mark.timeout(1200)]
 
@@ -37,6 +38,18 @@ TIS = {
     "calculate_per_token_loss": False,
 }
 """A correction, and means of rollouts' means."""
+SCALED = {
+    "advantage": Choice("advantage", "slime-core/grpo", "slime-core", GrpoSettings(scale_rewards="batch")),
+    "correction": Choice(
+        "correction",
+        "slime-core/mis",
+        "slime-core",
+        MisSettings(mis_upper_bound=1.1, rollout_rs={"seq_mean_k1": 1.03, "token_k3": 0.02}),
+    ),
+}
+"""Moments of the whole rollout, and tokens and samples that are rejected."""
+GPG = {"advantage": Choice("advantage", "slime-core/gpg", "slime-core", Settings())}
+MAX_RL = {"advantage": Choice("advantage", "slime-core/max_rl", "slime-core", EstimatorSettings())}
 PPO = "critic"
 """Of cases whose setup has a critic, that other model, too."""
 PPO_ADVANTAGE = Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings())
@@ -66,6 +79,10 @@ LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]
     "pipeline": ("tied", 2, {**PIPELINE, **SMALL}, {}),
     "pipeline, means of rollouts": ("tied", 2, {**PIPELINE, **SMALL}, TIS),
     "pipeline, one rollout": ("tied", 2, {**PIPELINE, **SMALL}, TIS),
+    "data, scaled and rejected": ("tied", 2, SMALL, SCALED),
+    "context, scaled and rejected": ("tied", 2, {**CONTEXT, **SMALL}, SCALED),
+    "data, GPG": ("tied", 2, SMALL, GPG),
+    "pipeline, MaxRL": ("tied", 2, {**PIPELINE, **SMALL}, MAX_RL),
     "context": ("tied", 2, {**CONTEXT, **SMALL}, {}),
     "context, whole samples": ("tied", 2, {**CONTEXT, **SMALL}, GSPO),
     "context, one rollout": ("tied", 2, {**CONTEXT, **SMALL}, TIS),
@@ -156,7 +173,7 @@ def cases(models: dict[str, Path]) -> list[Case]:
     teacher = Teacher(models["other"], kl_coef=0.1)
     beside = {
         "tied": {"reference": Reference(models["other"], **kl), "teacher": teacher},  # type: ignore[arg-type]
-        "experts": {"reference": Reference(models["few"], **kl), "teacher": teacher},  # type: ignore[arg-type]
+        "experts": {"reference": Reference(models["few"], **{**kl, "kl_loss_type": "k3+"}), "teacher": teacher},  # type: ignore[arg-type]
     }
     optim = setup_of(models["tied"], Path(), {}).optim
     critic = {
