@@ -18,7 +18,8 @@ class Gpg:
 
     A_i = B / (B - M) (r_i - mean(r)) of i's group, where B counts the rollouts of all groups, on all ranks,
     that have a trained token, and M those of groups of equal rewards: these add nothing to the gradient, and are in
-    the denominator of its mean. Samples that one execution fanned out into count as one.
+    the denominator of its mean. Samples that one execution fanned out into count as one. (verl takes for M the samples
+    of reward 0, which teach as much as others.)
 
     The paper's loss is -A logp; `policy_loss` has its gradient where nothing has moved since the rollout.
     """
