@@ -71,7 +71,8 @@ class Groups:
         count, total = sum_over_ranks(torch.stack([self.weight_S.sum(), (self.weight_S * self.raw_S).sum()]))
         apart_S = self.raw_S - total / count.clamp_min(1)
         squares = sum_over_ranks((self.weight_S * apart_S.square()).sum())
-        return (squares / (count - 1).clamp_min(1)).sqrt()
+        deviation: torch.Tensor = (squares / (count - 1).clamp_min(1)).sqrt()
+        return deviation
 
     def left_out(self) -> torch.Tensor:
         """Rewards minus the mean over the other rollouts of their group [S]; 0 in a group of one rollout."""
