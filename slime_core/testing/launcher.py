@@ -292,14 +292,6 @@ class LauncherContract(RoleContract[LauncherSpec]):
         require(not after, f"when all had answered, `unanswered()` was {dict(after)}")
 
     @classmethod
-    def report(cls) -> tuple[CheckResult, ...]:
-        """Run every check, and close the launcher that they share."""
-        try:
-            return super().report()
-        finally:
-            cls.teardown_class()
-
-    @classmethod
     def teardown_class(cls) -> None:
         """Close the launcher that the checks share; pytest calls it."""
         if (live := cls.__dict__.get("_live")) is not None:
