@@ -27,19 +27,17 @@ The last line printed is one JSON object.
 import argparse
 import json
 import math
-import os
 import shutil
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from alive_reward import spread
+from usage import Usage, measured
 
 from slime_core.config import read_run_file
 from slime_core.sample import Json
@@ -48,7 +46,6 @@ from slime_local.demo.pretrained import pretrained_values, smollm2_base
 from slime_local.demo.recipe import SIZES
 
 SLIME = [sys.executable, "-m", "slime_core"]
-SAMPLED_S = 1.0
 LAST = 10
 EVAL_SAMPLES = 4
 THREADS = ("default", "1")
@@ -76,16 +73,6 @@ class Steps:
     """Microseconds a response token, generated and scored."""
     train_us: float
     """Microseconds a response token, trained on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a command used."""
-
-    peak_mib: int
-    """Most memory of all its processes together; shared pages counted once."""
-    foreign_cpu: float
-    """Share of the machine's processor time that other programs had meanwhile."""
 
 
 def main() -> None:
@@ -118,7 +105,7 @@ def _compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     name = options.task if tiny else Path(options.model).name
     ours = _fresh(root / f"slime-{name}-{seed}")
     base, command, steps = (_of_the_demo if tiny else _of_a_model)(options, seed, ours)
-    our_usage = _measure([*command, "--num-rollout", str(steps), "--save", str(ours), "--no-progress"])
+    our_usage = measured([*command, "--num-rollout", str(steps), "--save", str(ours), "--no-progress"])
     tried = [options.threads] if options.threads else THREADS
     peers = [_run_trl(ours, base, _fresh(root / f"trl-{name}-{seed}-{each}"), each, options) for each in tried]
     our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].step_s)
@@ -191,7 +178,7 @@ def _run_trl(ours: Path, base: Path, out: Path, threads: str, options: argparse.
     command = [sys.executable, __file__, "--peer", str(ours / "run.toml"), "--base", str(base), "--out", str(out)]
     command += ["--model", options.model, "--device", options.device]
     command += [f"--{each}" for each in ("alive", "vllm") if getattr(options, each)]
-    usage = _measure([*command, "--threads", threads])
+    usage = measured([*command, "--threads", threads])
     return out, Steps(**json.loads((out / "steps.json").read_text())), usage
 
 
@@ -333,53 +320,6 @@ def _evaluate(model: Path, run: Path, save: Path) -> float:
     flags += ["--n-samples-per-eval-prompt", str(EVAL_SAMPLES), "--no-progress"]
     subprocess.run([*SLIME, "eval", str(run / "run.toml"), *flags], check=True)
     return round(float(json.loads((save / "eval.json").read_text())["eval/heldout"]), 4)
-
-
-def _measure(command: list[str]) -> Usage:
-    """Run a command to its end, watching its processes."""
-    mark = f"SLIME_BENCHMARK={time.monotonic_ns()}"
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    process = subprocess.Popen(command, env=environment | dict([mark.split("=")]))
-    peak, ticks = 0, dict[int, int]()
-
-    def watch() -> None:
-        nonlocal peak
-        while process.poll() is None:
-            found = list(_processes(mark))
-            peak = max(peak, sum(memory for _, memory, _ in found))
-            ticks.update({pid: used for pid, _, used in found})
-            time.sleep(SAMPLED_S)
-
-    before = _machine_ticks()
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    code = process.wait()
-    watcher.join()
-    busy, total = (now - then for now, then in zip(_machine_ticks(), before, strict=True))
-    if code:
-        raise SystemExit(f"{' '.join(command)} ended with exit code {code}")
-    return Usage(peak // 1024, max(0.0, busy - sum(ticks.values())) / total)
-
-
-def _processes(mark: str) -> Iterator[tuple[int, int, int]]:
-    """Id, proportional set size in KiB and clock ticks used, of every process with an entry in its environment."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() not in (folder / "environ").read_bytes().split(b"\0"):
-                continue
-            lines = (folder / "smaps_rollup").read_text().splitlines()
-            memory = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except (OSError, StopIteration):
-            continue  # it ended meanwhile
-        yield int(folder.name), memory, int(fields[11]) + int(fields[12])
-
-
-def _machine_ticks() -> tuple[int, int]:
-    """Clock ticks that the machine was busy, and all of them."""
-    user, nice, system, idle, iowait, *interrupts = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
-    busy = user + nice + system + sum(interrupts)
-    return busy, busy + idle + iowait
 
 
 def _fresh(folder: Path) -> Path:

@@ -25,7 +25,7 @@ from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import Launcher, LauncherSetup, LauncherSpec, Needs, Place, WorkerGroup, WorkerGroupSpec
 from slime_core.testing._drivers import GONE_S, Live, Named, alive, captured, killed_while_it_drives, runs
 from slime_core.testing.blocking import blocks
-from slime_core.testing.contract import CheckResult, check, require
+from slime_core.testing.contract import check, require
 from slime_core.testing.protected import SEED
 from slime_core.testing.role import RoleContract
 
