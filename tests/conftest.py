@@ -44,6 +44,7 @@ async def digits(sample: Sample, ctx: RewardContext) -> Score:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's model and tokenizer, untrained."""
+    pytest.importorskip("torch", reason="the model of these tests is made with torch")
     from slime_local.demo.tiny import write_tiny_model
 
     directory = tmp_path_factory.mktemp("models") / "tiny"

@@ -234,4 +234,4 @@ def require_pyarrow(verb: str, path: Path) -> None:
         RunFolderError: it is not.
     """
     if find_spec("pyarrow") is None:
-        raise RunFolderError(f"{verb} {path} needs pyarrow, which is not installed: pip install 'pyarrow>=18'")
+        raise RunFolderError(f"{verb} {path} needs pyarrow, which is not installed: pip install 'pyarrow>=20'")

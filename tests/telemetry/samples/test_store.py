@@ -155,7 +155,7 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 
 def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(RunFolderError, match="needs pyarrow, which is not installed: pip install 'pyarrow>=18'"):
+    with pytest.raises(RunFolderError, match="needs pyarrow, which is not installed: pip install 'pyarrow>=20'"):
         SampleStore(tmp_path)
 
 
