@@ -276,7 +276,7 @@ $(LOWEST)/stamp: $(PROJECTS) $(STAMPS)/release
 	  -e './plugins/slime-reward-math[symbolic]' $(LIGHT_PLUGINS) \
 	  'hypothesis>=6.130' 'jinja2>=3.1' 'jsonschema>=4.23' 'matplotlib>=3.10.8' 'numpy>=2.0' 'pytest>=8.4' \
 	  'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'safetensors>=0.5' 'tokenizers>=0.22' 'transformers>=5.0'
-	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --no-deps -e ./plugins/slime-local # its settings; nothing trains here
+	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --no-deps -e . -e ./plugins/slime-local # its settings; nothing trains here
 	@touch $@
 
 .cache/actionlint/stamp:
