@@ -9,6 +9,7 @@ import pytest
 from slime_core.testing import write_tiny_model
 from tests.strangers.conftest import Room
 
+pytestmark = pytest.mark.long  # in the core's suite its room alone would be a minute
 TO_TYPE = "pip install -e . -e ./plugins/slime-local"
 RUN = 'hf_checkpoint = "model"\nprompt_data = "rows.jsonl"\ninput_key = "question"\nlabel_key = "answer"\n'
 ROWS = [{"question": "What is 1+1?", "answer": "2", "response": text} for text in (r"\boxed{2}", r"\boxed{3}")]
