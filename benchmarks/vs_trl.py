@@ -104,7 +104,7 @@ def _compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     root, tiny = options.root, options.model == "tiny"
     name = options.task if tiny else Path(options.model).name
     ours = _fresh(root / f"slime-{name}-{seed}")
-    base, command, steps = (_of_the_demo if tiny else _of_a_model)(options, seed, ours)
+    base, command, steps = (_of_the_demo if tiny else _of_a_model)(options, seed)
     our_usage = measured([*command, "--num-rollout", str(steps), "--save", str(ours), "--no-progress"])
     tried = [options.threads] if options.threads else THREADS
     peers = [_run_trl(ours, base, _fresh(root / f"trl-{name}-{seed}-{each}"), each, options) for each in tried]
@@ -127,7 +127,7 @@ def _compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
 
 
-def _of_the_demo(options: argparse.Namespace, seed: int, ours: Path) -> tuple[Path, list[str], int]:
+def _of_the_demo(options: argparse.Namespace, seed: int) -> tuple[Path, list[str], int]:
     """The demo's base model, the command that trains it, and how many steps."""
     task, root = options.task, options.root
     demo = [*SLIME, "demo", "--task", task, "--seed", str(seed), "--no-progress"]
@@ -138,7 +138,7 @@ def _of_the_demo(options: argparse.Namespace, seed: int, ours: Path) -> tuple[Pa
     return _newest(root / f"demo-base-{task}"), command, options.steps or SIZES[task].num_rollout
 
 
-def _of_a_model(options: argparse.Namespace, seed: int, ours: Path) -> tuple[Path, list[str], int]:
+def _of_a_model(options: argparse.Namespace, seed: int) -> tuple[Path, list[str], int]:
     """The same of another model, all of whose weights are trained."""
     base, steps = smollm2_base() if options.model == "smollm2" else Path(options.model), options.steps or 3
     values = pretrained_values(base, seed, options.root / f"rows-{seed}", steps) | WHOLE_WEIGHTS

@@ -21,7 +21,7 @@ def unpackable(code: str, values: Sequence[object]) -> list[object]:
         Struct(f"={len(values)}{code}").pack(*values)  # "=": without it, a float too large becomes infinity
         if code != "f" or all_finite(cast(Sequence[float], values)):
             return []
-    except (error, OverflowError):
+    except (error, OverflowError, TypeError):  # TypeError: numbers of kinds that do not add up
         pass
     return [each for each in values if not _keeps(code, each)]
 

@@ -5,6 +5,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -216,3 +217,11 @@ def test_the_scalar_of_a_reward() -> None:
     assert scalar_reward(Sample(reward={"style": 2.0})) == 2.0
     with pytest.raises(ValueError, match="has no reward"):
         scalar_reward(Sample())
+
+
+def test_log_probs_may_be_numbers_of_several_kinds() -> None:
+    sample = grown([1], [([2, 3], True)])
+    sample.rollout_log_probs = [-0.5, Decimal("-0.25")]  # type: ignore[list-item]
+    assert list(sample.problems()) == []
+    sample.freeze()
+    assert list(sample.rollout_log_probs) == [-0.5, -0.25]

@@ -208,8 +208,15 @@ class Contract:
 
     @classmethod
     def result(cls, identity: str) -> CheckResult:
-        """Run one check, unless another one has run it already because it needs it."""
-        return cls._excused(cls._outcome(cls.checks()[identity]))
+        """Run one check, unless another one has run it already because it needs it.
+
+        Raises:
+            ValueError: no check has this number; names the nearest.
+        """
+        checks = cls.checks()
+        if identity not in checks:
+            raise ValueError(f"{cls.__name__}: there is no check {identity!r}.{did_you_mean(identity, checks)}")
+        return cls._excused(cls._outcome(checks[identity]))
 
     def beyond(self) -> Collection[str]:
         """Numbers of checks of what a choice of its kind does not have; `slime plugins check` leaves them out."""

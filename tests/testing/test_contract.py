@@ -49,6 +49,15 @@ def test_checks_are_listed_by_number() -> None:
     assert (info.method, info.title, info.since, info.advice) == ("test_small", "small", "1", "Use a small value.")
 
 
+def test_some_checks_are_run_with_what_they_need() -> None:
+    assert [(found.identity, found.status) for found in Sound.report("TST-003")] == [("TST-003", PASSED)]
+
+
+def test_a_number_that_no_check_has_is_named_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"Sound: there is no check 'TST-03'\. Did you mean 'TST-003'"):
+        Sound.report("TST-03")
+
+
 def test_a_failure_says_its_number_and_how_to_fix_it() -> None:
     class Negative(Sound):
         value = -1

@@ -39,6 +39,18 @@ def groups() -> list[Group]:
     return made
 
 
+def grpo(way: dict[str, object]) -> Algorithm:
+    """GRPO and its clipped loss, on one rank."""
+    return Algorithm(
+        rank_setup(Path(), Path(), **way),  # type: ignore[arg-type]
+        Used("grpo", "tests", Grpo(GrpoSettings())),
+        Used("policy_loss", "tests", PolicyLoss(PolicyLossSettings())),
+        None,
+        zero_without_advantage=True,
+        sum_over_shares=lambda tensor: tensor,
+    )
+
+
 def gradient(draw: int, at: int, way: dict[str, object]) -> float:
     """Of the step's loss by a token's log-prob, where the policy is the sampler: -A times the token's weight."""
     if (draw, at) in CUT:
@@ -55,14 +67,7 @@ def gradient(draw: int, at: int, way: dict[str, object]) -> float:
 def test_a_truncated_sample_counts_in_its_groups_baseline_alone(way: dict[str, object], shares: int) -> None:
     prepared = Preparation().of(Draw(groups(), [1.0, 1.0]), rollout_id=0)
     for batch in split_step(prepared, shares, rollout_id=0):
-        algorithm = Algorithm(
-            rank_setup(Path(), Path(), **way),  # type: ignore[arg-type]
-            Used("grpo", "tests", Grpo(GrpoSettings())),
-            Used("policy_loss", "tests", PolicyLoss(PolicyLossSettings())),
-            None,
-            zero_without_advantage=True,
-            sum_over_shares=lambda tensor: tensor,
-        )
+        algorithm = grpo(way)
         (share,) = algorithm.estimate([algorithm.share(batch)])
         live = share.samples_with(algorithm.signal(share))
         assert all((batch.group_index_S[each], each % 3) not in CUT for each in live)
@@ -91,14 +96,7 @@ def test_a_step_of_truncated_samples_alone_has_no_loss() -> None:
             sample.remove_sample = True
     (batch,) = split_step(Preparation().of(Draw(cut, [1.0, 1.0]), rollout_id=0), 1, rollout_id=0)
     assert (batch.step_tokens, batch.step_samples) == (0, 0)
-    algorithm = Algorithm(
-        rank_setup(Path(), Path()),
-        Used("grpo", "tests", Grpo(GrpoSettings())),
-        Used("policy_loss", "tests", PolicyLoss(PolicyLossSettings())),
-        None,
-        zero_without_advantage=True,
-        sum_over_shares=lambda tensor: tensor,
-    )
+    algorithm = grpo({})
     (share,) = algorithm.estimate([algorithm.share(batch)])
     assert not share.samples_with(algorithm.signal(share))
     assert math.isclose(float(share.weight_T.sum()), 0.0)
