@@ -1,6 +1,6 @@
 """Usage: a command run to its end, with the memory of all its processes and what other programs took meanwhile.
 
-measured(["slime", "train", "run.toml"])        # Usage(peak_mib=934, foreign_cpu=0.02)
+measured(["slime", "train", "run.toml"])        # Usage(peak_mib=934, foreign_cpu=0.02, gpu_mib=0)
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SAMPLED_S = 1.0
+SAMPLED_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +22,23 @@ class Usage:
     """Most memory of all its processes together; shared pages counted once."""
     foreign_cpu: float
     """Share of the machine's processor time that other programs had meanwhile."""
+    gpu_mib: int = 0
+    """Most memory of the GPU that was taken, less what was before; 0 where it was not watched."""
 
 
-def measured(command: list[str]) -> Usage:
-    """Run a command to its end, watching its processes."""
+def measured(command: list[str], *, gpu: bool = False) -> Usage:
+    """Run a command to its end, watching its processes, and with `gpu` the memory of the first GPU."""
     mark = f"SLIME_BENCHMARK={time.monotonic_ns()}"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(command, env=environment | dict([mark.split("=")]))
     peak, ticks = 0, dict[int, int]()
+    taken = _gpu_mib if gpu else lambda: 0
+    at_first = most = taken()
 
     def watch() -> None:
-        nonlocal peak
+        nonlocal peak, most
         while process.poll() is None:
+            most = max(most, taken())
             found = list(_processes(mark))
             peak = max(peak, sum(memory for _, memory, _ in found))
             ticks.update({pid: used for pid, _, used in found})
@@ -47,7 +52,15 @@ def measured(command: list[str]) -> Usage:
     busy, total = (now - then for now, then in zip(_machine_ticks(), before, strict=True))
     if code:
         raise SystemExit(f"{' '.join(command)} ended with exit code {code}")
-    return Usage(peak // 1024, max(0.0, busy - sum(ticks.values())) / total)
+    return Usage(peak // 1024, max(0.0, busy - sum(ticks.values())) / total, most - at_first)
+
+
+def _gpu_mib() -> int:
+    """Memory of the first GPU that all processes together have taken."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    return (total - free) >> 20
 
 
 def _processes(mark: str) -> Iterator[tuple[int, int, int]]:

@@ -5,6 +5,7 @@
     make bench ARGS="--seeds 0 1 2 --threads default"       # is learning equal? the interval of the difference
     make bench ARGS="--model smollm2 --steps 3 --threads default"   # SmolLM2-135M; docs/train.md installs it
     .venv/bin/python benchmarks/vs_trl.py --model path/to/Qwen2.5-0.5B-Instruct --device cuda --vllm    # on a GPU
+    .venv/bin/python benchmarks/vs_trl.py --model random-0.5b --device cuda --max-response-len 256      # without a hub
 
 Both train the demo's base model for the same number of steps, one after the other, each in processes of its own;
 TRL once with torch's own choice of threads and once with one, and its faster run counts.
@@ -16,9 +17,10 @@ With --alive the reward tells all samples of a group apart by a thousandth, and 
 group's standard deviation on either side, so that this teaches nothing and every group is trained on.
 With --model smollm2, or a model directory, both train all its weights on short sums, four solved ones before each in
 its chat template, with answers of up to 64 tokens; products of matrices have `float32_matmul_precision = "medium"` on
-both sides. --device cuda has one engine worker and one rank share a GPU; --vllm has TRL generate with vLLM beside it.
+both sides. --device cuda has one engine worker and one rank share a GPU, both sides with `bf16`; --vllm has TRL
+generate with vLLM beside it. Random models (trl_bars/random_models.py) learn nothing and imply --alive.
 Generating (scoring included) and training are also reported apart, in microseconds a response token, slime's beside
-what the machine's matrix products alone would take: 2 operations a weight and token forward, 4 backward.
+what the device's matrix products alone would take: 2 operations a weight and token forward, 4 backward.
 Learning is judged by the training reward of the last ten steps and by one held-out evaluation, `slime eval` for
 both. `..._foreign_cpu` is the share of the machine that other programs used meanwhile: near zero, or measure again.
 The last line printed is one JSON object.
@@ -32,11 +34,15 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from alive_reward import spread
+from safetensors import safe_open
+from trl_bars.limits import copy_bytes, matmul_flops
+from trl_bars.random_models import SHAPES, random_model
 from usage import Usage, measured
 
 from slime_core.config import read_run_file
@@ -53,8 +59,9 @@ PHASES = ("rollout", "train")
 ALIVE = ["--reward", f"{Path(__file__).with_name('alive_reward.py')}:alive", "--grpo-std-normalization", "false"]
 TINY_MICRO_BATCH, MICRO_BATCH = 256, 32
 """Samples that TRL trains on at once; with the tiny model 256 are faster here than 512 and 128, and the same step."""
-WHOLE_WEIGHTS: dict[str, Json] = {"lr": 2e-5, "lr_decay_style": "constant", "rollout_max_response_len": 64}
+WHOLE_WEIGHTS: dict[str, Json] = {"lr": 2e-5, "lr_decay_style": "constant"}
 """What differs from the demo's settings of other models, besides LoRA and a warm-up, of which there is none."""
+EVALUATING = ("eval_prompt_data", "eval_interval", "eval_temperature")
 T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Student's quantile of a mean of so many."""
 
@@ -101,14 +108,20 @@ def _over_seeds(results: list[dict[str, Any]]) -> dict[str, object]:
 
 def _compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Both sides' training of one seed."""
-    root, tiny = options.root, options.model == "tiny"
+    root, tiny, gpu = options.root, options.model == "tiny", options.device == "cuda"
     name = options.task if tiny else Path(options.model).name
     ours = _fresh(root / f"slime-{name}-{seed}")
     base, command, steps = (_of_the_demo if tiny else _of_a_model)(options, seed)
-    our_usage = measured([*command, "--num-rollout", str(steps), "--save", str(ours), "--no-progress"])
+    our_usage = measured([*command, "--num-rollout", str(steps), "--save", str(ours), "--no-progress"], gpu=gpu)
     tried = [options.threads] if options.threads else THREADS
     peers = [_run_trl(ours, base, _fresh(root / f"trl-{name}-{seed}-{each}"), each, options) for each in tried]
     our_steps, (peer, peer_steps, peer_usage) = _our_steps(ours), min(peers, key=lambda each: each[1].step_s)
+    accuracies = {
+        side: {"eval": _evaluate(model, ours, _fresh(root / f"eval-{side}"))}
+        for side, model in (("base", base), ("slime", _newest(ours)), ("trl", peer / "hf"))
+        if options.model not in SHAPES
+    }
+    figures = {"slime": asdict(our_steps) | asdict(our_usage), "trl": asdict(peer_steps) | asdict(peer_usage)}
     return {
         "benchmark": "vs_trl",
         "task": name,
@@ -119,10 +132,14 @@ def _compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         "ratio_whole": round(peer_steps.whole_s / our_steps.whole_s, 2),
         "ratio_generate": round(peer_steps.generate_us / our_steps.generate_us, 2),
         "ratio_train": round(peer_steps.train_us / our_steps.train_us, 2),
-        **_beside_the_limit(base, our_steps, options.device),
-        "base_eval": _evaluate(base, ours, _fresh(root / "eval-base")),
-        **_named("slime", our_steps, our_usage, _evaluate(_newest(ours), ours, _fresh(root / "eval-slime"))),
-        **_named("trl", peer_steps, peer_usage, _evaluate(peer / "hf", ours, _fresh(root / "eval-trl"))),
+        **_beside_the_limit(base, {"slime": our_steps, "trl": peer_steps}, options.device),
+        **({"slime_publication": _publication(ours, base)} if gpu else {}),
+        **{
+            f"{side}_{key}": round(value, 4)
+            for found in (figures, accuracies)
+            for side, each in found.items()
+            for key, value in each.items()
+        },
         "trl_step_s_by_threads": {name: round(each[1].step_s, 4) for name, each in zip(tried, peers, strict=True)},
     }
 
@@ -140,37 +157,46 @@ def _of_the_demo(options: argparse.Namespace, seed: int) -> tuple[Path, list[str
 
 def _of_a_model(options: argparse.Namespace, seed: int) -> tuple[Path, list[str], int]:
     """The same of another model, all of whose weights are trained."""
-    base, steps = smollm2_base() if options.model == "smollm2" else Path(options.model), options.steps or 3
+    steps = options.steps or 3
+    if options.model in SHAPES:
+        base = random_model(options.model, options.root)
+    else:
+        base = smollm2_base() if options.model == "smollm2" else Path(options.model)
     values = pretrained_values(base, seed, options.root / f"rows-{seed}", steps) | WHOLE_WEIGHTS
-    del values["lora_rank"], values["lr_warmup_iters"]
+    values |= {"rollout_max_response_len": options.max_response_len}
+    for key in ("lora_rank", "lr_warmup_iters", *(EVALUATING if options.model in SHAPES else ())):
+        del values[key]
     if options.device == "cuda":
+        values["bf16"] = True
         values["engine"] = {"local": {"device": "cuda", "workers": 1, "gpus_per_worker": 0.5}}
         values["trainer"] = {"local": {"device": "cuda", "ranks": 1, "gpus_per_rank": 0.5}}
     run_file = write_run_file(options.root / f"rows-{seed}" / "run.toml", values)
     return base, [*SLIME, "train", str(run_file), *(ALIVE if options.alive else [])], steps
 
 
-def _beside_the_limit(base: Path, steps: Steps, device: str) -> dict[str, float]:
-    """Share of the machine's matrix products that each half of our step comes to."""
-    import torch
-    from safetensors import safe_open
+def _beside_the_limit(base: Path, sides: Mapping[str, Steps], device: str) -> dict[str, float]:
+    """Share of the device's matrix products that each half of each side's step comes to."""
+    flops, weights = matmul_flops(device), sum(_sizes(base))
+    found = {"weights": weights, "matmul_gflops": round(flops / 1e9, 1)}
+    for side, steps in sides.items():
+        found[f"{side}_generate_of_limit"] = round(2e6 * weights / steps.generate_us / flops, 4)
+        found[f"{side}_train_of_limit"] = round(6e6 * weights / steps.train_us / flops, 4)
+    return found
 
+
+def _publication(run_dir: Path, base: Path) -> dict[str, float]:
+    """Seconds of handing the engine new weights, and of copying as many bytes from the GPU to memory and back."""
+    rows = [json.loads(line)["metrics"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    times = [row["perf/update_weights_time"] for row in rows if "perf/update_weights_time" in row]
+    weights = 4 * sum(_sizes(base))
+    copied = weights / copy_bytes("cuda", "cpu") + weights / copy_bytes("cpu", "cuda")
+    return {"gib": round(weights / 2**30, 3), "s": round(statistics.median(times), 4), "copies_s": round(copied, 4)}
+
+
+def _sizes(base: Path) -> list[int]:
+    """Numbers of each weight of a model directory."""
     with safe_open(base / "model.safetensors", "pt") as file:
-        weights = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  # no mapping
-    size = 1024
-    left, right = torch.rand(size, size, device=device), torch.rand(size, size, device=device)
-    times = []
-    for _ in range(20):
-        begun = time.perf_counter()
-        torch.mm(left, right).max().item()  # waits for a GPU
-        times.append(time.perf_counter() - begun)
-    limit = 2 * size**3 / min(times)
-    return {
-        "weights": weights,
-        "matmul_gflops": round(limit / 1e9, 1),
-        "slime_generate_of_limit": round(2e6 * weights / steps.generate_us / limit, 3),
-        "slime_train_of_limit": round(6e6 * weights / steps.train_us / limit, 3),
-    }
+        return [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118  # no mapping
 
 
 def _run_trl(ours: Path, base: Path, out: Path, threads: str, options: argparse.Namespace) -> tuple[Path, Steps, Usage]:
@@ -178,7 +204,7 @@ def _run_trl(ours: Path, base: Path, out: Path, threads: str, options: argparse.
     command = [sys.executable, __file__, "--peer", str(ours / "run.toml"), "--base", str(base), "--out", str(out)]
     command += ["--model", options.model, "--device", options.device]
     command += [f"--{each}" for each in ("alive", "vllm") if getattr(options, each)]
-    usage = measured([*command, "--threads", threads])
+    usage = measured([*command, "--threads", threads], gpu=options.device == "cuda")
     return out, Steps(**json.loads((out / "steps.json").read_text())), usage
 
 
@@ -279,7 +305,7 @@ def _trl_config(run: dict[str, Any], options: argparse.Namespace) -> dict[str, o
         "seed": run["seed"],
         "shuffle_dataset": False,
         "use_cpu": options.device == "cpu",
-        "bf16": False,
+        "bf16": options.device == "cuda",
         "gradient_checkpointing": False,
         "dataloader_pin_memory": False,
         "save_strategy": "no",
@@ -309,11 +335,6 @@ def _newest(run_dir: Path) -> Path:
     return max((run_dir / "checkpoints").glob("rollout_*")) / "hf"
 
 
-def _named(side: str, steps: Steps, usage: Usage, evaluation: float) -> dict[str, float]:
-    figures = asdict(steps) | asdict(usage) | {"eval": evaluation}
-    return {f"{side}_{name}": round(value, 4) for name, value in figures.items()}
-
-
 def _evaluate(model: Path, run: Path, save: Path) -> float:
     """Held-out accuracy of a model, as the demo samples."""
     flags = ["--hf-checkpoint", str(model), "--save", str(save)]
@@ -330,7 +351,11 @@ def _fresh(folder: Path) -> Path:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--task", choices=sorted(SIZES), default="word")
-    parser.add_argument("--model", default="tiny", help="tiny, the demo's own; smollm2; or a directory in HF format")
+    kinds = f"tiny, the demo's own; smollm2; {', '.join(SHAPES)}; or a directory in HF format"
+    parser.add_argument("--model", default="tiny", help=kinds)
+    parser.add_argument(
+        "--max-response-len", type=int, default=64, help="tokens of an answer of other models than tiny"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--vllm", action="store_true", help="TRL generates with vLLM, on the same GPU")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -341,7 +366,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", choices=THREADS, help="of TRL; default: both, and the faster one counts")
     for name in ("base", "out"):
         parser.add_argument(f"--{name}", type=Path, help="of --peer")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.alive |= options.model in SHAPES
+    return options
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ class LocalLauncher:
         self._running.append(_Running(spec.name, group, lease))
         threads = str(max(1, int(spec.needs.cpus)))
         own = OWN_ENVIRONMENT | {name: threads for name in ENVIRONMENT if name.endswith("_THREADS")}
-        server = shared_server([PRELOAD, *spec.preload], own | dict(spec.environment))
+        # CUDA does not outlive a fork, and an import may start it, as that of megatron-core does where there is a GPU.
+        preload = () if spec.needs.gpus else spec.preload
+        server = shared_server([PRELOAD, *preload], own | dict(spec.environment))
         try:
             for worker in workers:
                 seen = {DEVICES: ",".join(worker.place.devices)} if worker.place.devices else {}

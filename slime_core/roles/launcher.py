@@ -133,7 +133,8 @@ class WorkerGroupSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that each worker has from its start, besides the driver's and the launcher's own."""
     preload: tuple[str, ...] = ()
-    """Modules that take long to import and may be imported once for all: nothing in them starts a thread."""
+    """Modules that take long to import and may be imported once for all: nothing in them starts a thread. Workers with
+    GPUs import them for themselves."""
     pack: Pack | PerNode = Pack.TOGETHER
     """How the workers lie on the nodes."""
     beside: str | None = None

@@ -371,6 +371,23 @@ def test_what_a_preloaded_module_sets_holds_in_its_workers_but_where_the_driver_
     asyncio.run(go())
 
 
+def test_workers_with_gpus_are_not_forked_from_what_was_preloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    async def go() -> None:
+        launcher = new_launcher(tmp_path)
+        target, needs = "slime_core.testing.launched:Worker", Needs(gpus=1.0)
+        spec = WorkerGroupSpec("kit", 1, target, {"start": 0}, needs=needs, preload=("preloaded",))
+        group = await launcher.start(spec)
+        assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [None]
+        assert await group.call("variable", ["CUDA_VISIBLE_DEVICES"]) == ["0"]
+        await launcher.close()
+
+    asyncio.run(go())
+
+
 def test_an_idle_worker_is_closed_before_its_process_ends(tmp_path: Path) -> None:
     path = tmp_path / "told"
 

@@ -37,14 +37,18 @@ class Received:
         receiver = self._opened(channel)
         layout = self._model.layout
         if not receiver.lasting:
-            return self._copied(dict.fromkeys(slot.name for slot in layout), receiver, version)
+            return self._placed(self._copied(dict.fromkeys(slot.name for slot in layout), receiver, version))
         tensors = dict(receiver.read(version))
         flat = flat_of([tensors[slot.name] for slot in layout], layout)
         if flat is None:
             flat = torch.empty(self._model.numel, device=self._device)
             for slot in layout:
                 slot.view(flat).copy_(tensors[slot.name])
-        return flat.to(self._device)
+        return self._placed(flat)
+
+    def _placed(self, flat: torch.Tensor) -> torch.Tensor:
+        """The weights where they are to be used: on a GPU where the model's were, as steps recorded there expect."""
+        return flat if self._device.type == "cpu" else self._model.flat.copy_(flat)
 
     def _copied(self, left: dict[str, None], receiver: WeightReceiver, version: int) -> torch.Tensor:
         flat, slots = torch.empty(self._model.numel, device=self._device), {s.name: s for s in self._model.layout}

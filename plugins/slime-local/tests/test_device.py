@@ -29,18 +29,21 @@ from slime_core.testing.tensors import elsewhere
 from slime_core.train.estimators.ppo import PpoSettings
 from slime_core.train.prepare import Preparation
 from slime_core.train.split import split_step
+from slime_local.batch import DecodeResult, Ends
+from slime_local.decode import Decoder
 from slime_local.device import use_device
 from slime_local.flags import Flags
 from slime_local.model import GroupTokens, load_model
 from slime_local.rank import LocalRank
+from slime_local.received import Received
 from slime_local.settings import LocalTrainerSettings
 from slime_local.turn import Turn
-from tests.channels import opened, sent
+from tests.channels import opened, sent, slots_of
 from tests.ranks import optim, rank_setup
 
 PPO = Choice("advantage", "ppo", "slime-core", PpoSettings())
-ROUNDING = {"qwen3": 0.0, "gpt2": 1e-5}
-"""On the plain path Hugging Face's attention goes another way there, and the last bits differ."""
+ROUNDING = {False: 1e-5, True: 1e-3}
+"""Of log-probs that are decoded there, without bf16 and with it: on a GPU few kernels count, and sums differ."""
 PROMPTS = ([5, 6, 7], [5, 6, 9, 11])
 
 
@@ -155,7 +158,7 @@ def test_decoding_there_is_decoding_here(
         assert isinstance(answer, GenerateOutput)
         assert isinstance(other, GenerateOutput)
         assert (answer.tokens, answer.finish) == (other.tokens, other.finish)
-        assert answer.log_probs == pytest.approx(other.log_probs, abs=ROUNDING[family])
+        assert answer.log_probs == pytest.approx(other.log_probs, abs=ROUNDING[bf16])
 
 
 def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
@@ -172,6 +175,41 @@ def test_an_engine_there_takes_what_is_published_in_the_cpus_memory(
     assert isinstance(answer, GenerateOutput)
     assert answer.weight_version == 1
     assert len(answer.tokens) == 5
+
+
+def test_weights_are_received_where_the_models_lie_there(
+    tiny_hf: Callable[..., Path], tmp_path: Path, elsewhere_alone: str
+) -> None:
+    """Steps that a GPU has recorded read them there."""
+    directory = tiny_hf("qwen3", tie_word_embeddings=True)
+    device = use_device(elsewhere_alone, rank=0)
+    model = load_model(directory)
+    channel = sent(opened(tmp_path, slots_of(model)), 1, [(s.name, s.view(model.flat) + 1.0) for s in model.layout])
+    before = model.flat.clone()
+    assert Received(model, device, 0, 0).read(channel, 1) is model.flat
+    assert torch.equal(model.flat, before + 1.0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("bf16", [False, True])
+def test_recorded_steps_draw_what_the_model_says(tiny_hf: Callable[..., Path], bf16: bool) -> None:
+    directory = tiny_hf("qwen3", tie_word_embeddings=True)
+    use_device("cuda", rank=0)
+    try:
+        model = load_model(directory, bf16=bf16)
+        requests = [GenerateRequest(PROMPTS[n % 2], SamplingParams(20 + 9 * n), seed=n) for n in range(14)]
+        decoder = Decoder(model, Ends())
+        for weights in (model.flat.clone(), model.flat * 1.1):
+            model.bind(model.flat.copy_(weights))
+            decoder.admit(dict(enumerate(requests)))
+            found = dict[int, DecodeResult]()
+            while decoder.busy:
+                found |= decoder.step()
+            for number, request in enumerate(requests):
+                scored = model.log_probs([GroupTokens(request.prompt, [found[number].tokens])]).log_probs_T
+                assert found[number].log_probs == pytest.approx(scored.tolist(), abs=100 * ROUNDING[bf16])
+    finally:
+        torch.set_default_device(None)
 
 
 def test_a_device_that_torch_does_not_see_is_refused_with_what_to_do() -> None:

@@ -21,6 +21,8 @@ from slime_local.model.tree import Branch, Indices
 
 _SCORES = 1 << 18
 """Score elements of a chunk (1 MB), unless one branch alone has more."""
+_WIDE_SCORES = 1 << 26
+"""The same on other devices than CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,13 @@ class AttentionPlan:
 
 def plan_attention(branches: Sequence[Branch], heads: int, kv_heads: int) -> AttentionPlan:
     """Plan for the new nodes of branches, which ask; outputs are numbered in the order of the branches as given."""
+    most = _SCORES if torch.get_default_device().type == "cpu" else _WIDE_SCORES
     starts = np.cumsum([0, *(branch.new for branch in branches)])
     chunks, batch = list[_Chunk](), list[int]()
     width = depth = 0
     for index in sorted(range(len(branches)), key=lambda i: _size_class(branches[i])):
         wider, deeper = max(width, branches[index].new), max(depth, len(branches[index].path))
-        if batch and (len(batch) + 1) * heads * wider * deeper > _SCORES:
+        if batch and (len(batch) + 1) * heads * wider * deeper > most:
             chunks.append(_plan_chunk(branches, batch, starts, heads, kv_heads))
             batch, wider, deeper = [], branches[index].new, len(branches[index].path)
         batch.append(index)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from slime_local.model.function import Context, call, zeros_if
-from slime_local.model.norm import CHUNK, norm_backward, rms_scale
+from slime_local.model.norm import chunk_rows, norm_backward, rms_scale
 from slime_local.model.product import add_product, rounded, times
 
 
@@ -44,10 +44,11 @@ class _AttentionInput(Function):
         turned = sum(heads)
         out = x.new_empty(n, total, dim)
         raw = x.new_empty(n, turned, dim) if q_norm is not None else None
-        h, z = x.new_empty(min(n, CHUNK), d), x.new_empty(min(n, CHUNK), total * dim)
+        chunk = chunk_rows(x)
+        h, z = x.new_empty(min(n, chunk), d), x.new_empty(min(n, chunk), total * dim)
         factor = rounded(w, bf16)
-        for s in range(0, n, CHUNK):
-            xc = x[s : s + CHUNK]
+        for s in range(0, n, chunk):
+            xc = x[s : s + chunk]
             m = xc.shape[0]
             torch.mul(xc, rms_scale(xc, eps), out=h[:m]).mul_(norm)
             zc = times(h[:m], factor.t(), out=z[:m])
@@ -77,10 +78,11 @@ class _AttentionInput(Function):
         d_norm, d_w = torch.zeros_like(norm), zeros_if(ctx.needs_input_grad[2], w)
         d_bias = None if bias is None else torch.zeros_like(bias)
         d_qn, d_kn = (None, None) if q_norm is None else (torch.zeros_like(q_norm), torch.zeros_like(k_norm))
-        z = x.new_empty(min(n, CHUNK), total, dim)
+        chunk = chunk_rows(x)
+        z = x.new_empty(min(n, chunk), total, dim)
         factor = rounded(w, ctx.bf16)
-        for s in range(0, n, CHUNK):
-            xc = x[s : s + CHUNK]
+        for s in range(0, n, chunk):
+            xc = x[s : s + chunk]
             m = xc.shape[0]
             dz = z[:m]
             dz[:, turned:] = d_out[s : s + m, turned:]

@@ -13,7 +13,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from slime_local.model.attention import attend
 from slime_local.model.attention_input import attention_input
-from slime_local.model.base import LocalModel, check_log_probs_call
+from slime_local.model.base import DecodeState, LocalModel, check_log_probs_call
 from slime_local.model.fast_decode import FastDecode
 from slime_local.model.head import Pairs, token_log_probs
 from slime_local.model.layout import Slot
@@ -21,6 +21,7 @@ from slime_local.model.mlp import gated_mlp
 from slime_local.model.norm import rms_scale
 from slime_local.model.pack import Packed, pack_groups
 from slime_local.model.product import plus_times, rounded
+from slime_local.model.static_decode import StaticDecode
 from slime_local.model.tokens import GroupTokens, TokenLogProbs
 from slime_local.model.weights import (
     DecoderTrained,
@@ -68,6 +69,7 @@ class FastModel(LocalModel):
         self._slots = {slot.name: slot for slot in layout}
         self._cos, self._sin = _rope_tables(shape, 256)
         self._checkpoints = False
+        self._serving: tuple[LayerWeights, ...] = ()
         self.bind(flat)
 
     @property
@@ -84,15 +86,19 @@ class FastModel(LocalModel):
     def _bind(self, flat: Tensor) -> None:
         self._flat = flat
         self.weights = view_weights(flat, self._slots, self.shape.layers)
-        self._serving: tuple[LayerWeights, ...] | None = None
+        self._is_rounded = False
 
     @property
     def serving(self) -> tuple[LayerWeights, ...]:
-        """The layers to decode with; in bf16 a copy, made once for each `bind`: a decode is bound by what it reads."""
+        """The layers to decode with; in bf16 a copy, made once for each `bind`: a decode is bound by what it reads.
+
+        It stays where it is, since recorded steps read it there.
+        """
         if not self.bf16:
             return self.weights.layers
-        if self._serving is None:
-            self._serving = rounded_layers(self.weights)
+        if not self._is_rounded:
+            self._serving = rounded_layers(self.weights, self._serving)
+            self._is_rounded = True
         return self._serving
 
     def rope(self, positions: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -127,7 +133,7 @@ class FastModel(LocalModel):
 
     def _log_probs(self, groups: Sequence[GroupTokens], temperature: float, grad: Tensor | None) -> TokenLogProbs:
         x, weights, packed = self._trunk(groups, grad)
-        pairs = Pairs.of(packed.source, packed.targets, len(x))
+        pairs = Pairs.of(packed.source, packed.targets, len(x), self.vocab_size)
         log_probs, entropy = token_log_probs(x, weights.norm, weights.head, pairs, temperature, self.shape.eps)
         return TokenLogProbs(log_probs, entropy[packed.source])
 
@@ -158,9 +164,9 @@ class FastModel(LocalModel):
                 x = layer(x, w, last)
         return x, weights, packed
 
-    def start_decode(self) -> FastDecode:
+    def start_decode(self) -> DecodeState:
         """A decode without rows."""
-        return FastDecode(self)
+        return FastDecode(self) if self._flat.is_cpu else StaticDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
         self._config.save_pretrained(directory)

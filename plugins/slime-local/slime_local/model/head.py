@@ -9,6 +9,8 @@ from torch.autograd import Function
 from slime_local.model.function import Context, zeros_if
 from slime_local.model.norm import CHUNK, norm_backward, rms_scale
 
+WIDE_LOGITS = 1 << 28
+"""Logits [rows, V] of a chunk that is not on a CPU (1 GB)."""
 RECOMPUTE_OVER = 1 << 26
 """Probabilities [N, V] above this many elements (256 MB) are computed again in the backward pass, not kept."""
 
@@ -25,18 +27,21 @@ class Pairs:
     """[T] target of each pair, in that order."""
     starts: list[int]
     """For each chunk of rows, and past the last, its first pair in that order."""
+    size: int
+    """Rows of a chunk."""
 
     @classmethod
-    def of(cls, source: Tensor, targets: Tensor, rows: int) -> "Pairs":
-        """Pairs (source[t], targets[t]) of so many rows."""
+    def of(cls, source: Tensor, targets: Tensor, rows: int, vocab: int) -> "Pairs":
+        """Pairs (source[t], targets[t]) of so many rows over so many tokens."""
+        size = CHUNK if source.is_cpu else max(CHUNK, WIDE_LOGITS // vocab)
         by_row, order = source.sort(stable=True)
-        starts = torch.searchsorted(by_row, torch.arange(0, rows + CHUNK, CHUNK)).tolist()
-        return cls(order, by_row, targets[order], starts)
+        starts = torch.searchsorted(by_row, torch.arange(0, rows + size, size)).tolist()
+        return cls(order, by_row, targets[order], starts, size)
 
     def chunk(self, index: int, vocab: int) -> tuple[slice, Tensor]:
         """The pairs of one chunk of rows: a slice, and their places in the chunk's flattened [rows, V]."""
         part = slice(self.starts[index], self.starts[index + 1])
-        return part, (self.rows[part] - index * CHUNK) * vocab + self.targets[part]
+        return part, (self.rows[part] - index * self.size) * vocab + self.targets[part]
 
 
 class _HeadContext(Context):
@@ -50,12 +55,12 @@ class _TokenLogProbs(Function):
     def forward(
         ctx: _HeadContext, x: Tensor, norm: Tensor, head: Tensor, pairs: Pairs, temperature: float, eps: float
     ) -> tuple[Tensor, Tensor]:
-        n, vocab = x.shape[0], head.shape[0]
+        n, vocab, size = x.shape[0], head.shape[0], pairs.size
         log_probs, entropy = x.new_empty(len(pairs.order)), x.new_empty(n)
         keep = n * vocab <= RECOMPUTE_OVER
         probs = x.new_empty(n if keep else 0, vocab)
-        for index, s in enumerate(range(0, n, CHUNK)):
-            xc = x[s : s + CHUNK]
+        for index, s in enumerate(range(0, n, size)):
+            xc = x[s : s + size]
             m = xc.shape[0]
             lp = _tempered(xc * rms_scale(xc, eps) * norm, head, temperature)
             p = torch.exp(lp, out=probs[s : s + m]) if keep else lp.exp()
@@ -70,14 +75,14 @@ class _TokenLogProbs(Function):
     @staticmethod
     def backward(ctx: _HeadContext, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, norm, head, probs = ctx.saved_tensors
-        pairs, vocab = ctx.pairs, head.shape[0]
+        pairs, vocab, size = ctx.pairs, head.shape[0], ctx.pairs.size
         d_log_probs, d_entropy = grads
         d_pairs = x.new_zeros(len(pairs.order)) if d_log_probs is None else d_log_probs[pairs.order] / ctx.temperature
         d_rows = x.new_zeros(x.shape[0]).index_add_(0, pairs.rows, d_pairs)
         dx, d_norm = torch.empty_like(x), torch.zeros_like(norm)
         d_head = zeros_if(ctx.needs_input_grad[2], head)
-        for index, s in enumerate(range(0, x.shape[0], CHUNK)):
-            xc = x[s : s + CHUNK]
+        for index, s in enumerate(range(0, x.shape[0], size)):
+            xc = x[s : s + size]
             m = xc.shape[0]
             scale = rms_scale(xc, ctx.eps)
             x_hat = xc * scale

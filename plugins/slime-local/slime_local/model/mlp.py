@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from slime_local.model.function import Context, call, zeros_if
-from slime_local.model.norm import CHUNK, norm_backward, rms_scale
+from slime_local.model.norm import chunk_rows, norm_backward, rms_scale
 from slime_local.model.product import add_product, plus_times, rounded, times
 
 
@@ -22,10 +22,11 @@ class _GatedMlp(Function):
         n, d = x.shape
         f = down.shape[1]
         gu, y = x.new_empty(n, 2 * f), torch.empty_like(x)
-        h, a = x.new_empty(min(n, CHUNK), d), x.new_empty(min(n, CHUNK), f)
+        chunk = chunk_rows(x)
+        h, a = x.new_empty(min(n, chunk), d), x.new_empty(min(n, chunk), f)
         w_in, w_out = rounded(gate_up, bf16), rounded(down, bf16)
-        for s in range(0, n, CHUNK):
-            xc = x[s : s + CHUNK]
+        for s in range(0, n, chunk):
+            xc = x[s : s + chunk]
             m = xc.shape[0]
             torch.mul(xc, rms_scale(xc, eps), out=h[:m]).mul_(norm)
             g = times(h[:m], w_in.t(), out=gu[s : s + m])
@@ -44,10 +45,11 @@ class _GatedMlp(Function):
         d_norm = torch.zeros_like(norm)
         d_gate_up, d_down = zeros_if(ctx.needs_input_grad[2], gate_up), zeros_if(ctx.needs_input_grad[3], down)
         w_in, w_out = rounded(gate_up, ctx.bf16), rounded(down, ctx.bf16)
-        size = min(n, CHUNK)
+        chunk = chunk_rows(x)
+        size = min(n, chunk)
         d_act, sig, silu, d_gu = (x.new_empty(size, k) for k in (f, f, f, 2 * f))
-        for s in range(0, n, CHUNK):
-            xc, dyc = x[s : s + CHUNK], dy[s : s + CHUNK]
+        for s in range(0, n, chunk):
+            xc, dyc = x[s : s + chunk], dy[s : s + chunk]
             m = xc.shape[0]
             gate, up = gu[s : s + m, :f], gu[s : s + m, f:]
             da = times(dyc, w_out, out=d_act[:m])

@@ -9,6 +9,13 @@ from torch import Tensor
 
 CHUNK = 512
 """Tokens a chunk: wide enough for full matrix throughput, small enough for a 1 MB cache at width 320."""
+WIDE_CHUNK = 8192
+"""The same on other devices, which are bound by how many kernels are launched."""
+
+
+def chunk_rows(x: Tensor) -> int:
+    """Tokens a chunk where `x` lies."""
+    return CHUNK if x.is_cpu else WIDE_CHUNK
 
 
 def rms_scale(x: Tensor, eps: float) -> Tensor:

@@ -1,7 +1,8 @@
 """The weights of a Llama-like decoder as views of a flat vector, in the shapes its matrix products use."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 
 from torch import Tensor
 
@@ -105,12 +106,17 @@ def view_weights(flat: Tensor, slots: Mapping[str, Slot], layers: int) -> Decode
     return DecoderWeights(embed, tuple(layer(i) for i in range(layers)), slots[_NORM].view(flat), head)
 
 
-def rounded_layers(weights: DecoderWeights) -> tuple[LayerWeights, ...]:
-    """The layers with their matrices in bf16, a copy; norms and biases as they are."""
-    return tuple(
-        replace(w, qkv=w.qkv.bfloat16(), o=w.o.bfloat16(), gate_up=w.gate_up.bfloat16(), down=w.down.bfloat16())
-        for w in weights.layers
-    )
+def rounded_layers(weights: DecoderWeights, into: Sequence[LayerWeights] = ()) -> tuple[LayerWeights, ...]:
+    """The layers with their matrices in bf16, a copy, in place of an earlier one; norms and biases as they are."""
+
+    def layer(w: LayerWeights, kept: LayerWeights | None) -> LayerWeights:
+        copies = {}
+        for name in ("qkv", "o", "gate_up", "down"):
+            matrix: Tensor = getattr(w, name)
+            copies[name] = matrix.bfloat16() if kept is None else getattr(kept, name).copy_(matrix)
+        return replace(w, **copies)
+
+    return tuple(layer(w, kept) for w, kept in zip_longest(weights.layers, into))
 
 
 def leaves(weights: DecoderWeights, gradients: DecoderWeights, trained: DecoderTrained) -> DecoderWeights:

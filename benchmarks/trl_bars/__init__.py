@@ -1,0 +1,1 @@
+"""What benchmarks/vs_trl.py needs besides a task: models of sizes that no package ships, and a device's limits."""

@@ -1,0 +1,157 @@
+"""Decoding on a GPU: a few shapes whatever lives, so that each step is one CUDA graph, launched at once.
+
+A GPU is done with a small kernel before the next is launched: one by one, the 1,200 kernels of a step of a model of 24
+layers take 36 ms, in 4 of which an H200 computes. So rows and slots are padded to few sizes, and everything lies where
+it lay when the step of that size was recorded.
+Unlike in `FastDecode`, a row keeps its prompt's keys and values itself, and the last bits depend on its companions.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from slime_local.model.inference import output_and_mlp, queries_keys_values
+from slime_local.model.norm import rms_scale
+from slime_local.model.prefill import prefill
+
+if TYPE_CHECKING:
+    from slime_local.model.fast import FastModel
+
+_LEAST_ROWS, _LEAST_SLOTS = 4, 128
+_MOST_GRAPHS = 64
+"""Steps that are kept recorded; some hundred kilobytes each."""
+
+
+class StaticDecode:
+    """Rows of one model; see `DecodeState`."""
+
+    def __init__(self, model: "FastModel") -> None:
+        """No rows yet."""
+        shape = model.shape
+        self._model = model
+        self._cache = torch.zeros(shape.layers, 2, 0, shape.kv_heads, 0, 2 * len(shape.inv_freq))
+        """[layers, 2, rows, KV, slots, D]: keys and values; what is free is finite, as masked products need."""
+        self._tokens = self._lengths = torch.zeros(0, dtype=torch.long)
+        """[rows] the newest token, and how many come before it; 0 where there is no row."""
+        self._logits = self._out = torch.zeros(0, model.vocab_size)
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._recorded_of = 0
+        """Where the weights lie that the recorded steps read."""
+        self._rows = 0
+
+    @property
+    def logits(self) -> Tensor:
+        """[rows, V] of the next token."""
+        return self._logits[: self._rows]
+
+    def clear(self) -> None:
+        """Forget all rows; their slots, and the recorded steps, serve the next ones."""
+        self._rows = 0
+        self._lengths.zero_()
+
+    @torch.no_grad()
+    def add(self, prompts: Sequence[Sequence[int]], prompt_of_row: Sequence[int], max_rows: int) -> None:
+        """Prefill prompts and open a row for each entry of `prompt_of_row`, after the rows that there are."""
+        prefilled = prefill(self._model, prompts)
+        before, now, slots = self._rows, self._rows + len(prompt_of_row), prefilled.bias.shape[1]
+        self._reserve(max(max_rows, now), slots)
+        new = torch.tensor(prompt_of_row)
+        for cache, both in zip(self._cache, prefilled.caches, strict=True):
+            for kept, made in zip(cache, both, strict=True):
+                kept[before:now, :, :slots] = made.view(len(prompts), -1, *made.shape[1:])[new]
+        self._lengths[before:now] = torch.tensor([len(prompts[prompt]) for prompt in prompt_of_row])
+        logits = self._head(prefilled.ends.index_select(0, new))
+        self._logits = torch.cat([self.logits, logits]) if before else logits
+        self._rows = now
+
+    def select(self, sources: Tensor) -> None:
+        """Drop, move or fork rows; only rows that change place are copied."""
+        self._rows = now = len(sources)
+        moved = (sources != torch.arange(now)).nonzero()[:, 0]
+        if len(moved):
+            filled = int(self._lengths.max())
+            for cache in self._cache:
+                for each in (cache[0, :, :, :filled], cache[1, :, :, :filled]):
+                    each.index_copy_(0, moved, each.index_select(0, sources[moved]))
+            self._lengths[:now] = self._lengths[sources]
+        self._lengths[now:] = 0
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row."""
+        longest = int(self._lengths.max()) + 1
+        self._reserve(self._rows, longest)
+        self._tokens[: self._rows] = tokens
+        size = _padded(self._rows, _LEAST_ROWS), _padded(longest, _LEAST_SLOTS)
+        if self._lengths.is_cuda:
+            self._replay(*size)
+        else:
+            self._forward(*size)
+        self._lengths[: self._rows] += 1
+        self._logits = self._out
+
+    def _reserve(self, rows: int, slots: int) -> None:
+        """Room for so many rows and slots, more of both than there are."""
+        layers, two, have_rows, kv_heads, have, dim = self._cache.shape
+        rows, slots = _padded(rows, _LEAST_ROWS), _padded(slots, _LEAST_SLOTS)
+        if rows <= have_rows and slots <= have:
+            return
+        rows, slots = max(rows, have_rows), max(slots, have)
+        grown = self._cache.new_zeros(layers, two, rows, kv_heads, slots, dim)
+        grown[:, :, :have_rows, :, :have] = self._cache
+        self._cache = grown
+        if rows > have_rows:
+            more = rows - have_rows
+            self._tokens, self._lengths = (
+                torch.cat([each, each.new_zeros(more)]) for each in (self._tokens, self._lengths)
+            )
+            self._out = self._out.new_empty(rows, self._out.shape[1])
+        self._graphs.clear()
+
+    def _replay(self, rows: int, slots: int) -> None:
+        """The step of this size by its graph, recorded where it comes for the first time."""
+        if self._recorded_of != self._model.flat.data_ptr() or len(self._graphs) > _MOST_GRAPHS:
+            self._graphs.clear()
+            self._recorded_of = self._model.flat.data_ptr()
+        if (rows, slots) not in self._graphs:
+            # Once unrecorded: libraries choose and load kernels at a first call. Whatever it writes is written again.
+            self._forward(rows, slots)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=next(iter(self._graphs.values())).pool() if self._graphs else None):
+                self._forward(rows, slots)
+            self._graphs[rows, slots] = graph
+        self._graphs[rows, slots].replay()
+
+    def _forward(self, rows: int, slots: int) -> None:
+        """Write the newest tokens' keys, values and logits."""
+        model, shape = self._model, self._model.shape
+        at, every, kv_heads = self._lengths[:rows], torch.arange(rows), shape.kv_heads
+        angles = torch.outer(at.float(), shape.inv_freq)[:, None]
+        cos, sin = angles.cos() * shape.rope_scale, angles.sin() * shape.rope_scale
+        later = torch.arange(slots) > at[:, None]
+        bias = torch.zeros(rows, slots).masked_fill_(later, -torch.inf).repeat_interleave(kv_heads, 0)[:, None]
+        x = embedding(self._tokens[:rows], model.weights.embed)
+        for w, cache in zip(model.serving, self._cache, strict=True):
+            qkv = queries_keys_values(x, w, cos, sin, (shape.heads, kv_heads), shape.eps)
+            k, v = torch.split(qkv[:, shape.heads :], kv_heads, 1)
+            cache[0][every, :, at], cache[1][every, :, at] = k, v
+            q = qkv[:, : shape.heads].reshape(rows * kv_heads, -1, qkv.shape[2])
+            keys, values = (each[:rows].view(len(q), -1, qkv.shape[2])[:, :slots] for each in cache)
+            scores = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=float(qkv.shape[2] ** -0.5))
+            mixed = torch.bmm(torch.softmax(scores, -1), values)
+            x = output_and_mlp(x, mixed.view(rows, -1), w, shape.eps)
+        self._out[:rows] = self._head(x)
+
+    def _head(self, x: Tensor) -> Tensor:
+        weights = self._model.weights
+        return torch.mm(x * rms_scale(x, self._model.shape.eps) * weights.norm, weights.head.t())
+
+
+def _padded(size: int, least: int) -> int:
+    """The next of `least` times 1, 2, 3, 4, 6, 8, 12, 16, ...: a third too large at most, and few of them."""
+    whole = -(-size // least)
+    power = 1 << max(0, whole.bit_length() - 1)
+    return least * next(each for each in (power, power + power // 2, 2 * power) if each >= whole)
