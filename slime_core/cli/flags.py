@@ -7,8 +7,9 @@ Example:
 
 import itertools
 import json
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Iterator, Sequence
+from types import UnionType
+from typing import Union, get_args, get_origin
 
 import click
 from pydantic import BaseModel
@@ -71,18 +72,23 @@ def option_of(key: str, info: FieldInfo, allowed: str) -> click.Option:
 
 
 def ranges(model: type[BaseModel]) -> dict[str, str]:
-    """What each key may be, as its JSON Schema says: "1 or more", "over 0, at most 1"."""
-    words = {
-        "minimum": "{} or more",
-        "exclusiveMinimum": "over {}",
-        "maximum": "at most {}",
-        "exclusiveMaximum": "below {}",
-    }
-    allowed = {}
-    for key, schema in model.model_json_schema().get("properties", {}).items():
-        bounded = next((part for part in schema.get("anyOf", ()) if part.get("type") != "null"), schema)
-        allowed[key] = ", ".join(text.format(f"{bounded[word]:g}") for word, text in words.items() if word in bounded)
-    return allowed
+    """What each key may be: "1 or more", "over 0, at most 1".
+
+    Read off the types: the JSON Schemas of all models, which say the same, take a tenth of a second.
+    """
+    return {key: ", ".join(_bounds(info)) for key, info in model.model_fields.items()}
+
+
+def _bounds(info: FieldInfo) -> Iterator[str]:
+    """The bounds of a field, or of the one type beside None that it may have."""
+    found = list(info.metadata)
+    for part in get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ():
+        for each in getattr(part, "__metadata__", ()):
+            found += each.metadata if isinstance(each, FieldInfo) else [each]
+    for kind, words in (("ge", "{} or more"), ("gt", "over {}"), ("le", "at most {}"), ("lt", "below {}")):
+        for bound in found:
+            if (limit := getattr(bound, kind, None)) is not None:
+                yield words.format(f"{limit:g}")
 
 
 def metavar(info: FieldInfo) -> str:

@@ -19,18 +19,13 @@ from slime_reward_math.context import CHANGED, TAKEN_BACK, conditional_within
 from slime_reward_math.extract import MAX_ANSWER, Extracted, extract
 from slime_reward_math.gold import gold_text
 from slime_reward_math.match import Matcher, OutOfTime
-from slime_reward_math.own_time import own_time
+from slime_reward_math.own_time import DEADLINE_S, own_time
 from slime_reward_math.read import Grouping, Unread, clean, read
 from slime_reward_math.read.sayings import NONE, in_signs
 from slime_reward_math.tree import Num, Tree
 from slime_reward_math.value.same import Unknown
 from slime_reward_math.verdict import Grade, Outcome
 
-DEADLINE_S = 1.0
-"""Seconds of one verdict, of its thread's own time: no busy machine changes it, nor a collection of garbage.
-
-The bounds of the reader and the evaluation keep almost all below 0.01.
-"""
 MIN_WORDS = 3
 """Words that make an unreadable gold language."""
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")

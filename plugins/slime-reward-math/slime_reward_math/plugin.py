@@ -1,104 +1,140 @@
-"""What slime-core finds through the entry point: nine rewards under slime's names, each with its `boxed_` variant."""
+"""What slime-core finds through the entry point: nine rewards under slime's names, each with its `boxed_` variant.
+
+A reward is imported when it is built: a run that plans, or trains with another one, needs none of them.
+"""
 
 from collections.abc import Iterable
 
 from slime_core import RewardSpec, Settings, Setup, hookimpl
 from slime_core.roles import Isolation, Reward
-from slime_reward_math.rewards import answers
-from slime_reward_math.rewards.draw import Draw
-from slime_reward_math.rewards.following import Following, IfbenchSettings
-from slime_reward_math.rewards.letters import GpqaSettings, Letters
-from slime_reward_math.rewards.overlap import F1Settings, Overlap
-from slime_reward_math.rewards.remote import Remote, RemoteSettings
-from slime_reward_math.rewards.shape import FormatSettings, Shape
+from slime_reward_math.rewards.settings import (
+    F1Settings,
+    FormatSettings,
+    GpqaSettings,
+    IfbenchSettings,
+    MathSettings,
+    RemoteSettings,
+)
 
 SLIME_API = "1"
 
 
-def math(settings: answers.MathSettings, setup: Setup) -> Reward:
+def math(settings: MathSettings, setup: Setup) -> Reward:
     """Compare the last box with the label."""
+    from slime_reward_math.rewards import answers
+
     return answers.math(settings)
 
 
-def boxed_math(settings: answers.MathSettings, setup: Setup) -> Reward:
+def boxed_math(settings: MathSettings, setup: Setup) -> Reward:
     """Compare the last box with the label."""
+    from slime_reward_math.rewards import answers
+
     return answers.boxed_math(settings)
 
 
-def deepscaler(settings: answers.MathSettings, setup: Setup) -> Reward:
+def deepscaler(settings: MathSettings, setup: Setup) -> Reward:
     """Compare the last box after the thinking with the label."""
+    from slime_reward_math.rewards import answers
+
     return answers.deepscaler(settings)
 
 
-def boxed_deepscaler(settings: answers.MathSettings, setup: Setup) -> Reward:
+def boxed_deepscaler(settings: MathSettings, setup: Setup) -> Reward:
     """Compare the last box after the thinking with the label."""
+    from slime_reward_math.rewards import answers
+
     return answers.boxed_deepscaler(settings)
 
 
-def dapo(settings: answers.MathSettings, setup: Setup) -> Reward:
+def dapo(settings: MathSettings, setup: Setup) -> Reward:
     """Compare the last answer line with the label."""
+    from slime_reward_math.rewards import answers
+
     return answers.dapo(settings)
 
 
-def boxed_dapo(settings: answers.MathSettings, setup: Setup) -> Reward:
+def boxed_dapo(settings: MathSettings, setup: Setup) -> Reward:
     """Compare the last box with the label; 1 or -1."""
+    from slime_reward_math.rewards import answers
+
     return answers.boxed_dapo(settings)
 
 
 def gpqa(settings: GpqaSettings, setup: Setup) -> Reward:
     """Compare the chosen letter with the right one."""
+    from slime_reward_math.rewards.letters import Letters
+
     return Letters(settings)
 
 
 def boxed_gpqa(settings: GpqaSettings, setup: Setup) -> Reward:
     """Compare the letter in the last box with the right one."""
+    from slime_reward_math.rewards.letters import Letters
+
     return Letters(settings, within_box=True)
 
 
 def f1(settings: F1Settings, setup: Setup) -> Reward:
     """Score the words that response and label share."""
+    from slime_reward_math.rewards.overlap import Overlap
+
     return Overlap(settings)
 
 
 def boxed_f1(settings: F1Settings, setup: Setup) -> Reward:
     """Score the words that the last box and the label share."""
+    from slime_reward_math.rewards.overlap import Overlap
+
     return Overlap(settings, within_box=True)
 
 
 def ifbench(settings: IfbenchSettings, setup: Setup) -> Reward:
     """Verify the row's instructions."""
+    from slime_reward_math.rewards.following import Following
+
     return Following(settings)
 
 
 def boxed_ifbench(settings: IfbenchSettings, setup: Setup) -> Reward:
     """Verify the row's instructions on the last box."""
+    from slime_reward_math.rewards.following import Following
+
     return Following(settings, within_box=True)
 
 
 def draw(settings: Settings, setup: Setup) -> Reward:
     """Draw 0 or 1."""
+    from slime_reward_math.rewards.draw import Draw
+
     return Draw()
 
 
 def remote_rm(settings: RemoteSettings, setup: Setup) -> Reward:
     """Ask a server."""
+    from slime_reward_math.rewards.remote import Remote
+
     return Remote(settings)
 
 
 def boxed_remote_rm(settings: RemoteSettings, setup: Setup) -> Reward:
     """Ask a server about the last box."""
+    from slime_reward_math.rewards.remote import Remote
+
     return Remote(settings, within_box=True)
 
 
 def shape(settings: FormatSettings, setup: Setup) -> Reward:
     """Look at the form alone."""
+    from slime_reward_math.rewards.shape import Shape
+
     return Shape(settings)
 
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
     """The rewards of this plugin: on the loop, because they compute for 0.1 ms, or wait in threads of their own."""
-    loop, graded = Isolation.LOOP, answers.MathSettings
+    loop, graded = Isolation.LOOP, MathSettings
     yield RewardSpec("math", math, graded, "1 when the last boxed answer equals the label, else 0", isolation=loop)
     yield RewardSpec("boxed_math", boxed_math, graded, "math, under slime's name for boxed answers", isolation=loop)
     yield RewardSpec("deepscaler", deepscaler, graded, "math after </think> or ###Response", isolation=loop)

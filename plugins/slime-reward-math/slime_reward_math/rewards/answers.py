@@ -9,15 +9,14 @@ Example:
 import asyncio
 from collections.abc import Callable
 
-from pydantic import Field
-
-from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_core import RewardContext, Sample, Score, Verdict
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 from slime_reward_math import slime
 from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends
 from slime_reward_math.gold import gold_text
-from slime_reward_math.grader import DEADLINE_S, judged, settled
+from slime_reward_math.grader import judged, settled
+from slime_reward_math.rewards.settings import MathSettings
 from slime_reward_math.rewards.turns import Turns
 from slime_reward_math.rewards.verdicts import NO_GOLD, golds, verdict_of
 from slime_reward_math.value.fields import warm_up
@@ -25,24 +24,6 @@ from slime_reward_math.verdict import Grade, Outcome
 
 RESPONSE_MARKER = "###Response"
 """What `deepscaler` takes for the end of thought where there is no `</think>`."""
-
-
-class MathSettings(Settings):
-    """Settings of `math`, `deepscaler` and `dapo`."""
-
-    strict_slime: bool = False
-    """Reproduce slime's verdicts, its rejections of right answers included."""
-    deadline_s: float = Field(default=DEADLINE_S, gt=0, le=10)
-    """Seconds of the grading thread's own time after which an answer is given up and the sample is unscored."""
-    answer_phrases: bool = False
-    """Whether `the final answer is ...` will do where there is no box."""
-
-    symbolic: bool = False
-    """Whether sympy decides what is undecided otherwise, in child processes; needs `slime-reward-math[symbolic]`."""
-    symbolic_timeout_s: float = Field(default=2.0, gt=0, le=60)
-    """Seconds after which algebra gives up one comparison and its process is killed."""
-    symbolic_memory_mb: int = Field(default=1024, ge=256)
-    """Memory of each of the child processes."""
 
 
 def _settler(settings: MathSettings) -> Callable[[Grade], Grade]:

@@ -7,21 +7,13 @@ Example:
 
 from collections.abc import Sequence
 
-from slime_core import RewardContext, Sample, Score, Settings, Unscored, Verdict
+from slime_core import RewardContext, Sample, Score, Unscored, Verdict
 from slime_core.sample import Json
 from slime_reward_math.extract import thought_ends
 from slime_reward_math.rewards.instructions import VERIFIERS, Arguments, text_of
 from slime_reward_math.rewards.instructions.arguments import MissingArgument
+from slime_reward_math.rewards.settings import IfbenchSettings
 from slime_reward_math.rewards.verdicts import boxed
-
-
-class IfbenchSettings(Settings):
-    """Settings of `ifbench`."""
-
-    strict_slime: bool = False
-    """Verify the thinking too, and score 0 a row without instructions, as slime does."""
-    loose: bool = False
-    """Whether asterisks and a first or last line that break an instruction are forgiven: IFEval's loose score."""
 
 
 class Following:

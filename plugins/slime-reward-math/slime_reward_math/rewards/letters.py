@@ -9,10 +9,11 @@ import re
 import string
 from collections.abc import Sequence
 
-from slime_core import RewardContext, Sample, Score, Settings, Unscored, Verdict
+from slime_core import RewardContext, Sample, Score, Unscored, Verdict
 from slime_core.sample import Json
 from slime_reward_math import plain
 from slime_reward_math.choice import chosen_letter, listed_choices
+from slime_reward_math.rewards.settings import GpqaSettings
 from slime_reward_math.rewards.verdicts import NO_GOLD, boxed
 
 DEFAULT_LETTERS = tuple(string.ascii_uppercase[:10])
@@ -22,13 +23,6 @@ _STRICT = (
     re.compile(r"([A-Z])\s{0,20}(?:is\s{0,20}(?:the)?\s{0,20}correct)", re.IGNORECASE),
     re.compile(r"final\s{0,20}(?:answer|option)\s{0,20}(?:is|:)?\s{0,20}([A-Z])", re.IGNORECASE),
 )
-
-
-class GpqaSettings(Settings):
-    """Settings of `gpqa`."""
-
-    strict_slime: bool = False
-    """Reproduce slime's verdicts: the first marked letter, else the last capital, else the label anywhere."""
 
 
 class Letters:

@@ -10,8 +10,9 @@ import string
 import unicodedata
 from collections import Counter
 
-from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_core import RewardContext, Sample, Score, Verdict
 from slime_reward_math.extract import thought_ends
+from slime_reward_math.rewards.settings import F1Settings
 from slime_reward_math.rewards.verdicts import NO_GOLD, boxed, golds
 
 MAX_WORDS, MAX_SIGNS = 20_000, 120_000
@@ -20,13 +21,6 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SPECIAL = frozenset({"yes", "no", "noanswer"})
 _POINT = re.compile(r"(?<=\d)[.,](?=\d)")
 _WITHOUT_SPACES = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
-
-
-class F1Settings(Settings):
-    """Settings of `f1`."""
-
-    strict_slime: bool = False
-    """Reproduce slime's scores: all punctuation dropped, even in numbers; no empty gold matched; thinking read."""
 
 
 class Overlap:

@@ -17,12 +17,10 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
-from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
-
-from slime_core import RewardContext, Sample, Score, Settings, Unscored, Verdict
+from slime_core import RewardContext, Sample, Score, Unscored, Verdict
 from slime_core.sample import Json
+from slime_reward_math.rewards.settings import RemoteSettings
 from slime_reward_math.rewards.verdicts import boxed
 
 CONNECTIONS = 64
@@ -31,26 +29,6 @@ MAX_ANSWER_BYTES = 1_000_000
 """Of a server's answer."""
 MAX_BACKOFF_S = 30.0
 """Seconds between two tries, at most."""
-
-
-class RemoteSettings(Settings):
-    """Settings of `remote_rm`."""
-
-    rm_url: str = ""
-    """Where to post; http or https."""
-    timeout_s: float = Field(default=30.0, gt=0, le=600)
-    """Seconds for one try."""
-    max_retries: int = Field(default=3, ge=0, le=20)
-    """Tries after the first one: after a refused connection, a time-out, 408, 429, or a 5xx."""
-    reward_key: str = "score"
-    """Where the number is in an object."""
-
-    @field_validator("rm_url")
-    @classmethod
-    def _is_web_address(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in ("http", "https"):
-            raise ValueError(f"rm_url is {value!r}; expected an address like http://127.0.0.1:9000/score")
-        return value
 
 
 class Refused(Exception):

@@ -5,20 +5,10 @@ Example:
     shape_reason("<think>2+2</think> \\boxed{4}", FormatSettings())      # "" : nothing is wrong
 """
 
-from typing import Literal
-
-from slime_core import RewardContext, Sample, Score, Settings, Verdict
+from slime_core import RewardContext, Sample, Score, Verdict
 from slime_reward_math.context import TAKEN_BACK
 from slime_reward_math.extract import END_OF_THOUGHT, START_OF_THOUGHT, extract
-
-
-class FormatSettings(Settings):
-    """Settings of `format`."""
-
-    box: bool = True
-    """Whether the answer must be in a closed box that is not empty, after the thinking."""
-    think: Literal["optional", "required", "forbidden"] = "optional"
-    """Whether there must be one `</think>`, with at most one `<think>` and nothing but spaces before that."""
+from slime_reward_math.rewards.settings import FormatSettings
 
 
 class Shape:
