@@ -119,7 +119,7 @@ e2e: $(STAMPS)/dev $(SERVERS) ## the end-to-end files, small on CPUs; where ther
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m e2e tests/e2e $(ARGS)
 
-strangers: $(STAMPS)/dev ## packages and CI of strangers, from wheels, and a release of this checkout
+strangers: $(STAMPS)/dev $(STAMPS)/release ## packages and CI of strangers, from wheels, and a release of this checkout
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -m "long or not long" tests/strangers tests/tools/test_release.py $(ARGS)
 
