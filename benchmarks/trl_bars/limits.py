@@ -16,6 +16,12 @@ def matmul_flops(device: str) -> float:
     return 2 * size**3 / _least(lambda: torch.mm(left, right), device)
 
 
+def read_bytes(device: str) -> float:
+    """Bytes a second of reading a GiB once, by one thread on a CPU; the best of 20."""
+    source = torch.rand(1 << 28, device=device)
+    return source.nbytes / _least(source.sum, device)
+
+
 def copy_bytes(device: str, there: str) -> float:
     """Bytes a second of copying a GiB from a device's memory to another's, counted once; the best of 20."""
     source = torch.rand(1 << 28, device=device)

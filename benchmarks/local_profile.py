@@ -1,0 +1,135 @@
+"""Where slime-local's time goes: decoding by one worker and training by one rank, by kinds of kernels, beside limits.
+
+    .venv/bin/python benchmarks/local_profile.py --model smollm2            # docs/train.md installs it
+    .venv/bin/python benchmarks/local_profile.py --model random-0.5b --device cuda --bf16
+
+Eight answers to each of eight prompts are decoded to their budget, then scored, and a gradient is computed of them,
+by one thread on a CPU. The first round warms up; the second is timed, the third profiled. Limits are measured in the
+same run: products of large matrices, and reading memory. A step of decoding has to do 2 operations a weight and row and
+to read each weight once; training 6 a weight and token. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from trl_bars.limits import matmul_flops, read_bytes
+from trl_bars.random_models import SHAPES, random_model
+
+from slime_core.roles import GenerateRequest, SamplingParams
+from slime_local.batch import DecodeResult, Ends
+from slime_local.decode import Decoder
+from slime_local.demo.pretrained import smollm2_base
+from slime_local.device import use_device
+from slime_local.model import GroupTokens, LocalModel, load_model
+
+KINDS = {
+    "products with weights": ("aten::mm", "aten::addmm", "aten::addmm_", "aten::linear"),
+    "attention": ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data"),
+    "the vocabulary's softmax": ("aten::_log_softmax", "aten::exp", "aten::cumsum", "aten::searchsorted"),
+    "copies and gathers": ("aten::copy_", "aten::index_select", "aten::index", "aten::cat", "aten::index_add_"),
+}
+"""Kernels by what they are for; all others are element by element, or the program between them."""
+
+
+def main() -> None:
+    """Measure and print."""
+    options = _options()
+    base = random_model(options.model, Path("runs/bench")) if options.model in SHAPES else Path(options.model)
+    base = smollm2_base() if options.model == "smollm2" else base
+    use_device(options.device, 0)
+    torch.set_float32_matmul_precision(options.precision)
+    model = load_model(base, bf16=options.bf16)
+    requests = {
+        8 * prompt + each: GenerateRequest(range(5 + prompt, 105 + prompt), _budget(options.tokens), 8 * prompt + each)
+        for prompt in range(8)
+        for each in range(8)
+    }
+    decoder, answers = Decoder(model, Ends()), dict[int, DecodeResult]()
+
+    def decode() -> None:
+        decoder.admit(requests)
+        while decoder.busy:
+            answers.update(decoder.step())
+
+    gradient = torch.zeros(model.numel)
+
+    def train() -> None:
+        groups = [
+            GroupTokens(requests[8 * prompt].prompt, [answers[8 * prompt + each].tokens for each in range(8)])
+            for prompt in range(8)
+        ]
+        model.log_probs(groups, grad=gradient).log_probs_T.sum().backward()  # type: ignore[no-untyped-call]
+
+    made = len(requests) * options.tokens
+    flops, bandwidth = matmul_flops(options.device), read_bytes(options.device)
+    found = {
+        "decode": _measured(decode, options.device)
+        | {
+            "us_a_token": 0.0,
+            "products_s": 2 * model.numel * made / flops,
+            "reading_s": 4 * model.numel * options.tokens / bandwidth,
+        },
+        "train": _measured(train, options.device)
+        | {"us_a_token": 0.0, "products_s": 6 * model.numel * (made + 8 * 100) / flops},
+    }
+    for phase in found.values():
+        phase["us_a_token"] = 1e6 * phase["s"] / made
+        limit = max(phase["products_s"], phase.get("reading_s", 0.0))
+        phase["of_limit"] = limit / phase["s"]
+    for name, phase in found.items():
+        print(f"{name:8}" + ", ".join(f"{key} {value:.3g}" for key, value in phase.items()))
+    print(json.dumps({"benchmark": "local_profile", "model": options.model, **_of(model, flops, bandwidth), **found}))
+
+
+def _budget(tokens: int) -> SamplingParams:
+    return SamplingParams(tokens, ignore_eos=True)
+
+
+def _of(model: LocalModel, flops: float, bandwidth: float) -> dict[str, float]:
+    return {"weights": model.numel, "matmul_gflops": round(flops / 1e9, 1), "read_gb_s": round(bandwidth / 1e9, 1)}
+
+
+def _measured(work: Callable[[], None], device: str) -> dict[str, float]:
+    """Seconds of the second call, and the shares of the third that kinds of kernels have."""
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    kinds = {name: kind for kind, names in KINDS.items() for name in names}
+    shares = defaultdict[str, float](float)
+    began = time.perf_counter()
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]) as seen:
+        work()
+    whole = time.perf_counter() - began
+    for event in seen.key_averages():
+        spent = event.self_cpu_time_total if device == "cpu" else event.self_device_time_total
+        shares[kinds.get(event.key, "element by element")] += spent / 1e6
+    shares["between kernels"] = max(0.0, whole - sum(shares.values()))
+    return {"s": times[-1]} | {name: round(spent / whole, 3) for name, spent in sorted(shares.items(), key=_second)}
+
+
+def _second(share: tuple[str, float]) -> float:
+    return -share[1]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--model", required=True, help=f"smollm2; {', '.join(SHAPES)}; or a directory in HF format")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--precision", default="medium", help="float32_matmul_precision")
+    parser.add_argument("--tokens", type=int, default=64, help="of each answer")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
