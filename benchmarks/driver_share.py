@@ -5,7 +5,8 @@
 
 Trains the run file for 40 steps without evaluations in a folder that is thrown away, and notes the processor time of
 every process after the tenth and at the end of the thirty that follow. The last line is one JSON object: seconds a step
-by the clock, and processor seconds a step by the log that a worker writes; `driver` is the process of the command.
+by the clock, and processor seconds a step by the log that a worker writes; `driver` is the process of the command, and
+`others` are agents (of examples/whole-agent/local.toml, say), rewards in processes, and what workers are forked from.
 """
 
 import argparse
@@ -52,8 +53,8 @@ def _after(steps: int, save: Path, process: subprocess.Popen[bytes]) -> dict[str
     found = {"driver": _processor_s(process.pid)}
     for pid in descendants(process.pid):
         log = Path(f"/proc/{pid}/fd/1").readlink()
-        if log.suffix == ".log":
-            found[log.stem] = found.get(log.stem, 0.0) + _processor_s(pid)
+        name = log.stem if log.suffix == ".log" else "others"
+        found[name] = found.get(name, 0.0) + _processor_s(pid)
     return found
 
 

@@ -1,5 +1,8 @@
 """What changes when nothing of a run file does but [trainer], [engine] and [launcher]: examples/whole and its twin.
 
+Said by phase as well (`spans.jsonl` of each run, after its first rollout): seconds that the loop was at something, and
+what samples waited for while they were in flight. `generator` is an agent, its client and the gateway.
+
 `make whole` makes what both need. Each runs once, whole, one after the other, in a folder that is thrown away. Memory
 is the proportional share (PSS) of all processes of a run, looked at every two seconds. The last line is a JSON object.
 
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
@@ -33,6 +37,8 @@ SHOWN = {
     "seconds until the first rollout is trained": "begin_s",
     "seconds of a rollout, median": "rollout_s",
     "seconds in all": "whole_s",
+    "seconds of a rollout's phases": "phases",
+    "shares of samples' time in flight": "waits",
     "processes, most": "processes",
     "MiB, most": "mib",
 }
@@ -87,8 +93,31 @@ def measured(example: str, name: str, folder: Path, rollouts: int | None) -> dic
         "begin_s": round(trained[0]["time"] - begin, 1),
         "rollout_s": round(statistics.median(row["metrics"]["perf/step_time"] for row in trained), 2),
         "whole_s": round(whole, 1),
+        **by_phase(folder / name),
         "processes": usage.processes,
         "mib": usage.mib,
+    }
+
+
+def by_phase(run: Path) -> dict[str, str]:
+    """Mean seconds of each phase of a rollout, and shares of what its samples waited for."""
+    phases, waits, rollouts = defaultdict[str, float](float), defaultdict[str, float](float), set[int]()
+    for line in map(json.loads, (run / "spans.jsonl").read_text("utf-8").splitlines()):
+        if line["rollout_id"] < 1:
+            continue  # processes start meanwhile
+        for name, _, began, ended in line["phases"]:
+            phases[name] += (ended - began) / 1e6
+        rollouts.add(line["rollout_id"])
+        for _, _, is_evaluation, marks, ended in line["samples"]:
+            begun = [*marks[1::2], ended]
+            for name, since, until in zip(marks[::2], begun, begun[1:], strict=False):
+                waits[name.split()[0] if name.startswith(("engine", "reward")) else name] += (
+                    0 if is_evaluation else until - since
+                )
+    count, whole = max(1, len(rollouts)), sum(waits.values()) or 1.0
+    return {
+        "phases": ", ".join(f"{name} {spent / count:.2f}" for name, spent in sorted(phases.items())),
+        "waits": ", ".join(f"{name} {spent / whole:.3f}" for name, spent in sorted(waits.items())),
     }
 
 

@@ -99,7 +99,8 @@ def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, 
                 if entry := offered.get(f"{role}.{name}"):
                     with contextlib.suppress(PluginError):  # PKG-015 has said so
                         base = load_contract(entry, base)
-                yield f"{role} {name}", type("Choice", (base,), {"choice": registered.qualified, **shared})
+                chosen = {"choice": registered.qualified, "_discovered": catalog}
+                yield f"{role} {name}", type("Choice", (base,), {**chosen, **shared})
     if any(each.plugin == candidate.plugin for hook in HOOK_OF_EVENT.values() for each in catalog.listeners(hook)):
         yield "run hooks", type("Hooks", (RunHooksContract,), {"plugin": candidate.plugin, **shared})
 

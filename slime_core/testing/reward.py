@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import copy
 import time
+from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar, cast
 from unittest import SkipTest
@@ -156,8 +157,13 @@ class RewardContract(RoleContract[RewardSpec]):
     @check("REW-009", needs=("REW-002", "REW-008"))
     def test_hostile_responses_are_scored_like_any_other(self) -> None:
         """A policy under training writes anything. Bound lengths and depths; do not evaluate text."""
-        for name, sample in self._hostile().items():
-            if self._on_the_loop():
+        hostile, on_the_loop = self._hostile(), self._on_the_loop()
+        # All in one fork; in one each only where that does not come back, to name what it was.
+        one_by_one = on_the_loop and fails_in_a_fork(
+            partial(self._answer_all, hostile.values()), self.spec.timeout_s + FORK_S
+        )
+        for name, sample in hostile.items():
+            if one_by_one:
                 why = fails_in_a_fork(partial(self._answer, sample), self.spec.timeout_s + FORK_S)
                 require(not why, f"response {name!r}: {why}")
             started = time.perf_counter()
@@ -167,7 +173,7 @@ class RewardContract(RoleContract[RewardSpec]):
                 what = f"no answer in {self.spec.timeout_s} s" if isinstance(error, TimeoutError) else repr(error)
                 raise AssertionError(f"response {name!r}: {what}") from error
             check_verdict(returned, plugin=self.registered.plugin, sample=sample)
-            if self._on_the_loop() and time.perf_counter() - started > 0.2 and (stall := blocks(self._act(sample))):
+            if on_the_loop and time.perf_counter() - started > 0.2 and (stall := blocks(self._act(sample))):
                 raise AssertionError(f"response {name!r}: {stall}")
 
     @check("REW-010", needs=("REW-002",))
@@ -240,12 +246,12 @@ class RewardContract(RoleContract[RewardSpec]):
     @check("REW-016", needs=("REW-002", "REW-015"))
     def test_calls_keep_no_memory(self) -> None:
         """A run scores millions of samples: bound caches (`lru_cache(maxsize=64)`), and keep no samples."""
-        reward, number = self.built(), 0
+        reward, given, number = self.built(), self._given()[0], 0
 
         async def another() -> object:
             nonlocal number
             number += 1
-            sample = copy.deepcopy(self._given()[0])
+            sample = copy.deepcopy(given)
             sample.response = f"{number} {'x' * 6 * LEAK_BYTES}"
             return await call(reward, sample, CONTEXT)
 
@@ -287,6 +293,12 @@ class RewardContract(RoleContract[RewardSpec]):
     async def _call(self, reward: object, sample: Sample) -> object:
         """The answer of a reward where the run has it."""
         return await call(reward, sample, CONTEXT)
+
+    def _answer_all(self, samples: Iterable[Sample]) -> None:
+        """Ask for each; what it raises is not of interest here."""
+        for sample in samples:
+            with contextlib.suppress(BaseException):
+                self._answer(sample)
 
     def _act(self, sample: Sample) -> Act:
         """Fresh calls of one reward, in this process."""

@@ -143,13 +143,13 @@ def catalog_of(plugins: PluginSet) -> Catalog:
 def _declared(spec: Spec[object]) -> str | None:
     home = str(getattr(inspect.unwrap(spec.factory), "__module__", None) or type(spec.factory).__module__)
     parts = home.split(".")
-    names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    names += [
+    around = declared_by(".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    # Only where it must be: what is installed takes 10 ms to read, and every check asks.
+    return around or declared_by(
         entry.module
         for entry in importlib.metadata.entry_points(group="slime.plugins")
         if entry.module.partition(".")[0] == parts[0]
-    ]
-    return declared_by(names)
+    )
 
 
 def declared_by(modules: Iterable[str]) -> str | None:
