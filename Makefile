@@ -220,7 +220,7 @@ locks: $(STAMPS)/release ## resolve the locks of docker/ anew
 constraints: $(STAMPS)/dev $(STAMPS)/docs ## .ci/constraints.txt: the releases in a new .venv, once `make test` has passed in it
 	$(PIP) freeze --exclude-editable | grep -Ev '^torch==|@' > .ci/constraints.txt
 
-soak: $(STAMPS)/dev ## tests again and again, on twice as many workers as cores (N=20 ARGS="-k ledger")
+soak: $(STAMPS)/dev ## tests again and again, on twice as many workers as cores (N=20 ARGS="tests/run -k ledger")
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python tools/soak.py '$(N)' $(ARGS)
 

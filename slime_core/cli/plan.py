@@ -95,9 +95,11 @@ def show_plan(resolved: Plan, console: Console) -> None:
     console.print(Text(f"plugins, in order   {', '.join(described['plugins'])}"))
     if described["excluded"]:
         console.print(Text(f"left out            {', '.join(described['excluded'])}", "yellow"))
+    shares = resolved.config.cluster.colocate
     for group in worker_groups(resolved):
         workers = "1 process" if group.workers == 1 else f"{group.workers} processes"
-        console.print(Text(f"{f'{group.name} needs':<19} {workers}: {group.needs}"))
+        shared = ", the trainer's" if group.name == "engine" and shares and group.needs.gpus else ""
+        console.print(Text(f"{f'{group.name} needs':<19} {workers}: {group.needs}{shared}"))
     console.print(Text(f"weights travel by   {described['transport']}"))
     if described["wants"]:
         console.print(Text(f"engine also gives   {', '.join(described['wants'])}"))

@@ -47,7 +47,8 @@ class Needs:
         """What so many workers need together."""
         memory = None if self.memory is None else self.memory * workers
         custom = {name: each * workers for name, each in self.custom.items()}
-        return Needs(self.cpus * workers, float(math.ceil(self.gpus * workers)), memory, custom)
+        gpus = self.gpus * workers
+        return Needs(self.cpus * workers, gpus if gpus <= 1 else float(math.ceil(gpus)), memory, custom)
 
     def __str__(self) -> str:
         memory = [] if self.memory is None else [f"{self.memory / 2**30:g} GiB of memory"]

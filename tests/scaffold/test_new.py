@@ -27,6 +27,8 @@ def test_it_writes_a_package_and_says_what_to_type_next(slime: Slime, tmp_path: 
         "  cd slime-reward-keywords",
         f"  pip install -e {ROOT} -e '.[test]'",
         "  pytest",
+        "",
+        "Its CI needs the slime.txt of a release: the one written names paths of this machine.",
     ]
 
 

@@ -42,6 +42,8 @@ def new(role: str, name: str, into: Path, license_: str, force: bool) -> None:
     click.echo(f"wrote {folder}: {told}\n\nnext:\n")
     for line in (f"cd {shlex.quote(str(folder))}", f"pip install {beside_core()} -e '.[test]'", "pytest"):
         click.echo(f"  {line}")
+    if "file://" in (folder / "slime.txt").read_text("utf-8"):
+        click.echo("\nIts CI needs the slime.txt of a release: the one written names paths of this machine.")
 
 
 def _refuse_taken(names: Names) -> None:

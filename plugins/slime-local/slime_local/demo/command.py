@@ -75,9 +75,10 @@ def demo(
     if model == "tiny":
         root = save or Path("runs") / f"demo-{task}-{seed}"
         base = root.parent / f"demo-base-{task}"
+        run_file = recipe.run_file(task, seed, recipe.warm_model(task, base), root, num_rollout)
+        _refuse_unknown(ctx, [str(run_file), *flags, *options])
         if code := _warm_start(task, base, flags):
             return code
-        run_file = recipe.run_file(task, seed, recipe.warm_model(task, base), root, num_rollout)
     elif ctx.get_parameter_source("task") is ParameterSource.COMMANDLINE:
         raise ConfigError(f"--task {task} has no effect here: it is the tiny model's, and --model is {model}")
     else:
@@ -88,6 +89,19 @@ def demo(
         return code
     _show_one(root)
     return 0
+
+
+def _refuse_unknown(ctx: click.Context, arguments: Sequence[str]) -> None:
+    """Have `slime train` read its options now, not after a warm start of a minute.
+
+    Raises:
+        click.UsageError: it does not know one, or one has no such value.
+    """
+    group = ctx.parent
+    if group is not None and isinstance(group.command, click.Group):
+        train = group.command.get_command(group, "train")
+        if train is not None:
+            train.make_context("train", list(arguments), parent=group)
 
 
 def _warm_start(task: str, base: Path, flags: Sequence[str]) -> int:
