@@ -22,6 +22,7 @@ from slime_core.stats import PluginStats
 from slime_reward_math.cases import hostile
 from slime_reward_math.grader import forget
 from slime_reward_math.rewards import answers
+from slime_reward_math.rewards.settings import MathSettings
 
 ANSWERS = 1_000
 BEAT_S = 0.001
@@ -32,7 +33,7 @@ async def stall() -> tuple[float, float]:
     attacks = itertools.islice(itertools.cycle(list(hostile())), ANSWERS)
     samples = [Sample(label=attack.gold, response=attack.response) for attack in attacks]
     calls = PluginStats().calls("reward", "math", "slime-reward-math")
-    reward = OnLoop(answers.math(answers.MathSettings()), timeout_s=60.0, max_concurrency=None, calls=calls)
+    reward = OnLoop(answers.math(MathSettings()), timeout_s=60.0, max_concurrency=None, calls=calls)
     loop = asyncio.get_running_loop()
     late: list[tuple[float, float]] = []
 

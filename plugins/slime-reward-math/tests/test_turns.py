@@ -8,6 +8,7 @@ from slime_core import RewardContext, Sample, Score, Verdict
 from slime_reward_math.cases import box
 from slime_reward_math.grader import forget
 from slime_reward_math.rewards import answers
+from slime_reward_math.rewards.settings import MathSettings
 
 CONTEXT = RewardContext(0, False, 1)
 SAMPLES = [Sample(label=str(number % 7), response=box(f"{number}-{number}+3")) for number in range(50)]
@@ -19,7 +20,7 @@ def reward(monkeypatch: pytest.MonkeyPatch) -> answers.Answers:
     """The reward `math`, whose every verdict is its turn's last."""
     monkeypatch.setattr("slime_reward_math.rewards.turns.LIMIT_S", 1e-9)
     forget()
-    return answers.math(answers.MathSettings())
+    return answers.math(MathSettings())
 
 
 def values(found: list[Verdict]) -> list[float]:
