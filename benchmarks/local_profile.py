@@ -5,8 +5,9 @@
 
 Eight answers to each of eight prompts are decoded to their budget, then scored, and a gradient is computed of them,
 by one thread on a CPU. The first round warms up; the second is timed, the third profiled. Limits are measured in the
-same run: products of large matrices, and reading memory. A step of decoding has to do 2 operations a weight and row and
-to read each weight once; training 6 a weight and token. The last line is one JSON object.
+same run: products of large matrices, and reading memory. Decoding has to do 2 operations a weight and token, of prompts
+without the output head, and to read each weight once a step; training three times the operations. The last line is one
+JSON object.
 """
 
 import argparse
@@ -66,17 +67,18 @@ def main() -> None:
         ]
         model.log_probs(groups, grad=gradient).log_probs_T.sum().backward()  # type: ignore[no-untyped-call]
 
-    made = len(requests) * options.tokens
+    made, head = len(requests) * options.tokens, model.vocab_size * model.hidden_size
+    is_tied = not any(slot.name == "lm_head.weight" for slot in model.layout)
+    forward = 2 * ((model.numel - head * (2 - is_tied)) * (made + 8 * 100) + head * made)
     flops, bandwidth = matmul_flops(options.device), read_bytes(options.device)
     found = {
         "decode": _measured(decode, options.device)
         | {
             "us_a_token": 0.0,
-            "products_s": 2 * model.numel * made / flops,
+            "products_s": forward / flops,
             "reading_s": 4 * model.numel * options.tokens / bandwidth,
         },
-        "train": _measured(train, options.device)
-        | {"us_a_token": 0.0, "products_s": 6 * model.numel * (made + 8 * 100) / flops},
+        "train": _measured(train, options.device) | {"us_a_token": 0.0, "products_s": 3 * forward / flops},
     }
     for phase in found.values():
         phase["us_a_token"] = 1e6 * phase["s"] / made
