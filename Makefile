@@ -131,7 +131,7 @@ gpus: $(STAMPS)/venv ## the environment of `make test` with a torch for NVIDIA G
 	$(PIP) install torch==2.13.0
 	$(MAKE) $(STAMPS)/dev
 
-quick: $(STAMPS)/dev ## style and the fast tests, in less than a minute: the inner loop
+quick: $(STAMPS)/dev ## style and the fast tests, in about two minutes: the inner loop
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@mkdir -p .cache/tmp .cache/matplotlib
