@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
 from slime_local.model.inference import (
     MIN_ROWS,
     PROMPT_BLOCK,
+    logits_of,
     output_and_mlp,
     queries_keys_values,
     weigh_blocks,
 )
-from slime_local.model.norm import rms_scale
 from slime_local.model.prefill import prefill
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class FastDecode:
             cache.prompt_v = torch.cat([_padded(each, slots, 0.0) for each in (cache.prompt_v, v)])
             cache.reserve(max(max_rows, MIN_ROWS), _OWN_SLOTS)
         self._reroute()
-        logits = self._head(prefilled.ends.index_select(0, _at_least_min_rows(new)))
+        ends = prefilled.ends.index_select(0, _at_least_min_rows(new))
+        logits = logits_of(ends, self._model.weights, self._model.shape.eps)
         self._logits = torch.cat([self.logits[:before], logits]) if before else logits
 
     def select(self, sources: Tensor) -> None:
@@ -183,7 +184,7 @@ class FastDecode:
         self._drawn = self._drawn + 1
         self._widest += 1
         self._level = None if self._level is None else self._level + 1
-        self._logits = self._head(x)
+        self._logits = logits_of(x, model.weights, shape.eps)
 
     def _attend(self, q: Tensor, cache: _LayerCache, own: int, late: Tensor | None) -> Tensor:
         """[R H, D] queries to outputs, over the prompt's slots and the row's own.
@@ -215,10 +216,6 @@ class FastDecode:
         mixed = weigh_blocks(p[:, slots:].view(n * kv, rep, own), own_v, _OWN_SUM).view(-1, dim)
         total = weigh_blocks(embedding(routing.to_slots, p[:, :slots]), cache.prompt_v, PROMPT_BLOCK)
         return mixed.add_(embedding(routing.to_heads, total.view(-1, dim)))
-
-    def _head(self, x: Tensor) -> Tensor:
-        weights = self._model.weights
-        return linear(x * rms_scale(x, self._model.shape.eps) * weights.norm, weights.head)
 
 
 def _at_least_min_rows(rows: Tensor) -> Tensor:

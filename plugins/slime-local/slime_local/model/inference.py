@@ -2,12 +2,12 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
+from torch.nn.functional import linear, silu
 
 from slime_local.model.attention_input import rotate
 from slime_local.model.norm import rms_scale
 from slime_local.model.product import plus_times, project
-from slime_local.model.weights import LayerWeights
+from slime_local.model.weights import DecoderWeights, LayerWeights
 
 MIN_ROWS = 4
 """Matrix products with fewer rows take another kernel, whose results differ in the last bits."""
@@ -38,6 +38,11 @@ def output_and_mlp(x: Tensor, mixed: Tensor, w: LayerWeights, eps: float) -> Ten
     x = plus_times(x, mixed, w.o.t())
     gate, up = project(x * rms_scale(x, eps) * w.mlp_norm, w.gate_up).chunk(2, -1)
     return plus_times(x, silu(gate).mul_(up), w.down.t())
+
+
+def logits_of(x: Tensor, weights: DecoderWeights, eps: float) -> Tensor:
+    """Logits [R, V] of the tokens after hidden states [R, d], in fp32 whatever the layers compute in."""
+    return linear(x * rms_scale(x, eps) * weights.norm, weights.head)
 
 
 def weigh_blocks(p: Tensor, v: Tensor, block: int) -> Tensor:
