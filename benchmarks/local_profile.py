@@ -20,12 +20,11 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 from trl_bars.limits import matmul_flops, read_bytes
-from trl_bars.random_models import SHAPES, random_model
+from trl_bars.random_models import SHAPES, base_model
 
 from slime_core.roles import GenerateRequest, SamplingParams
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
-from slime_local.demo.pretrained import smollm2_base
 from slime_local.device import use_device
 from slime_local.model import GroupTokens, LocalModel, load_model
 
@@ -41,13 +40,13 @@ KINDS = {
 def main() -> None:
     """Measure and print."""
     options = _options()
-    base = random_model(options.model, Path("runs/bench")) if options.model in SHAPES else Path(options.model)
-    base = smollm2_base() if options.model == "smollm2" else base
+    base = base_model(options.model, Path("runs/bench"))
     use_device(options.device, 0)
     torch.set_float32_matmul_precision(options.precision)
     model = load_model(base, bf16=options.bf16)
+    sampling = SamplingParams(options.tokens, ignore_eos=True)
     requests = {
-        8 * prompt + each: GenerateRequest(range(5 + prompt, 105 + prompt), _budget(options.tokens), 8 * prompt + each)
+        8 * prompt + each: GenerateRequest(range(5 + prompt, 105 + prompt), sampling, 8 * prompt + each)
         for prompt in range(8)
         for each in range(8)
     }
@@ -71,26 +70,15 @@ def main() -> None:
     is_tied = not any(slot.name == "lm_head.weight" for slot in model.layout)
     forward = 2 * ((model.numel - head * (2 - is_tied)) * (made + 8 * 100) + head * made)
     flops, bandwidth = matmul_flops(options.device), read_bytes(options.device)
-    found = {
-        "decode": _measured(decode, options.device)
-        | {
-            "us_a_token": 0.0,
-            "products_s": forward / flops,
-            "reading_s": 4 * model.numel * options.tokens / bandwidth,
-        },
-        "train": _measured(train, options.device) | {"us_a_token": 0.0, "products_s": 3 * forward / flops},
-    }
-    for phase in found.values():
-        phase["us_a_token"] = 1e6 * phase["s"] / made
-        limit = max(phase["products_s"], phase.get("reading_s", 0.0))
-        phase["of_limit"] = limit / phase["s"]
+    reading = {"products_s": forward / flops, "reading_s": 4 * model.numel * options.tokens / bandwidth}
+    found = {}
+    for name, work, limits in (("decode", decode, reading), ("train", train, {"products_s": 3 * forward / flops})):
+        phase = _measured(work, options.device)
+        of_limit = max(limits.values()) / phase["s"]
+        found[name] = {**phase, **limits, "us_a_token": 1e6 * phase["s"] / made, "of_limit": of_limit}
     for name, phase in found.items():
         print(f"{name:8}" + ", ".join(f"{key} {value:.3g}" for key, value in phase.items()))
     print(json.dumps({"benchmark": "local_profile", "model": options.model, **_of(model, flops, bandwidth), **found}))
-
-
-def _budget(tokens: int) -> SamplingParams:
-    return SamplingParams(tokens, ignore_eos=True)
 
 
 def _of(model: LocalModel, flops: float, bandwidth: float) -> dict[str, float]:
@@ -116,10 +104,10 @@ def _measured(work: Callable[[], None], device: str) -> dict[str, float]:
         spent = event.self_cpu_time_total if device == "cpu" else event.self_device_time_total
         shares[kinds.get(event.key, "element by element")] += spent / 1e6
     shares["between kernels"] = max(0.0, whole - sum(shares.values()))
-    return {"s": times[-1]} | {name: round(spent / whole, 3) for name, spent in sorted(shares.items(), key=_second)}
+    return {"s": times[-1]} | {name: round(spent / whole, 3) for name, spent in sorted(shares.items(), key=_most_first)}
 
 
-def _second(share: tuple[str, float]) -> float:
+def _most_first(share: tuple[str, float]) -> float:
     return -share[1]
 
 

@@ -42,13 +42,13 @@ from typing import Any
 from alive_reward import spread
 from safetensors import safe_open
 from trl_bars.limits import copy_bytes, matmul_flops
-from trl_bars.random_models import SHAPES, random_model
+from trl_bars.random_models import SHAPES, base_model
 from usage import Usage, measured
 
 from slime_core.config import read_run_file
 from slime_core.sample import Json
 from slime_local.demo.making import write_run_file
-from slime_local.demo.pretrained import pretrained_values, smollm2_base
+from slime_local.demo.pretrained import pretrained_values
 from slime_local.demo.recipe import SIZES
 
 SLIME = [sys.executable, "-m", "slime_core"]
@@ -158,10 +158,7 @@ def _of_the_demo(options: argparse.Namespace, seed: int) -> tuple[Path, list[str
 def _of_a_model(options: argparse.Namespace, seed: int) -> tuple[Path, list[str], int]:
     """The same of another model, all of whose weights are trained."""
     steps = options.steps or 3
-    if options.model in SHAPES:
-        base = random_model(options.model, options.root)
-    else:
-        base = smollm2_base() if options.model == "smollm2" else Path(options.model)
+    base = base_model(options.model, options.root)
     values = pretrained_values(base, seed, options.root / f"rows-{seed}", steps) | WHOLE_WEIGHTS
     values |= {"rollout_max_response_len": options.max_response_len}
     for key in ("lora_rank", "lr_warmup_iters", *(EVALUATING if options.model in SHAPES else ())):

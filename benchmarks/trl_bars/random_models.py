@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slime_local.demo.making import make_directory
+from slime_local.demo.pretrained import smollm2_base
 
 SHAPES: Mapping[str, Mapping[str, int]] = {
     "random-tiny": {
@@ -45,6 +46,13 @@ def random_model(name: str, folder: Path) -> Path:
     if not (base / "config.json").is_file():
         make_directory("trl_bars.random_models:write_random_model", base, name=name)
     return base
+
+
+def base_model(name: str, folder: Path) -> Path:
+    """The directory that a `--model` names: a random model's, SmolLM2's, or a directory as it is."""
+    if name in SHAPES:
+        return random_model(name, folder)
+    return smollm2_base() if name == "smollm2" else Path(name)
 
 
 def write_random_model(directory: Path, name: str) -> None:
