@@ -63,10 +63,10 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks constraints soak clean
+.PHONY: help ci ci-clone demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks constraints soak clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(STAMPS)/demo ## train the demo model and draw its reward curve (DEMO_ARGS="--task chain --seed 1")
 	@mkdir -p .cache/matplotlib
@@ -184,6 +184,9 @@ types: $(STAMPS)/dev ## mypy --strict
 
 ci: $(STAMPS)/tools ## a job of the workflow, as its runner runs it (JOB=cpu-unittest)
 	@$(BIN)/python tools/workflows.py --run '$(JOB)'
+
+ci-clone: ## .ci/run on a clean clone of HEAD; the tree that passed is noted in .cache/ci-passed
+	@tools/ci_clone
 
 api: $(STAMPS)/tools ## write docs/api.txt anew, after a wanted change of the public API
 	$(BIN)/python tools/api_snapshot.py --write
