@@ -84,6 +84,11 @@ class HfTokenizer:
         # The fast way notes no offsets, a quarter of the time; it is there for batches alone.
         return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of a text, and where the characters of each begin and end."""
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        return list(encoding.ids), list(encoding.offsets)
+
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ids, special tokens left out or not."""
         return str(self._backend.decode(list(tokens), skip_special_tokens=skip_special_tokens))
