@@ -47,6 +47,11 @@ class DataArgs(Family):
     )
     apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
+    final_assistant_message: Literal["refuse", "continue", "cut"] = Field(
+        "refuse",
+        description="Prompts that end with an assistant message: refuse them, have the model continue the message, or "
+        "cut it off.",
+    )
     rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
     rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
     bad_rows: Literal["raise", "skip"] = Field(
@@ -182,6 +187,9 @@ class EvalSetArgs(Family):
     multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
     apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
     apply_chat_template_kwargs: dict[str, JsonValue] | None = Field(None, description="Extra template arguments.")
+    final_assistant_message: Literal["refuse", "continue", "cut"] | None = Field(
+        None, description="Prompts that end with an assistant message: refuse, continue or cut it."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -153,14 +153,13 @@ def _hf_problems(config: RunConfig) -> Iterator[str]:
 def unread_in_finetuning(given: Collection[str]) -> Iterator[str]:
     """A sentence for each key among these that says how to generate, which a finetuning does not do."""
     used = {"rollout_batch_size", "num_rollout", "num_epoch", "eval_interval", "skip_eval_before_train"}
-    used |= {"eval_prompt_data", "eval_input_key", "eval_label_key"}
+    used |= {"eval_prompt_data", "eval_input_key", "eval_label_key", "rollout_max_context_len"}
     unread = {
         "served_models",
         "metadata_key",
         "multimodal_keys",
         "rollout_max_prompt_len",
-        "bad_rows",
-        "max_bad_row_rate",
+        "final_assistant_message",
     }
     keys = [*RolloutArgs.model_fields, *EvalArgs.model_fields, *AlarmArgs.model_fields]
     for key in [*(key for key in keys if key not in used), *unread]:

@@ -336,6 +336,8 @@ def _check_lengths(config: RunConfig) -> None:
             f"rollout_max_context_len = {context}: the model in {config.run.hf_checkpoint} has {positions} positions; "
             f"give at most {positions}, or leave it out"
         )
+    if config.finetunes:  # nothing is generated
+        return
     room = positions if context is None else context
     whose = (
         f"the model in {config.run.hf_checkpoint} has {positions} positions"

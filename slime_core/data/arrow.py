@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime_core.data.messages import JsonText
 from slime_core.data.rows import BadRow, Row
 from slime_core.errors import DataError
+from slime_core.sample import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1024
 """Rows decoded at a time; 1,024 rows of 10 kB are 10 MB."""
+JSON_TYPE = "extension<arrow.json>"
+"""Arrow's name of the type of JSON texts."""
 _READ_BYTES = 1 << 20
 """Bytes read of a column at a time; without it a row group's whole column is, and writers put up to 2^20 rows there."""
 
@@ -100,10 +104,25 @@ def _cut(file: Path, batches: Iterator["pa.RecordBatch"], first: int, begin: int
             return
         skip = max(0, begin - first)
         keep = len(batch) if end is None else min(len(batch), end - first)
+        json_columns = {field.name: field.type for field in batch.schema if JSON_TYPE in str(field.type)}
         for low in range(skip, keep, BATCH_ROWS):  # a saved data set may be a single batch
-            rows = batch.slice(low, min(BATCH_ROWS, keep - low)).to_pylist()
-            yield from (Row(f"{file}, row {first + low + offset}", values) for offset, values in enumerate(rows))
+            for offset, values in enumerate(batch.slice(low, min(BATCH_ROWS, keep - low)).to_pylist()):
+                marked = {key: _mark_json(values[key], kind) for key, kind in json_columns.items()}
+                yield Row(f"{file}, row {first + low + offset}", {**values, **marked}, is_arrow=True)
         first += len(batch)
+
+
+def _mark_json(value: Json, kind: "pa.DataType") -> Json:
+    """A value whose JSON texts, such as those of the type Json of HF `datasets`, are told from other texts."""
+    import pyarrow as pa
+
+    if isinstance(value, str):
+        return JsonText(value) if JSON_TYPE in str(kind) else value
+    if isinstance(value, list) and isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        return [_mark_json(each, kind.value_type) for each in value]
+    if isinstance(value, dict) and isinstance(kind, pa.StructType):
+        return {key: _mark_json(each, kind.field(key).type) for key, each in value.items()}
+    return value
 
 
 @contextmanager

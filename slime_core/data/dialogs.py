@@ -5,15 +5,20 @@ reader = DialogReader(tokenizer, RowFormat(input_key="messages", apply_chat_temp
 dialog.loss_mask                     # 1 where the assistant speaks, its end token included
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from slime_core.data.files import read_rows
-from slime_core.data.rows import Row
-from slime_core.errors import DataError
-from slime_core.roles import RowFormat, Tokenizer
+from slime_core.data.files import scan_rows
+from slime_core.data.left_out import LeftOut
+from slime_core.data.messages import Unusable
+from slime_core.data.rendering import Finder, Renderer
+from slime_core.data.row_reader import TooLong, as_messages, column, read_dialog, tools_of
+from slime_core.data.rows import BadRow, Row
+from slime_core.data.tokenizer import HfTokenizer
+from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
 
 _COUNTED_AS_PROMPT = "the words before the assistant's first are the prompt"
@@ -33,105 +38,174 @@ class Dialog:
     """1 at the assistant's, [len(response)]."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What the assistant says in a message, as characters of the rendered dialog."""
+
+    start: int
+    """Where generation of it would begin."""
+    end: int
+    """Where its text ends; its end token follows."""
+
+
 class DialogReader:
     """Reads rows of chat messages, or of a prompt and a response.
 
-    Each of the assistant's turns is encoded by itself after what the chat template puts before it, as when it is
-    generated, and counts up to its first end token; what the template puts after that is not trained on.
+    The chat template renders the whole dialog once. That text is encoded, and each of the assistant's turns counts from
+    where its generation would begin up to its first end token. Turns that the template writes otherwise when others
+    follow, such as without their reasoning, are trained on as they stand there.
+
+    The prompt's ids are those of its text alone, as generation has them. Where a token of the whole text reaches over
+    the beginning of an answer, the pieces between the beginnings are encoded each by itself.
     """
 
-    def __init__(self, tokenizer: Tokenizer, form: RowFormat) -> None:
-        """With a `label_key`, the prompt and the response are columns of their own; else all is in `input_key`."""
-        self._tokenizer, self._form = tokenizer, form
+    def __init__(self, tokenizer: HfTokenizer, form: RowFormat, positions: int | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            tokenizer: the model's.
+            form: with a `label_key`, the prompt and the response are columns of their own; else all is in `input_key`.
+                Dialogs of more tokens than its `max_prompt_len` are left out.
+            positions: of the model; a longer dialog is a bad row.
+        """
+        self._tokenizer, self._form, self._positions = tokenizer, form, positions
+        self._renderer = Renderer(tokenizer, form.apply_chat_template_kwargs)
+        self.notes: list[str] = []
+        """A sentence for everything that was left out."""
 
     def read(self, paths: Sequence[Path]) -> list[Dialog]:
         """All rows of all files, in order.
 
         Raises:
-            DataError: a row cannot be used; names its file and line.
+            DataError: a file cannot be read, or rows are bad; names file and line.
             ModelError: the model has no chat template, and one is asked for.
         """
-        return [self._dialog(row) for path in paths for row in read_rows(path)]
+        form, dialogs = self._form, list[Dialog]()
+        needed = [form.input_key, *([form.label_key] if form.label_key else [])]
+        for path in paths:
+            left_out, count = LeftOut(form, "dialogs"), 0
+            for row in scan_rows(path, needed, [form.tool_key]):
+                count += 1
+                found = row if isinstance(row, BadRow) else self._read(row, left_out)
+                if isinstance(found, Dialog):
+                    dialogs.append(found)
+                else:
+                    left_out.count(found)
+            left_out.check(str(path), count)
+            self.notes += left_out.notes(path.name)
+        return dialogs
 
-    def _dialog(self, row: Row) -> Dialog:
+    def _read(self, row: Row, left_out: LeftOut) -> Dialog | TooLong | BadRow:
+        try:
+            dialog = self._dialog(row, left_out)
+        except Unusable as problem:
+            return BadRow(f"{row.where}: {problem}")
+        except RecursionError:
+            return BadRow(f"{row.where}: nested too deeply")
+        length, longest = len(dialog.prompt) + len(dialog.response), self._form.max_prompt_len
+        if longest is not None and length > longest:
+            return TooLong(length)
+        if self._positions is not None and length > self._positions:
+            return BadRow(
+                f"{row.where}: {length} tokens, and the model has {self._positions} positions: shorten it, or set "
+                f"rollout_max_context_len = {self._positions} to leave out longer rows"
+            )
+        return dialog
+
+    def _dialog(self, row: Row, left_out: LeftOut) -> Dialog:
         form = self._form
-        given = _column(row, form.input_key)
-        response = None if form.label_key is None else _text(row, form.label_key)
-        if not form.apply_chat_template:
-            if response is None:
-                raise DataError(
-                    f"{row.where}: without apply_chat_template a row is a prompt and a response: give label_key, the "
-                    "column of the response"
+        given = read_dialog(row, form.input_key, "--input-key")
+        response = None if form.label_key is None else column(row, form.label_key, "--label-key")
+        if not isinstance(response, str | None):
+            raise Unusable(f"{form.label_key!r} must be a text, got {type(response).__name__}")
+        if form.apply_chat_template:
+            messages = as_messages(given)
+            if response is not None and messages[-1]["role"] == "assistant":
+                raise Unusable(
+                    f"{form.input_key!r} ends with an answer, and label_key adds another: leave out label_key"
                 )
-            end = min(self._tokenizer.eos_token_ids)
-            words = self._tokenizer.encode(response)
-            prompt = self._tokenizer.encode(_text(row, form.input_key))
-            return _checked(row, prompt, [*words, end], [1] * (len(words) + 1))
-        messages = _messages(row, given)
-        if response is not None:
-            messages = [*messages, {"role": "assistant", "content": response}]
-        return self._turns(row, messages, row.values.get(form.tool_key))
+            answer: list[Message] = [] if response is None else [{"role": "assistant", "content": response}]
+            return self._turns(row, [*messages, *answer], tools_of(row, form.tool_key), left_out)
+        if response is None or not isinstance(given, str):
+            raise Unusable(
+                "without apply_chat_template a row is a prompt and a response: give label_key, the column of the "
+                "response, and input_key, the column of the prompt, both texts"
+            )
+        if not response:
+            raise Unusable("its response is empty")
+        ids, begins = self._encoded(given + response, [len(given)])
+        return self._cut(
+            row,
+            [*ids, min(self._tokenizer.eos_token_ids)],
+            [*begins, len(given + response)],
+            [_Turn(len(given), len(given + response))],
+        )
 
-    def _turns(self, row: Row, messages: Sequence[Message], tools: Json) -> Dialog:
-        answers = [place for place, each in enumerate(messages) if each.get("role") == "assistant"]
+    def _turns(self, row: Row, messages: Sequence[Message], tools: Json, left_out: LeftOut) -> Dialog:
+        """The dialog that the chat template writes."""
+        answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
-            raise DataError(f"{row.where}: none of its messages is the assistant's, so there is nothing to train on")
-        texts = [""]
-        for place in answers:
-            texts.append(self._rendered(messages[:place], tools, prompt=True))
-            texts.append(self._rendered(messages[: place + 1], tools, prompt=False))
-        parts = []
-        for turn, (before, after) in enumerate(pairwise(texts)):
-            if not after.startswith(before):
-                raise DataError(
-                    f"{row.where}: the chat template writes message {answers[max(0, turn - 1) // 2]} otherwise when "
-                    "others follow it; make a row of each of the assistant's turns, ending with it"
-                )
-            parts.append(self._tokenizer.encode(after[len(before) :]))
-        response, mask = list[int](), list[int]()
-        for number, ids in enumerate(parts[1:]):
-            spoken = self._spoken(ids) if number % 2 == 0 else 0
-            response += ids
-            mask += [1] * spoken + [0] * (len(ids) - spoken)
-        last = len(mask) - mask[::-1].index(1) if 1 in mask else 0
-        return _checked(row, parts[0], response[:last], mask[:last])
+            raise Unusable("none of its messages is the assistant's, so there is nothing to train on")
+        text = self._renderer.text(messages, tools, opens=False)
+        finder, turns = Finder(text), list[_Turn]()
+        for place, message in enumerate(messages):
+            start = self._start(text, finder.at, messages[:place], tools) if place in answers else None
+            finder.at = finder.at if start is None else start
+            finder.take(message, f"message {place} ({message['role']})", keeps_reasoning=place == answers[-1])
+            if place in answers:
+                turns.append(_Turn(len(text[: finder.begin].rstrip(" ")) if start is None else start, finder.at))
+        finder.take_tools(tools)
+        left_out.without_reasoning += finder.dropped > 0
+        ids, begins = self._encoded(text, [turn.start for turn in turns])
+        return self._cut(row, ids, begins, turns)
 
-    def _spoken(self, ids: Sequence[int]) -> int:
-        """Ids up to the first end token."""
-        return next((place + 1 for place, each in enumerate(ids) if each in self._tokenizer.eos_token_ids), len(ids))
+    def _start(self, text: str, at: int, before: Sequence[Message], tools: Json) -> int | None:
+        """Where generation of the turn after these messages would begin; None where nothing opens it.
 
-    def _rendered(self, messages: Sequence[Message], tools: Json, *, prompt: bool) -> str:
-        kwargs = {**(self._form.apply_chat_template_kwargs or {}), "add_generation_prompt": prompt}
-        return self._tokenizer.apply_chat_template(messages, tools, kwargs)
+        That is the end of the prompt which generation would have. If the template writes the messages otherwise now
+        that others follow, it is the end of what opens a turn, wherever that stands next.
+        """
+        prompt = self._renderer.text(before, tools, opens=True) if before else ""
+        if before and text.startswith(prompt) and len(prompt) >= at:
+            return len(prompt)
+        opened, shared = self._renderer.opening
+        place = text.find(shared, at) if shared else -1
+        if place < 0:
+            return None
+        return place + len(opened if text.startswith(opened, place) else shared)
 
+    def _encoded(self, text: str, starts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Ids of a text, and where each begins; no token reaches over a start."""
+        ids, begins, ends = self._tokens(text, 0)
+        bounds = [bisect_left(begins, start) for start in starts]
+        if ids[: bounds[0]] == self._tokenizer.encode(text[: starts[0]]) and all(
+            ends[bound - 1] <= start for bound, start in zip(bounds, starts, strict=True) if bound
+        ):
+            return ids, begins
+        ids, begins = [], []
+        for first, last in pairwise([0, *starts, len(text)]):
+            more, places, _ = self._tokens(text[first:last], first)
+            ids, begins = ids + more, begins + places
+        return ids, begins
 
-def _checked(row: Row, prompt: Sequence[int], response: Sequence[int], mask: Sequence[int]) -> Dialog:
-    if not prompt:
-        raise DataError(f"{row.where}: its prompt is empty; {_COUNTED_AS_PROMPT}")
-    if not response:
-        raise DataError(f"{row.where}: its response is empty")
-    return Dialog(row.where, prompt, response, mask)
+    def _tokens(self, text: str, offset: int) -> tuple[list[int], list[int], list[int]]:
+        """Ids, and the characters at which each begins and ends."""
+        ids, spans = self._tokenizer.encode_with_offsets(text)
+        return ids, [offset + begin for begin, _ in spans], [offset + end for _, end in spans]
 
-
-def _column(row: Row, key: str) -> Json:
-    if key not in row.values:
-        raise DataError(f"{row.where}: no column {key!r}; the row has {', '.join(map(repr, row.values)) or 'none'}")
-    return row.values[key]
-
-
-def _text(row: Row, key: str) -> str:
-    value = _column(row, key)
-    if not isinstance(value, str):
-        raise DataError(f"{row.where}: column {key!r} must be a text, got {type(value).__name__}")
-    return value
-
-
-def _messages(row: Row, given: Json) -> list[Message]:
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    messages: list[Message] = []
-    for each in given if isinstance(given, list) else [None]:
-        if not isinstance(each, Mapping) or not isinstance(each.get("role"), str):
-            raise DataError(f"{row.where}: a dialog is a text or a list of messages with role and content")
-        messages.append(dict(each))
-    return messages
+    def _cut(self, row: Row, ids: Sequence[int], begins: Sequence[int], turns: Sequence[_Turn]) -> Dialog:
+        """Ids as prompt and response, each turn marked up to its end token."""
+        mask = [0] * len(ids)
+        starts = [bisect_left(begins, turn.start) for turn in turns]
+        for turn, start, limit in zip(turns, starts, [*starts[1:], len(ids)], strict=True):
+            text_end = bisect_left(begins, turn.end, start)
+            ends = self._tokenizer.eos_token_ids
+            end = next((place + 1 for place in range(text_end, limit) if ids[place] in ends), None)
+            end = end or (limit if turn is turns[-1] else text_end)
+            mask[start:end] = [1] * (end - start)
+        if not starts[0]:
+            raise Unusable(f"its prompt is empty; {_COUNTED_AS_PROMPT}")
+        if 1 not in mask:
+            raise Unusable("its response is empty")
+        last = len(mask) - mask[::-1].index(1)
+        return Dialog(row.where, ids[: starts[0]], ids[starts[0] : last], mask[starts[0] : last])

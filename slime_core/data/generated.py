@@ -81,6 +81,7 @@ class GeneratedStream:
             self._index += 1
             prompt = self._read(index)
             if isinstance(prompt, Prompt):
+                self._left_out.without_reasoning += self._reader.dropped_reasoning
                 epoch, row = divmod(index, self._size)
                 return Taken(self.name, epoch, row, prompt)
             self._left_out.count(prompt)
@@ -106,8 +107,7 @@ class GeneratedStream:
 
     def data_notes(self) -> Sequence[str]:
         """What was left out up to here."""
-        note = self._left_out.note(self.name)
-        return [note] if note else []
+        return self._left_out.notes(self.name)
 
     def identity(self) -> dict[str, Json]:
         """By its first rows: another function, or other options, make others."""

@@ -30,12 +30,14 @@ class UnusableRow(DataError):
 class LeftOut:
     """Counts of one data set."""
 
-    def __init__(self, row_format: RowFormat) -> None:
-        """Nothing is left out yet."""
-        self._format = row_format
+    def __init__(self, row_format: RowFormat, kind: str = "prompts") -> None:
+        """Nothing is left out yet; `kind` names what `max_prompt_len` is about."""
+        self._format, self._kind = row_format, kind
         self.bad, self.too_long = 0, 0
         self.shortest: int | None = None
-        """Tokens of the shortest prompt that was too long."""
+        """Tokens of the shortest row that was too long."""
+        self.without_reasoning = 0
+        """Rows that are used, of whose earlier turns the chat template leaves out the reasoning."""
         self._first: list[str] = []
 
     def count(self, row: BadRow | TooLong) -> None:
@@ -75,18 +77,29 @@ class LeftOut:
         """What was left out, as a sentence; empty when nothing was."""
         parts = []
         if self.too_long:
-            parts.append(f"{self.too_long} prompts longer than {self._format.max_prompt_len} tokens")
+            parts.append(f"{self.too_long} {self._kind} longer than {self._format.max_prompt_len} tokens")
         if self.bad:
             parts.append(f"{self.bad} bad row{'s' if self.bad > 1 else ''}, the first: {self._first[0]}")
         return f"{name}: left out {'; '.join(parts)}" if parts else ""
 
+    def notes(self, name: str) -> list[str]:
+        """A sentence for each kind of thing that was left out."""
+        found = [note] if (note := self.note(name)) else []
+        if self.without_reasoning:
+            found.append(
+                f"{name}: the chat template leaves the reasoning of earlier turns out of {self.without_reasoning} rows"
+            )
+        return found
+
     def state_dict(self) -> dict[str, Json]:
         """The counts, for sources that meet rows as they go."""
-        return {"bad": self.bad, "too_long": self.too_long, "first": [*self._first]}
+        counts = {"bad": self.bad, "too_long": self.too_long, "without_reasoning": self.without_reasoning}
+        return {**counts, "first": [*self._first]}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
         """Go on counting from what `state_dict` gave."""
-        self.bad, self.too_long = int(str(state["bad"])), int(str(state["too_long"]))
+        counts = (int(str(state[key])) for key in ("bad", "too_long", "without_reasoning"))
+        self.bad, self.too_long, self.without_reasoning = counts
         first = state["first"]
         assert isinstance(first, list)
         self._first = [str(each) for each in first]

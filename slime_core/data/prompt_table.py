@@ -52,7 +52,8 @@ def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
 
 def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
     """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
-    numbered = (Row(f"{name}, row {number}", dict(values)) for number, values in enumerate(rows))
+    is_arrow = hasattr(rows, "features")  # a `Dataset`
+    numbered = (Row(f"{name}, row {number}", dict(values), is_arrow) for number, values in enumerate(rows))
     return Part(name, name, numbered, row_format, RowReader(row_format, tokenizer))
 
 
@@ -107,6 +108,7 @@ class PromptTable:
                 continue
             numbered = b"%d %b" % (number, record)
             self._records.append(numbered)
+            left_out.without_reasoning += part.reader.dropped_reasoning
             digest.update(numbered + b"\n")
         left_out.check(part.name, number + 1)
         prompts = len(self._records) - before

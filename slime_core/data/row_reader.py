@@ -1,17 +1,20 @@
 """RowReader: a row to a prompt: columns found and checked, media placed, chat template rendered, length measured.
 
+Messages and tools are read by `messages.py`, and rendered and checked by `rendering.py`, as in finetuning.
+
 Example:
 
     RowReader(RowFormat(label_key="answer"), tokenizer).read(Row("train.jsonl:3", {"input": "2+2?", "answer": "4"}))
 """
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+from slime_core.data.messages import Unusable, arrow_value, read_messages, read_tools
 from slime_core.data.multimodal import collect_media, place_media
+from slime_core.data.rendering import Finder, Renderer
 from slime_core.data.rows import BadRow, Row
-from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
@@ -47,6 +50,9 @@ class RowReader:
         """Take the format and the tokenizer whose chat template and lengths count."""
         self._format = row_format
         self._tokenizer = tokenizer
+        self._renderer = Renderer(tokenizer, row_format.apply_chat_template_kwargs)
+        self.dropped_reasoning = False
+        """Whether the chat template left reasoning of earlier turns out of the last row that was read."""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -61,101 +67,134 @@ class RowReader:
 
     def read(self, row: Row) -> Prompt | TooLong | BadRow:
         """The row's prompt, or why there is none."""
+        self.dropped_reasoning = False
         try:
             return self._read(row)
-        except _Unusable as problem:
+        except Unusable as problem:
             return BadRow(f"{row.where}: {problem}")
+        except RecursionError:
+            return BadRow(f"{row.where}: nested too deeply")
 
     def _read(self, row: Row) -> Prompt | TooLong:
         metadata = self._metadata(row)
         label = self._label(row)
         prompt, media = self._with_media(row, self._prompt(row))
-        if self._format.apply_chat_template:
-            prompt = self._render(prompt, metadata)
         limit = self._format.max_prompt_len
-        if limit is not None:
-            text = prompt if isinstance(prompt, str) else self._render(prompt, metadata)
-            if (tokens := len(self._tokenizer.encode(text))) > limit:
-                return TooLong(tokens)
-        return Prompt(prompt, label, metadata, media)
-
-    def _column(self, row: Row, key: str, flag: str) -> Json:
-        if key not in row.values:
-            keys = ", ".join(row.values) or "no keys at all"
-            raise _Unusable(f"no key {key!r}; the row has {keys}: give {flag} one of these")
-        return row.values[key]
+        text = prompt if isinstance(prompt, str) else ""
+        if self._format.apply_chat_template or (limit is not None and not text):
+            text = self._render(as_messages(prompt), metadata.get("tools"))
+        if limit is not None and (tokens := len(self._tokenizer.encode(text))) > limit:
+            return TooLong(tokens)
+        return Prompt(text if self._format.apply_chat_template else prompt, label, metadata, media)
 
     def _label(self, row: Row) -> Json:
         if (key := self._format.label_key) is None:
             return None
-        label = self._column(row, key, "--label-key")
+        label = column(row, key, "--label-key")
         if label is None:
-            raise _Unusable(f"{key!r} is null, so nothing can be scored against it")
+            raise Unusable(f"{key!r} is null, so nothing can be scored against it")
         return label
 
     def _prompt(self, row: Row) -> str | list[Message]:
-        """A prompt of one of the two accepted shapes."""
-        key = self._format.input_key
-        value = self._column(row, key, "--input-key")
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, list) and value:
-            if all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in value):
-                return cast(list[Message], value)
-            raise _Unusable(f'{key!r} is a list, but not of messages {{"role": ..., "content": ...}}')
-        got = "nothing" if value in ("", [], None) else type(value).__name__
-        raise _Unusable(f"{key!r} must be a text or a list of chat messages, got {got}")
+        """A prompt of one of the two accepted shapes, which ends where the model's answer is to begin."""
+        key, final = self._format.input_key, self._format.final_assistant_message
+        prompt = read_dialog(row, key, "--input-key")
+        if isinstance(prompt, str) or prompt[-1]["role"] != "assistant":
+            return prompt
+        if final == "refuse":
+            raise Unusable(
+                f"{key!r} ends with an assistant message. Remove it, or set final_assistant_message: "
+                '"cut" leaves it out (it is the answer), "continue" has the model continue it'
+            )
+        if final == "continue" and not self._format.apply_chat_template:
+            raise Unusable('final_assistant_message = "continue" needs apply_chat_template = true')
+        while final == "cut" and prompt and prompt[-1]["role"] == "assistant":
+            prompt = prompt[:-1]
+        if not prompt:
+            raise Unusable(f"{key!r} has assistant messages alone, so nothing is left when they are cut off")
+        return prompt
 
     def _metadata(self, row: Row) -> dict[str, Json]:
         key = self._format.metadata_key
-        given = row.values.get(key)
+        given = value_of(row, key)
         if given is not None and not isinstance(given, dict):
-            raise _Unusable(f"{key!r} must be an object, got {type(given).__name__}")
+            raise Unusable(f"{key!r} must be an object, got {type(given).__name__}")
         metadata = dict(given or {})
         for naming in NAMING:
             if not isinstance(name := metadata.get(naming), str | None):
-                raise _Unusable(f"{key}.{naming} must be a name, got {type(name).__name__}")
-        if (tools := self._tools(row)) is not None:
+                raise Unusable(f"{key}.{naming} must be a name, got {type(name).__name__}")
+        if (tools := tools_of(row, self._format.tool_key)) is not None:
             metadata["tools"] = tools
+        elif self._format.apply_chat_template and metadata.get("tools") is not None:
+            metadata["tools"] = read_tools(metadata["tools"], f"{key}.tools")
         return metadata
-
-    def _tools(self, row: Row) -> Json:
-        key = self._format.tool_key
-        tools = row.values.get(key)
-        if isinstance(tools, str):  # columns of a parquet file cannot hold objects of different shapes
-            try:
-                tools = json.loads(tools)
-            except ValueError as error:
-                raise _Unusable(f"{key!r} is a text, but not JSON: {error}") from None
-        if not isinstance(tools, list | None):
-            raise _Unusable(f"{key!r} must be a list of tool definitions, got {type(tools).__name__}")
-        return tools
 
     def _with_media(self, row: Row, prompt: str | list[Message]) -> tuple[str | list[Message], dict[str, Json] | None]:
         if not self._format.multimodal_keys:
             return prompt, None
         media = collect_media(row.values, self._format.multimodal_keys)
         try:
-            placed = place_media(_as_messages(prompt), media)
+            placed = place_media(as_messages(prompt), media)
         except ValueError as error:
-            raise _Unusable(str(error)) from None
+            raise Unusable(str(error)) from None
         held: dict[str, Json] = {kind: items for kind, items in media.items() if items}
         return (placed, held) if held else (prompt, None)
 
-    def _render(self, prompt: str | list[Message], metadata: dict[str, Json]) -> str:
-        kwargs = self._format.apply_chat_template_kwargs
-        try:
-            text = self._tokenizer.apply_chat_template(_as_messages(prompt), metadata.get("tools"), kwargs)
-        except DataError as error:
-            raise _Unusable(str(error)) from None
+    def _render(self, messages: Sequence[Message], tools: Json) -> str:
+        is_begun = messages[-1]["role"] == "assistant"
+        text = self._renderer.begun(messages, tools) if is_begun else self._renderer.text(messages, tools)
         if not text.strip():
-            raise _Unusable("the chat template makes nothing of its messages")
+            raise Unusable("the chat template makes nothing of its messages")
+        finder = Finder(text)
+        for number, message in enumerate(messages):
+            finder.take(message, f"message {number} ({message['role']})", keeps_reasoning=False)
+        finder.take_tools(tools)
+        self.dropped_reasoning = finder.dropped > 0
         return text
 
 
-class _Unusable(Exception):
-    """Why a row is a bad row."""
+def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
+    """The value of a column, None where there is none; `drop_nulls` drops the keys that Arrow added to its objects."""
+    value = row.values.get(key)
+    return arrow_value(value, drop_nulls=drop_nulls) if row.is_arrow else value
 
 
-def _as_messages(prompt: str | list[Message]) -> list[Message]:
+def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
+    """The value of a column that the row must have.
+
+    Raises:
+        Unusable: it has none; names those that it has.
+    """
+    if key not in row.values:
+        keys = ", ".join(row.values) or "no keys at all"
+        raise Unusable(f"no key {key!r}; the row has {keys}: give {flag} one of these")
+    return value_of(row, key, drop_nulls=drop_nulls)
+
+
+def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
+    """A column that is a text or a list of messages.
+
+    Raises:
+        Unusable: it is neither.
+    """
+    value = column(row, key, flag, drop_nulls=True)
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list) and value:
+        return read_messages(value, key)
+    got = "nothing" if value in ("", [], None) else type(value).__name__
+    raise Unusable(f"{key!r} must be a text or a list of chat messages, got {got}")
+
+
+def tools_of(row: Row, key: str) -> list[Json] | None:
+    """The row's tool definitions; None for none.
+
+    Raises:
+        Unusable: they are not a list of objects.
+    """
+    return read_tools(value_of(row, key, drop_nulls=True), key)
+
+
+def as_messages(prompt: str | list[Message]) -> list[Message]:
+    """A text as a message of the user."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt

@@ -33,6 +33,9 @@ class MixtureMember(Settings):
     tool_key: str | None = Field(None, description="Column of tool definitions for the chat template.")
     multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
     apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
+    final_assistant_message: Literal["refuse", "continue", "cut"] | None = Field(
+        None, description="Prompts that end with an assistant message: refuse, continue or cut it."
+    )
 
     def row_format(self, run: RowFormat) -> RowFormat:
         """How its rows are read."""
@@ -46,6 +49,7 @@ class MixtureMember(Settings):
             apply_chat_template=run.apply_chat_template
             if self.apply_chat_template is None
             else self.apply_chat_template,
+            final_assistant_message=self.final_assistant_message or run.final_assistant_message,
         )
 
 

@@ -113,8 +113,8 @@ class FileStream:
         }
 
     def data_notes(self) -> Sequence[str]:
-        """A sentence for each file of which something was left out."""
-        return [note for part in self.table.parts if (note := part.left_out.note(part.name))]
+        """A sentence for everything that was left out of a file."""
+        return [note for part in self.table.parts for note in part.left_out.notes(part.name)]
 
     def identity(self) -> dict[str, Json]:
         """Each file by its content, wherever it lies and whenever it was written."""

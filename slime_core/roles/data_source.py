@@ -36,6 +36,8 @@ class RowFormat:
     """Whether to render the prompt through the model's chat template."""
     apply_chat_template_kwargs: Mapping[str, Json] | None = None
     """Extra arguments of the chat template."""
+    final_assistant_message: Literal["refuse", "continue", "cut"] = "refuse"
+    """What becomes of an assistant message that ends a prompt: a bad row, continued by the model, or left out."""
     max_prompt_len: int | None = None
     """Prompts of more tokens are left out, and counted; None keeps all."""
     bad_rows: Literal["raise", "skip"] = "raise"

@@ -135,6 +135,7 @@ def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowForma
         multimodal_keys=training.multimodal_keys if own.multimodal_keys is None else own.multimodal_keys,
         apply_chat_template=_first(own.apply_chat_template, training.apply_chat_template),
         apply_chat_template_kwargs=_first(own.apply_chat_template_kwargs, training.apply_chat_template_kwargs, {}),
+        final_assistant_message=_first(own.final_assistant_message, training.final_assistant_message),
         max_prompt_len=None,
     )
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)

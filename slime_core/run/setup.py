@@ -144,6 +144,7 @@ class Builder:
             multimodal_keys=data.multimodal_keys,
             apply_chat_template=data.apply_chat_template,
             apply_chat_template_kwargs=data.apply_chat_template_kwargs,
+            final_assistant_message=data.final_assistant_message,
             max_prompt_len=data.rollout_max_prompt_len,
             bad_rows=data.bad_rows,
             max_bad_row_rate=data.max_bad_row_rate,

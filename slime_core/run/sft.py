@@ -6,7 +6,9 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence, Sized
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from slime_core.config import Plan, read_positions
 from slime_core.data import Dialog, DialogReader, name_files
@@ -45,7 +47,7 @@ class Finetuning(TrainingLoop):
             ModelError: the model has no tokenizer, or no chat template where one is asked for.
         """
         data = plan.config.data
-        self._rows, self._held_out = read_dialogs(plan)
+        self._rows, self._held_out, self._notes = read_dialogs(plan)
         self._data: dict[str, Json] = {
             path.name: describe_file(file).model_dump()
             for path, _ in name_files(data.prompt_data)
@@ -55,7 +57,9 @@ class Finetuning(TrainingLoop):
         super().__init__(plan, folder, display, metrics)
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
-        """All remaining steps; says first what no step has room for."""
+        """All remaining steps; says first what was left out, and what no step has room for."""
+        for note in self._notes:
+            self._display.message(note)
         rollout = self._plan.config.rollout
         uses = len(self._rows) * (rollout.num_epoch or 0)
         if left := uses - self.last * rollout.rollout_batch_size if uses else 0:
@@ -105,26 +109,36 @@ class Finetuning(TrainingLoop):
         return {"data": self._data}
 
 
-def read_dialogs(plan: Plan) -> tuple[Sequence[Dialog], Mapping[str, Sequence[Dialog]]]:
+class Dialogs(NamedTuple):
+    """What a finetuning reads."""
+
+    rows: Sequence[Dialog]
+    """To train on."""
+    held_out: Mapping[str, Sequence[Dialog]]
+    """Of each evaluation set."""
+    notes: Sequence[str]
+    """A sentence for everything that was left out."""
+
+
+def read_dialogs(plan: Plan) -> Dialogs:
     """The rows to train on, and those of each evaluation set; errors as of `Finetuning`."""
     build = Builder.of(plan)
     tokenizer, form = build.tokenizer(), build.row_format()
-    positions = read_positions(plan.config.run.hf_checkpoint)
+    positions, longest = read_positions(plan.config.run.hf_checkpoint), plan.config.rollout.rollout_max_context_len
+    notes: list[str] = []
 
     def read(paths: Sequence[Path], form: RowFormat) -> list[Dialog]:
-        dialogs = DialogReader(tokenizer, form).read(paths)
-        for dialog in dialogs:
-            length = len(dialog.prompt) + len(dialog.response)
-            if positions is not None and length > positions:
-                raise DataError(f"{dialog.where}: {length} tokens, and the model has {positions} positions")
+        reader = DialogReader(tokenizer, replace(form, max_prompt_len=longest), positions)
+        dialogs = reader.read(paths)
+        notes.extend(reader.notes)
         if not dialogs:
-            raise DataError(f"{', '.join(map(str, paths))}: no rows")
+            raise DataError(f"{', '.join(map(str, paths))}: no rows to train on. {' '.join(reader.notes)}".rstrip())
         return dialogs
 
     rows = read([path for path, _ in name_files(plan.config.data.prompt_data)], form)
     sets = plan.config.evaluation.eval_prompt_data
     files = {name: eval_file(name, own, plan.config, form) for name, own in sets.items()}
-    return rows, {name: read([file.path], file) for name, file in files.items()}
+    return Dialogs(rows, {name: read([file.path], file) for name, file in files.items()}, notes)
 
 
 def _group(dialog: Dialog, number: int, epoch: int, row: int) -> Group:

@@ -1,0 +1,204 @@
+"""Renderer: messages to text by the model's chat template, with a check that the template left nothing out.
+
+Example:
+
+    renderer = Renderer(tokenizer, {"enable_thinking": False})
+    text = renderer.text(messages, tools)
+    Finder(text).take(messages[0], "message 0")      # Unusable: the chat template leaves out ...
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from slime_core.data.messages import Unusable, calls_of, reasoning, visible
+from slime_core.errors import DataError
+from slime_core.roles import Tokenizer
+from slime_core.sample import Json, Message
+
+MARK = "qSENTINELq"
+"""A text that no template trims, escapes or writes."""
+ANYWHERE = ("system", "developer")
+"""Roles whose text may stand elsewhere: some templates write it before the last of the user's messages."""
+
+
+class Renderer:
+    """Renders messages in the form that one template reads."""
+
+    def __init__(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json] | None) -> None:
+        """Render nothing yet; `kwargs` are the template's arguments."""
+        self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
+
+    def text(self, messages: Sequence[Message], tools: Json = None, *, opens: bool | None = None) -> str:
+        """The messages as the template writes them.
+
+        Args:
+            messages: as `read_messages` returns them.
+            tools: as `read_tools` returns them.
+            opens: whether the assistant's next turn is opened; None leaves it to the template's arguments.
+
+        Raises:
+            Unusable: the template refuses them.
+            ModelError: the model has no chat template.
+        """
+        rows = [{**each, "content": _as_parts(each["content"])} for each in messages] if self._reads_parts else messages
+        if any("tool_calls" in each for each in rows) and self._reads_text_arguments:
+            rows = [_with_text_arguments(each) for each in rows]
+        kwargs = self._kwargs if opens is None else {**self._kwargs, "add_generation_prompt": opens}
+        try:
+            return self._tokenizer.apply_chat_template(rows, tools, kwargs)
+        except DataError as error:
+            raise Unusable(str(error)) from None
+
+    def begun(self, messages: Sequence[Message], tools: Json = None) -> str:
+        """The text up to the end of the last message, whose turn stays open: the model continues it.
+
+        Raises:
+            Unusable: the last message has no text of its own, or the template does not write it as it is.
+        """
+        *before, last = messages
+        if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
+            raise Unusable("a final assistant message that is to be continued must be a text without tool calls")
+        marked = {**last, "content": last["content"] + MARK}
+        text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
+        if not mark:
+            raise Unusable("the chat template leaves out the final assistant message, which is to be continued")
+        return text
+
+    @cached_property
+    def opening(self) -> tuple[str, str]:
+        """What opens the assistant's turn, in a prompt and in an earlier turn: the latter opens no thinking.
+
+        Both are empty where the end of the user's turn is the opening.
+        """
+        asked: list[Message] = [{"role": "user", "content": "x"}]
+        answer: list[Message] = [{"role": "assistant", "content": MARK}]
+        try:
+            closed, opened = self.text(asked, opens=False), self.text(asked, opens=True)
+            answered = self.text([*asked, *answer, *asked], opens=False)
+        except Unusable:
+            return "", ""
+        shared = os.path.commonprefix([opened, answered])  # noqa: RUF071  # by character
+        return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
+
+    @cached_property
+    def _reads_parts(self) -> bool:
+        """Whether the template makes nothing of a content that is a text, and something of a list of parts."""
+        return not self._writes([{"role": "user", "content": MARK}]) and self._writes(
+            [{"role": "user", "content": _as_parts(MARK)}]
+        )
+
+    @cached_property
+    def _reads_text_arguments(self) -> bool:
+        """Whether the template writes arguments as they are given: a mapping fails, or is written in Python's way."""
+        call: Message = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {MARK: True}}}
+        messages: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
+        messages[1]["tool_calls"] = [call]
+        return not self._writes(messages, but=str({MARK: True})) and self._writes(
+            [messages[0], _with_text_arguments(messages[1])]
+        )
+
+    def _writes(self, messages: Sequence[Message], but: str = "\0") -> bool:
+        """Whether the template writes the mark, and not another text."""
+        try:
+            text = self._tokenizer.apply_chat_template(messages, None, self._kwargs)
+        except DataError:
+            return False
+        return MARK in text and but not in text
+
+
+class Finder:
+    """Finds what messages say in a rendered text, one message after the other.
+
+    A text counts as found trimmed, and escaped as JSON or HTML has it.
+    """
+
+    def __init__(self, text: str) -> None:
+        """At the beginning of the text."""
+        self._text = text
+        self.at = 0
+        """Where the last message ends."""
+        self.begin = 0
+        """Where the last message begins."""
+        self.dropped = 0
+        """Messages whose reasoning is left out."""
+
+    def take(self, message: Message, where: str, *, keeps_reasoning: bool = False) -> None:
+        """Go on to the end of the next message.
+
+        Args:
+            message: the next.
+            where: names it in errors.
+            keeps_reasoning: whether reasoning that is left out is an error; otherwise it is counted.
+
+        Raises:
+            Unusable: the template leaves out something that it says.
+        """
+        begin = 0 if message["role"] in ANYWHERE else self.at
+        found = [
+            self._find(text, begin) or _left_out(text, where) for each in visible(message) if (text := each.strip())
+        ]
+        thoughts = [text for each in reasoning(message) if (text := each.strip())]
+        if not all(self._find(text, begin) for text in thoughts):
+            if keeps_reasoning:
+                _left_out(thoughts[0], where)
+            self.dropped += 1
+        if message["role"] not in ANYWHERE:
+            self.begin = min((each[0] for each in found), default=begin)
+            self.at = max((each[1] for each in found), default=begin)
+
+    def take_tools(self, tools: Json) -> None:
+        """See that the name of each tool is in the text.
+
+        Raises:
+            Unusable: the template leaves one out.
+        """
+        for function in calls_of({"tool_calls": tools}):
+            if isinstance(name := function.get("name"), str) and not self._find(name, 0):
+                _left_out(name, "the row's tools")
+
+    def _find(self, text: str, begin: int) -> tuple[int, int] | None:
+        """Beginning and end of the first occurrence, however it is escaped."""
+        place = self._text.find(text, begin)
+        found = (place, place + len(text)) if place >= 0 else None
+        if found and place - begin <= len(text):  # no room for a longer way of writing it before that
+            return found
+        for escaped in _escaped(text):
+            place = self._text.find(escaped, begin, found[0] if found else None)
+            found = (place, place + len(escaped)) if place >= 0 else found
+        return found
+
+
+def _escaped(text: str) -> Iterator[str]:
+    """Other ways in which templates write a text."""
+    from markupsafe import escape
+
+    ways = (json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1], str(escape(text)))
+    return (each for each in dict.fromkeys(ways) if each != text)
+
+
+def _left_out(text: str, where: str) -> tuple[int, int]:
+    said = text if len(text) <= 60 else f"{text[:57]}..."
+    raise Unusable(
+        f"{where}: the chat template leaves out {said!r}. Every message must reach the model as it is written: change "
+        "the row, or the model's chat_template.jinja"
+    )
+
+
+def _as_parts(content: Json) -> Json:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _with_text_arguments(message: Message) -> Message:
+    """The message with arguments of its tool calls as JSON."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_with_text_argument(each) for each in calls if isinstance(each, dict)]}
+
+
+def _with_text_argument(call: dict[str, Json]) -> Json:
+    if isinstance(function := call.get("function"), dict):
+        return {**call, "function": _with_text_argument(function)}
+    return {**call, "arguments": json.dumps(call["arguments"], ensure_ascii=False)}
