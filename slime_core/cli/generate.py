@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -17,6 +18,8 @@ from slime_core.cli.text_limit import TextLimit
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.left_out import UnusableRow
+from slime_core.data.messages import Unusable
+from slime_core.data.rendering import Renderer
 from slime_core.data.rows import split_slice
 from slime_core.errors import CheckpointError, DataError, ModelError
 from slime_core.roles import PromptFile, RowFormat, StreamsTokens
@@ -24,7 +27,7 @@ from slime_core.run import model_of, newest_checkpoint
 from slime_core.run.checkpoint import MANIFEST
 from slime_core.run.generation import Asked, Part, Response, responses, text_parts
 from slime_core.run.serving import Serving, started
-from slime_core.sample import Json, Message
+from slime_core.sample import Json, Sample
 
 
 @click.command()
@@ -33,6 +36,13 @@ from slime_core.sample import Json, Message
 @click.option("--prompt-data", help="Prompts of a .jsonl or .parquet file; file@[a:b] takes a slice.")
 @click.option("--input-key", default="input", show_default=True, help="Column of the prompt: text or chat messages.")
 @click.option("--apply-chat-template", is_flag=True, help="Render prompts through the model's chat template.")
+@click.option(
+    "--final-assistant-message",
+    type=click.Choice(["refuse", "continue", "cut"]),
+    default="refuse",
+    show_default=True,
+    help="Prompts that end with an assistant message: refuse them, continue the message, or cut it off.",
+)
 @click.option("--n-samples-per-prompt", type=click.IntRange(1), default=1, help="Responses to each prompt.")
 @click.option("--seed", type=int, default=1234, show_default=True, help="Every draw derives from it.")
 @click.option(
@@ -48,6 +58,7 @@ def generate(
     prompt_data: str | None,
     input_key: str,
     apply_chat_template: bool,
+    final_assistant_message: Literal["refuse", "continue", "cut"],
     n_samples_per_prompt: int,
     seed: int,
     out: Path | None,
@@ -73,12 +84,17 @@ def generate(
     if prompt_data is not None:
         if prompts:
             raise click.UsageError("prompts are given twice: as arguments, and with --prompt-data")
-        row_format = RowFormat(input_key=input_key, apply_chat_template=apply_chat_template)
+        row_format = RowFormat(
+            input_key=input_key,
+            apply_chat_template=apply_chat_template,
+            final_assistant_message=final_assistant_message,
+        )
         try:
             groups = every_prompt(PromptFile.of(Path(prompt_data), "prompts", row_format), tokenizer, 1).groups
         except UnusableRow as error:
             raise DataError(error.args[0]) from None  # no bad_rows here that could be set
-        texts = [_rendered(group.samples[0].prompt, tokenizer, chat=False) for group in groups]
+        renderer = Renderer(tokenizer, None)
+        texts = [_row_text(group.samples[0], renderer) for group in groups]
     else:
         texts = [_rendered(prompt, tokenizer, apply_chat_template) for prompt in prompts or _piped()]
     prompt_ids = [tokenizer.encode(text) for text in texts]
@@ -196,10 +212,17 @@ def _piped() -> list[str]:
     return [text.rstrip("\n")]
 
 
-def _rendered(prompt: str | Sequence[Message], tokenizer: HfTokenizer, chat: bool) -> str:
-    if not isinstance(prompt, str):
-        return tokenizer.apply_chat_template(prompt)
+def _rendered(prompt: str, tokenizer: HfTokenizer, chat: bool) -> str:
     return tokenizer.apply_chat_template([{"role": "user", "content": prompt}]) if chat else prompt
+
+
+def _row_text(sample: Sample, renderer: Renderer) -> str:
+    if isinstance(sample.prompt, str):
+        return sample.prompt
+    try:
+        return renderer.prompt(sample.prompt, sample.metadata.get("tools")).text
+    except Unusable as problem:
+        raise DataError(str(problem)) from None
 
 
 def _settings(given: Sequence[str]) -> dict[str, Json]:

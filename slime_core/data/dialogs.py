@@ -14,7 +14,7 @@ from pathlib import Path
 from slime_core.data.files import scan_rows
 from slime_core.data.left_out import LeftOut
 from slime_core.data.messages import Unusable
-from slime_core.data.rendering import Finder, Renderer
+from slime_core.data.rendering import Finder, Renderer, shared_beginning
 from slime_core.data.row_reader import TooLong, as_messages, column, read_dialog, tools_of
 from slime_core.data.rows import BadRow, Row
 from slime_core.data.tokenizer import HfTokenizer
@@ -46,6 +46,8 @@ class _Turn:
     """Where generation of it would begin."""
     end: int
     """Where its text ends; its end token follows."""
+    message: int
+    """Its place in the dialog."""
 
 
 class DialogReader:
@@ -134,45 +136,54 @@ class DialogReader:
         if not response:
             raise Unusable("its response is empty")
         ids, begins = self._encoded(given + response, [len(given)])
-        return self._cut(
-            row,
-            [*ids, min(self._tokenizer.eos_token_ids)],
-            [*begins, len(given + response)],
-            [_Turn(len(given), len(given + response))],
-        )
+        start, end = bisect_left(begins, len(given)), min(self._tokenizer.eos_token_ids)
+        return _dialog(row, [*ids, end], [0] * start + [1] * (len(ids) + 1 - start), start)
 
     def _turns(self, row: Row, messages: Sequence[Message], tools: Json, left_out: LeftOut) -> Dialog:
         """The dialog that the chat template writes."""
         answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
             raise Unusable("none of its messages is the assistant's, so there is nothing to train on")
-        text = self._renderer.text(messages, tools, opens=False)
-        finder, turns = Finder(text), list[_Turn]()
+        finder, turns = Finder(self._renderer.text(messages, tools, opens=False)), list[_Turn]()
         for place, message in enumerate(messages):
-            start = self._start(text, finder.at, messages[:place], tools) if place in answers else None
+            start = self._start(finder, messages[: place + 1], tools) if place in answers else None
             finder.at = finder.at if start is None else start
-            finder.take(message, f"message {place} ({message['role']})", keeps_reasoning=place == answers[-1])
+            finder.take(message, f"message {place} ({message['role']})", keeps_reasoning=place == len(messages) - 1)
             if place in answers:
-                turns.append(_Turn(len(text[: finder.begin].rstrip(" ")) if start is None else start, finder.at))
+                start = len(finder.text[: finder.begin].rstrip(" ")) if start is None else start
+                turns.append(_Turn(start, finder.at, place))
         finder.take_tools(tools)
         left_out.without_reasoning += finder.dropped > 0
-        ids, begins = self._encoded(text, [turn.start for turn in turns])
-        return self._cut(row, ids, begins, turns)
+        ids, begins = self._encoded(finder.text, [turn.start for turn in turns])
+        starts = [bisect_left(begins, turn.start) for turn in turns]
+        mask = [0] * len(ids)
+        for turn, start, limit in zip(turns, starts, [*starts[1:], len(ids)], strict=True):
+            end = bisect_left(begins, turn.end, start)
+            places = (place + 1 for place in range(end, limit) if ids[place] in self._tokenizer.eos_token_ids)
+            stop = next(places, 0) or bisect_left(begins, self._closing(finder.text, turn, messages, tools), end)
+            mask[start:stop] = [1] * (stop - start)
+        return _dialog(row, ids, mask, starts[0])
 
-    def _start(self, text: str, at: int, before: Sequence[Message], tools: Json) -> int | None:
-        """Where generation of the turn after these messages would begin; None where nothing opens it.
+    def _start(self, finder: Finder, messages: Sequence[Message], tools: Json) -> int | None:
+        """Where generation of the last of these messages would begin; None where nothing opens its turn.
 
-        That is the end of the prompt which generation would have. If the template writes the messages otherwise now
-        that others follow, it is the end of what opens a turn, wherever that stands next.
+        That is the end of the prompt which generation would have. If the template writes the messages before it
+        otherwise now that others follow, it is the end of what opens a turn, wherever that stands next.
         """
+        *before, answer = messages
         prompt = self._renderer.text(before, tools, opens=True) if before else ""
-        if before and text.startswith(prompt) and len(prompt) >= at:
+        if before and finder.text.startswith(prompt) and len(prompt) >= finder.at:
             return len(prompt)
         opened, shared = self._renderer.opening
-        place = text.find(shared, at) if shared else -1
-        if place < 0:
-            return None
-        return place + len(opened if text.startswith(opened, place) else shared)
+        place = finder.text.find(shared, finder.at) if shared else -1
+        start = place + len(opened if finder.text.startswith(opened, place) else shared)
+        return start if place >= 0 and finder.holds(answer, start) else None
+
+    def _closing(self, text: str, turn: _Turn, messages: Sequence[Message], tools: Json) -> int:
+        """Where a turn ends which the template ends with no end token: as it does when the turn is the last."""
+        closed = self._renderer.text(messages[: turn.message + 1], tools, opens=False)
+        _, is_there, closing = closed.rpartition(text[turn.start : turn.end])
+        return turn.end + len(shared_beginning(closing, text[turn.end :])) if is_there else turn.end
 
     def _encoded(self, text: str, starts: Sequence[int]) -> tuple[list[int], list[int]]:
         """Ids of a text, and where each begins; no token reaches over a start."""
@@ -193,19 +204,12 @@ class DialogReader:
         ids, spans = self._tokenizer.encode_with_offsets(text)
         return ids, [offset + begin for begin, _ in spans], [offset + end for _, end in spans]
 
-    def _cut(self, row: Row, ids: Sequence[int], begins: Sequence[int], turns: Sequence[_Turn]) -> Dialog:
-        """Ids as prompt and response, each turn marked up to its end token."""
-        mask = [0] * len(ids)
-        starts = [bisect_left(begins, turn.start) for turn in turns]
-        for turn, start, limit in zip(turns, starts, [*starts[1:], len(ids)], strict=True):
-            text_end = bisect_left(begins, turn.end, start)
-            ends = self._tokenizer.eos_token_ids
-            end = next((place + 1 for place in range(text_end, limit) if ids[place] in ends), None)
-            end = end or (limit if turn is turns[-1] else text_end)
-            mask[start:end] = [1] * (end - start)
-        if not starts[0]:
-            raise Unusable(f"its prompt is empty; {_COUNTED_AS_PROMPT}")
-        if 1 not in mask:
-            raise Unusable("its response is empty")
-        last = len(mask) - mask[::-1].index(1)
-        return Dialog(row.where, ids[: starts[0]], ids[starts[0] : last], mask[starts[0] : last])
+
+def _dialog(row: Row, ids: Sequence[int], mask: Sequence[int], start: int) -> Dialog:
+    """Ids as prompt and response, up to the last that counts."""
+    if not start:
+        raise Unusable(f"its prompt is empty; {_COUNTED_AS_PROMPT}")
+    if 1 not in mask:
+        raise Unusable("its response is empty")
+    last = len(mask) - mask[::-1].index(1)
+    return Dialog(row.where, ids[:start], ids[start:last], mask[start:last])

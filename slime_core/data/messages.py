@@ -10,6 +10,7 @@ Example:
 """
 
 import json
+import re
 
 from slime_core.data.rows import parse_json
 from slime_core.sample import Json, Message
@@ -20,6 +21,8 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 """Keys under which templates look for what the model thought."""
 MEDIA = ("image", "video", "audio", "image_url", "video_url", "audio_url", "input_audio")
 """Types of parts that are no text."""
+SWITCHES = re.compile("/(?:no_)?think")
+"""Words of a system message that some templates obey and leave out."""
 TOOL_ROLES = ("tool", "function")
 """Roles of messages that hold what a tool returned."""
 
@@ -72,6 +75,8 @@ def visible(message: Message) -> list[str]:
     texts = [str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in parts]
     if message["role"] == "assistant" and "</think>" in texts[0]:
         texts[0] = texts[0].rpartition("</think>")[2]
+    if message["role"] == "system":
+        texts = [piece for text in texts for piece in SWITCHES.split(text)]
     for call in calls_of(message):
         texts += [str(call["name"]), *_leaves(call.get("arguments"))]
     return texts
@@ -102,7 +107,7 @@ def _message(value: Json, where: str) -> Message:
     where = f"{where} ({role})"
     if role in ROLES:
         raise Unusable(f"{where}: chat templates know no such role; write {ROLES[role]!r}")
-    message = {key: each for key, each in value.items() if each is not None}
+    message: Message = {key: each for key, each in value.items() if each is not None}
     if "function_call" in message:
         raise Unusable(f"{where} has function_call, which chat templates do not read; write tool_calls")
     if (calls := _calls(message.pop("tool_calls", None), where)) is not None:
@@ -131,13 +136,13 @@ def _content(message: Message, where: str) -> Json:
 def _is_part(part: Json, is_tool: bool) -> bool:
     """Whether it is a text or media; an array of texts that a tool returned is its result, not parts."""
     if isinstance(part, dict):
-        return _text(part) is not None or part.get("type") in MEDIA
+        return _text(part) is not None or part.get("type") in MEDIA or any(kind in part for kind in MEDIA)
     return isinstance(part, str) and not is_tool
 
 
 def _text(part: Json) -> str | None:
     if isinstance(part, dict):
-        part = part.get("text") if part.get("type") == "text" else None
+        part = part.get("text") if part.get("type") in (None, "text") else None
     return part if isinstance(part, str) else None
 
 
@@ -162,7 +167,7 @@ def _call(value: Json, where: str) -> Json:
 def _function(value: Json, where: str) -> dict[str, Json]:
     value = _parsed(value, where) if isinstance(value, str) else value
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise Unusable(f'{where} must be {{"name": ..., "arguments": ...}}, got {_kind(value)} without a name')
+        raise Unusable(f'{where} must be {{"name": ..., "arguments": ...}}, got {_kind(value)} without such a name')
     arguments = value.get("arguments")
     if isinstance(arguments, str):
         arguments = _parsed(arguments, f"arguments of {where}") if arguments.strip() else {}

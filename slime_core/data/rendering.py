@@ -30,6 +30,10 @@ class Renderer:
         """Render nothing yet; `kwargs` are the template's arguments."""
         self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
 
+    def is_of(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json]) -> bool:
+        """Whether it renders with this tokenizer and these arguments."""
+        return tokenizer is self._tokenizer and kwargs == self._kwargs
+
     def text(self, messages: Sequence[Message], tools: Json = None, *, opens: bool | None = None) -> str:
         """The messages as the template writes them.
 
@@ -51,12 +55,24 @@ class Renderer:
         except DataError as error:
             raise Unusable(str(error)) from None
 
-    def begun(self, messages: Sequence[Message], tools: Json = None) -> str:
-        """The text up to the end of the last message, whose turn stays open: the model continues it.
+    def prompt(self, messages: Sequence[Message], tools: Json = None) -> "Finder":
+        """The text from which the model generates, checked; the last message, if the assistant's, is continued.
 
         Raises:
-            Unusable: the last message has no text of its own, or the template does not write it as it is.
+            Unusable: the template refuses the messages, or leaves out something that they say.
+            ModelError: the model has no chat template.
         """
+        is_begun = messages[-1]["role"] == "assistant"
+        finder = Finder(self._begun(messages, tools) if is_begun else self.text(messages, tools))
+        if not finder.text.strip():
+            raise Unusable("the chat template makes nothing of its messages")
+        for number, message in enumerate(messages):
+            finder.take(message, f"message {number} ({message['role']})")
+        finder.take_tools(tools)
+        return finder
+
+    def _begun(self, messages: Sequence[Message], tools: Json = None) -> str:
+        """The text up to the end of the last message, whose turn stays open."""
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise Unusable("a final assistant message that is to be continued must be a text without tool calls")
@@ -79,7 +95,7 @@ class Renderer:
             answered = self.text([*asked, *answer, *asked], opens=False)
         except Unusable:
             return "", ""
-        shared = os.path.commonprefix([opened, answered])  # noqa: RUF071  # by character
+        shared = shared_beginning(opened, answered)
         return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
 
     @cached_property
@@ -116,7 +132,8 @@ class Finder:
 
     def __init__(self, text: str) -> None:
         """At the beginning of the text."""
-        self._text = text
+        self.text = text
+        """The rendered text."""
         self.at = 0
         """Where the last message ends."""
         self.begin = 0
@@ -148,6 +165,10 @@ class Finder:
             self.begin = min((each[0] for each in found), default=begin)
             self.at = max((each[1] for each in found), default=begin)
 
+    def holds(self, message: Message, begin: int) -> bool:
+        """Whether all that a message says follows."""
+        return all(self._find(text, begin) for each in visible(message) if (text := each.strip()))
+
     def take_tools(self, tools: Json) -> None:
         """See that the name of each tool is in the text.
 
@@ -160,14 +181,19 @@ class Finder:
 
     def _find(self, text: str, begin: int) -> tuple[int, int] | None:
         """Beginning and end of the first occurrence, however it is escaped."""
-        place = self._text.find(text, begin)
+        place = self.text.find(text, begin)
         found = (place, place + len(text)) if place >= 0 else None
         if found and place - begin <= len(text):  # no room for a longer way of writing it before that
             return found
         for escaped in _escaped(text):
-            place = self._text.find(escaped, begin, found[0] if found else None)
+            place = self.text.find(escaped, begin, found[0] if found else None)
             found = (place, place + len(escaped)) if place >= 0 else found
         return found
+
+
+def shared_beginning(one: str, other: str) -> str:
+    """The longest text with which both begin."""
+    return os.path.commonprefix([one, other])  # noqa: RUF071  # by character
 
 
 def _escaped(text: str) -> Iterator[str]:

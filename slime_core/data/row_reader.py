@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from slime_core.data.messages import Unusable, arrow_value, read_messages, read_tools
 from slime_core.data.multimodal import collect_media, place_media
-from slime_core.data.rendering import Finder, Renderer
+from slime_core.data.rendering import Renderer
 from slime_core.data.rows import BadRow, Row
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -141,16 +141,9 @@ class RowReader:
         return (placed, held) if held else (prompt, None)
 
     def _render(self, messages: Sequence[Message], tools: Json) -> str:
-        is_begun = messages[-1]["role"] == "assistant"
-        text = self._renderer.begun(messages, tools) if is_begun else self._renderer.text(messages, tools)
-        if not text.strip():
-            raise Unusable("the chat template makes nothing of its messages")
-        finder = Finder(text)
-        for number, message in enumerate(messages):
-            finder.take(message, f"message {number} ({message['role']})", keeps_reasoning=False)
-        finder.take_tools(tools)
-        self.dropped_reasoning = finder.dropped > 0
-        return text
+        found = self._renderer.prompt(messages, tools)
+        self.dropped_reasoning = found.dropped > 0
+        return found.text
 
 
 def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from slime_core.data.messages import Unusable, read_messages, read_tools
+from slime_core.data.rendering import Renderer
+from slime_core.errors import DataError
 from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, SamplingParams, Tokenizer
 from slime_core.sample import Message, Sample, Status
 
@@ -37,6 +40,7 @@ class SingleTurn:
         """Nothing is encoded yet."""
         self._ids: dict[str, Sequence[int]] = {}
         self._tokenizer: Tokenizer | None = None
+        self._renderer: Renderer | None = None
 
     async def __call__(self, sample: Sample, ctx: GenerateContext) -> list[Sample]:
         """One response to `sample.prompt`, text or messages."""
@@ -49,16 +53,23 @@ class SingleTurn:
 
     def _encode(self, sample: Sample, tokenizer: Tokenizer) -> Sequence[int]:
         """Ids of the prompt; the samples of a group share one encoding."""
-        if isinstance(sample.prompt, str):
-            text = sample.prompt
-        else:
-            messages: Sequence[Message] = sample.prompt
-            text = tokenizer.apply_chat_template(
-                messages, sample.metadata.get("tools"), sample.apply_chat_template_kwargs
-            )
+        text = sample.prompt if isinstance(sample.prompt, str) else self._rendered(sample.prompt, sample, tokenizer)
         if tokenizer is not self._tokenizer or len(self._ids) >= self.CACHED_PROMPTS:
             self._ids, self._tokenizer = {}, tokenizer
         ids = self._ids.get(text)
         if ids is None:
             ids = self._ids[text] = tuple(tokenizer.encode(text))
         return ids
+
+    def _rendered(self, messages: Sequence[Message], sample: Sample, tokenizer: Tokenizer) -> str:
+        """The prompt's text, checked as that of a row that is rendered when it is read."""
+        kwargs = sample.apply_chat_template_kwargs
+        if self._renderer is None or not self._renderer.is_of(tokenizer, kwargs):
+            self._renderer = Renderer(tokenizer, kwargs)
+        try:
+            read, tools = read_messages([*messages], "prompt"), read_tools(sample.metadata.get("tools"), "tools")
+            if read and read[-1]["role"] == "assistant":
+                raise Unusable("the prompt ends with an assistant message: remove it, or make the prompt a text")
+            return self._renderer.prompt(read, tools).text
+        except Unusable as problem:
+            raise DataError(str(problem)) from None

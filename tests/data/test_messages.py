@@ -1,0 +1,184 @@
+"""Messages and tools of a row: one form for every way in which data sets write them; anything else is a bad row."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime_core.data import HfTokenizer, PromptSource
+from slime_core.data.chat_template import ChatTemplate
+from slime_core.data.messages import Unusable, arrow_value, read_messages, read_tools
+from slime_core.errors import DataError
+from slime_core.sample import Json
+
+MakeSource = Callable[..., PromptSource]
+CALL: Json = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
+AS_TEXT: Json = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"default": None}}}}}
+TEXT_PART: Json = {"type": "text", "text": "b"}
+IMAGE: Json = {"type": "image", "image": "a.png"}
+
+
+def user(content: Json) -> Json:
+    return {"role": "user", "content": content}
+
+
+def assistant(**fields: Json) -> Json:
+    return {"role": "assistant", **fields}
+
+
+def tool(content: Json) -> Json:
+    return {"role": "tool", "content": content}
+
+
+READ: list[tuple[Json, Json]] = [
+    (user([TEXT_PART, {"type": "text", "text": "c"}]), user("bc")),
+    (user(["a", TEXT_PART]), user("ab")),
+    (user([{"text": "a"}]), user("a")),
+    (user([IMAGE, "a"]), user([IMAGE, {"type": "text", "text": "a"}])),
+    (user([{**TEXT_PART, "image": None}, IMAGE]), user([TEXT_PART, IMAGE])),  # type: ignore[dict-item]
+    (json.dumps(user("a")), user("a")),
+    ({**user("a"), "name": None, "tool_calls": None}, user("a")),  # type: ignore[dict-item]
+    (assistant(content=None, tool_calls=[CALL]), assistant(content="", tool_calls=[CALL])),
+    (assistant(tool_calls=[AS_TEXT]), assistant(content="", tool_calls=[CALL])),
+    (assistant(content="", tool_calls=json.dumps([AS_TEXT])), assistant(content="", tool_calls=[CALL])),
+    (assistant(content="", tool_calls=[json.dumps(AS_TEXT)]), assistant(content="", tool_calls=[CALL])),
+    (
+        assistant(content="", tool_calls=[{"name": "f", "arguments": ""}]),
+        assistant(content="", tool_calls=[{"name": "f", "arguments": {}}]),
+    ),
+    (assistant(content="a", tool_calls=[]), assistant(content="a")),
+    (assistant(content=None, reasoning_content="r"), assistant(content="", reasoning_content="r")),
+    (tool({"degrees": 20}), tool('{"degrees": 20}')),
+    (tool(["a", "b"]), tool('["a", "b"]')),
+    (tool([TEXT_PART]), tool("b")),
+    (tool([]), tool("[]")),
+]
+
+REFUSED: list[tuple[Json, str]] = [
+    (5, "message 0 of 'm' must be an object .*, got a number"),
+    ("hi", "message 0 of 'm' is a text, but not JSON"),
+    ({"from": "human", "value": "a"}, "got the keys from, value"),
+    ({"role": "human", "content": "a"}, r"message 0 of 'm' \(human\): .*; write 'user'"),
+    ({"role": "gpt", "content": "a"}, "write 'assistant'"),
+    (user(5), r"the content of message 0 of 'm' \(user\) must be a text or a list of parts with text, got a number"),
+    (user(True), "got a boolean"),
+    (user({"text": "a"}), "got an object"),
+    (user([]), "got a list"),
+    (user([5]), "got a list"),
+    (user([{"type": "tool_use", "name": "f"}]), "got a list"),
+    (user(None), "got nothing"),
+    ({"role": "user"}, "got nothing"),
+    (assistant(content=None), "got nothing"),
+    (assistant(content=None, tool_calls=[]), "got nothing"),
+    (tool(None), "got nothing"),
+    (tool(20), "got a number"),
+    (assistant(content="", tool_calls="{"), "tool_calls of message 0 .* is a text, but not JSON"),
+    (assistant(content="", tool_calls={"name": "f"}), "tool_calls of message 0 .* must be a list, got an object"),
+    (assistant(content="", tool_calls=[5]), "call 0 of message 0 .* must be an object"),
+    (assistant(content="", tool_calls=[{"arguments": {}}]), "call 0 .* without such a name"),
+    (assistant(content="", tool_calls=[{"name": "f", "arguments": "city=Paris"}]), "arguments of call 0 .* not JSON"),
+    (assistant(content="", tool_calls=[{"name": "f", "arguments": "[1]"}]), "arguments of call 0 .*, got a list"),
+    (assistant(content="", function_call={"name": "f"}), "function_call, .*; write tool_calls"),
+]
+
+
+def test_every_way_of_writing_a_message_is_read_as_one() -> None:
+    wrong = {json.dumps(given): read_messages([given], "m") for given, want in READ if read_messages([given], "m") != [want]}
+    assert not wrong
+
+
+@pytest.mark.parametrize(("given", "says"), REFUSED)
+def test_any_other_message_is_refused_by_its_number(given: Json, says: str) -> None:
+    with pytest.raises(Unusable, match=says):
+        read_messages([given], "m")
+    with pytest.raises(Unusable, match=says.replace("message 0", "message 1")):
+        read_messages([user("fine"), given], "m")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "function", "arguments", "type"]), inner),
+    )
+)
+def test_what_was_read_is_read_again_as_it_is_or_refused(value: Json) -> None:
+    try:
+        read = read_messages([value, {"role": "assistant", "content": value, "tool_calls": value}], "m")
+    except Unusable:
+        return
+    assert read_messages([*read], "m") == read
+    assert all(isinstance(each["content"], str | list) and None not in each.values() for each in read)
+
+
+def test_tools_are_objects_or_their_json() -> None:
+    text = json.dumps(TOOL)
+    for given in ([TOOL], [text], f"[{text}]"):
+        assert read_tools(given, "tools") == [TOOL], given
+    flat: Json = {"name": "f", "parameters": '{"type": "object"}'}
+    assert read_tools([flat], "tools") == [{"name": "f", "parameters": {"type": "object"}}]
+    assert read_tools([], "tools") is read_tools(None, "tools") is None
+    for wrong, says in ((TOOL, "must be a list"), ([5], "tool 0 .* got a number"), (["{"], "tool 0 .* not JSON")):
+        with pytest.raises(Unusable, match=says):
+            read_tools(wrong, "tools")
+
+
+def test_nulls_of_arrow_go_and_those_of_an_author_stay() -> None:
+    assert arrow_value({"a": None, "b": [None, {"c": None}]}, drop_nulls=True) == {"b": [None, {}]}
+    assert read_tools([TOOL], "tools") == [TOOL]
+
+
+TEMPLATE = (
+    "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %};{% endfor %}"
+)
+"""As GLM-4.5's and Cohere's templates write content, and Qwen2.5's write calls and tools."""
+ROW: dict[str, Json] = {
+    "input": [
+        {"role": "user", "content": "w?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "now", "arguments": {"zone": "x"}}}]},
+        {"role": "tool", "content": "20", "tool_calls": None},
+    ],
+    "tools": [
+        {"function": {"name": "weather", "parameters": {"city": {"type": "string"}}}},
+        {"function": {"name": "now", "parameters": {"zone": {"type": "string", "enum": ["x"]}}}},
+    ],
+}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "struct", "json"])
+def test_a_prompt_is_the_same_from_every_kind_of_file(
+    make_source: MakeSource, tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
+) -> None:
+    monkeypatch.setattr(tokenizer, "_template", ChatTemplate({"default": TEMPLATE}, {}, "mine"))
+    want = (
+        "".join(f"{json.dumps(each)}\n" for each in ROW["tools"])  # type: ignore[union-attr]
+        + 'user:w?;assistant:weather{"city": "Paris"};assistant:now{"zone": "x"};tool:20;'
+    )
+    path = tmp_path / "rows.parquet"
+    if form == "struct":
+        pq.write_table(pa.Table.from_pylist([ROW]), path)
+    elif form == "json":  # as `datasets` stores its type Json, whole columns and elements
+        texts = {"input": [json.dumps(ROW["input"])], "metadata": ['{"level": null}']}
+        columns = {name: pa.array(each, pa.json_()) for name, each in texts.items()}
+        tools = pa.array([json.dumps(each) for each in ROW["tools"]], pa.json_())  # type: ignore[union-attr]
+        pq.write_table(pa.table({**columns, "tools": pa.ListArray.from_arrays([0, len(tools)], tools)}), path)
+    fields = {"apply_chat_template": True, **({} if form == "jsonl" else {"path": path})}
+    sample = asyncio.run(make_source([ROW], **fields).draw(1))[0].samples[0]
+    assert sample.prompt == want
+    assert sample.metadata.get("level", 0) == (None if form == "json" else 0)
+
+
+def test_a_bad_message_is_named_with_file_and_line(make_source: MakeSource) -> None:
+    rows: list[dict[str, object]] = [{"input": "fine"}, {"input": [user("fine"), user(5)]}]
+    with pytest.raises(DataError, match=r"rows-0\.jsonl:2: the content of message 1 of 'input' \(user\) must be"):
+        make_source(rows)
+    assert len(make_source(rows, bad_rows="skip", max_bad_row_rate=0.5)) == 1
