@@ -85,10 +85,9 @@ class LeftOut:
     def notes(self, name: str) -> list[str]:
         """A sentence for each kind of thing that was left out."""
         found = [note] if (note := self.note(name)) else []
-        if self.without_reasoning:
-            found.append(
-                f"{name}: the chat template leaves the reasoning of earlier turns out of {self.without_reasoning} rows"
-            )
+        if count := self.without_reasoning:
+            rows = f"{count} row{'s' if count > 1 else ''}"
+            found.append(f"{name}: the chat template leaves the reasoning of earlier turns out of {rows}")
         return found
 
     def state_dict(self) -> dict[str, Json]:

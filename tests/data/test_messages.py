@@ -90,7 +90,7 @@ REFUSED: list[tuple[Json, str]] = [
 
 
 def test_every_way_of_writing_a_message_is_read_as_one() -> None:
-    wrong = {json.dumps(given): read_messages([given], "m") for given, want in READ if read_messages([given], "m") != [want]}
+    wrong = {json.dumps(row): found for row, want in READ if (found := read_messages([row], "m")) != [want]}
     assert not wrong
 
 
@@ -105,8 +105,12 @@ def test_any_other_message_is_refused_by_its_number(given: Json, says: str) -> N
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "function", "arguments", "type"]), inner),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["role", "content", "tool_calls", "function", "arguments", "type"]), inner
+            )
+        ),
     )
 )
 def test_what_was_read_is_read_again_as_it_is_or_refused(value: Json) -> None:
@@ -120,8 +124,8 @@ def test_what_was_read_is_read_again_as_it_is_or_refused(value: Json) -> None:
 
 def test_tools_are_objects_or_their_json() -> None:
     text = json.dumps(TOOL)
-    for given in ([TOOL], [text], f"[{text}]"):
-        assert read_tools(given, "tools") == [TOOL], given
+    for form in ([TOOL], [text], f"[{text}]"):
+        assert read_tools(form, "tools") == [TOOL], form
     flat: Json = {"name": "f", "parameters": '{"type": "object"}'}
     assert read_tools([flat], "tools") == [{"name": "f", "parameters": {"type": "object"}}]
     assert read_tools([], "tools") is read_tools(None, "tools") is None
@@ -144,7 +148,11 @@ ROW: dict[str, Json] = {
     "input": [
         {"role": "user", "content": "w?"},
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "now", "arguments": {"zone": "x"}}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"function": {"name": "now", "arguments": {"zone": "x"}}}],
+        },
         {"role": "tool", "content": "20", "tool_calls": None},
     ],
     "tools": [

@@ -176,7 +176,7 @@ def test_messages_stay_messages_without_the_template(make_source: MakeSource) ->
         ({}, {}, "the row has no keys at all"),
         ({"input": 5}, {}, "must be a text or a list of chat messages, got int"),
         ({"input": ""}, {}, "got nothing"),
-        ({"input": [{"content": "no role"}]}, {}, "not of messages"),
+        ({"input": [{"content": "no role"}]}, {}, "message 0 of .input. must be an object"),
         ({"input": "?", "metadata": "text"}, {}, "'metadata' must be an object, got str"),
         ({"input": "?", "tools": "{"}, {}, "'tools' is a text, but not JSON"),
     ],
