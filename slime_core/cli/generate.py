@@ -18,7 +18,6 @@ from slime_core.cli.text_limit import TextLimit
 from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.left_out import UnusableRow
-from slime_core.data.messages import Unusable
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import split_slice
 from slime_core.errors import CheckpointError, DataError, ModelError
@@ -217,12 +216,8 @@ def _rendered(prompt: str, tokenizer: HfTokenizer, chat: bool) -> str:
 
 
 def _row_text(sample: Sample, renderer: Renderer) -> str:
-    if isinstance(sample.prompt, str):
-        return sample.prompt
-    try:
-        return renderer.prompt(sample.prompt, sample.metadata.get("tools")).text
-    except Unusable as problem:
-        raise DataError(str(problem)) from None
+    prompt = sample.prompt
+    return prompt if isinstance(prompt, str) else renderer.prompt(prompt, sample.metadata.get("tools")).text
 
 
 def _settings(given: Sequence[str]) -> dict[str, Json]:

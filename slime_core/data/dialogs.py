@@ -13,11 +13,11 @@ from pathlib import Path
 
 from slime_core.data.files import scan_rows
 from slime_core.data.left_out import LeftOut
-from slime_core.data.messages import Unusable
 from slime_core.data.rendering import Finder, Renderer, shared_beginning
 from slime_core.data.row_reader import TooLong, as_messages, column, read_dialog, tools_of
 from slime_core.data.rows import BadRow, Row
 from slime_core.data.tokenizer import HfTokenizer
+from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
 
@@ -100,7 +100,7 @@ class DialogReader:
     def _read(self, row: Row, left_out: LeftOut) -> Dialog | TooLong | BadRow:
         try:
             dialog = self._dialog(row, left_out)
-        except Unusable as problem:
+        except DataError as problem:
             return BadRow(f"{row.where}: {problem}")
         except RecursionError:
             return BadRow(f"{row.where}: nested too deeply")
@@ -119,22 +119,22 @@ class DialogReader:
         given = read_dialog(row, form.input_key, "--input-key")
         response = None if form.label_key is None else column(row, form.label_key, "--label-key")
         if not isinstance(response, str | None):
-            raise Unusable(f"{form.label_key!r} must be a text, got {type(response).__name__}")
+            raise DataError(f"{form.label_key!r} must be a text, got {type(response).__name__}")
         if form.apply_chat_template:
             messages = as_messages(given)
             if response is not None and messages[-1]["role"] == "assistant":
-                raise Unusable(
+                raise DataError(
                     f"{form.input_key!r} ends with an answer, and label_key adds another: leave out label_key"
                 )
             answer: list[Message] = [] if response is None else [{"role": "assistant", "content": response}]
             return self._turns(row, [*messages, *answer], tools_of(row, form.tool_key), left_out)
         if response is None or not isinstance(given, str):
-            raise Unusable(
+            raise DataError(
                 "without apply_chat_template a row is a prompt and a response: give label_key, the column of the "
                 "response, and input_key, the column of the prompt, both texts"
             )
         if not response:
-            raise Unusable("its response is empty")
+            raise DataError("its response is empty")
         ids, begins = self._encoded(given + response, [len(given)])
         start, end = bisect_left(begins, len(given)), min(self._tokenizer.eos_token_ids)
         return _dialog(row, [*ids, end], [0] * start + [1] * (len(ids) + 1 - start), start)
@@ -143,7 +143,7 @@ class DialogReader:
         """The dialog that the chat template writes."""
         answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
-            raise Unusable("none of its messages is the assistant's, so there is nothing to train on")
+            raise DataError("none of its messages is the assistant's, so there is nothing to train on")
         finder, turns = Finder(self._renderer.text(messages, tools, opens=False)), list[_Turn]()
         for place, message in enumerate(messages):
             start = self._start(finder, messages[: place + 1], tools) if place in answers else None
@@ -208,8 +208,8 @@ class DialogReader:
 def _dialog(row: Row, ids: Sequence[int], mask: Sequence[int], start: int) -> Dialog:
     """Ids as prompt and response, up to the last that counts."""
     if not start:
-        raise Unusable(f"its prompt is empty; {_COUNTED_AS_PROMPT}")
+        raise DataError(f"its prompt is empty; {_COUNTED_AS_PROMPT}")
     if 1 not in mask:
-        raise Unusable("its response is empty")
+        raise DataError("its response is empty")
     last = len(mask) - mask[::-1].index(1)
     return Dialog(row.where, ids[:start], ids[start:last], mask[start:last])

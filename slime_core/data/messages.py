@@ -13,6 +13,7 @@ import json
 import re
 
 from slime_core.data.rows import parse_json
+from slime_core.errors import DataError
 from slime_core.sample import Json, Message
 
 ROLES = {"human": "user", "gpt": "assistant"}
@@ -25,10 +26,6 @@ SWITCHES = re.compile("/(?:no_)?think")
 """Words of a system message that some templates obey and leave out."""
 TOOL_ROLES = ("tool", "function")
 """Roles of messages that hold what a tool returned."""
-
-
-class Unusable(Exception):
-    """Why a row cannot be used."""
 
 
 class JsonText(str):
@@ -51,7 +48,7 @@ def read_messages(value: list[Json], key: str) -> list[Message]:
     """The messages of a column.
 
     Raises:
-        Unusable: names the message, counted from 0.
+        DataError: names the message, counted from 0.
     """
     return [_message(each, f"message {number} of {key!r}") for number, each in enumerate(value)]
 
@@ -60,11 +57,11 @@ def read_tools(value: Json, key: str) -> list[Json] | None:
     """The tool definitions of a column: objects, or their JSON; None for none.
 
     Raises:
-        Unusable: names the tool, counted from 0.
+        DataError: names the tool, counted from 0.
     """
     value = _parsed(value, f"{key!r}") if isinstance(value, str) else value
     if not isinstance(value, list | None):
-        raise Unusable(f"{key!r} must be a list of tool definitions, got {_kind(value)}")
+        raise DataError(f"{key!r} must be a list of tool definitions, got {_kind(value)}")
     return [_tool(each, f"tool {number} of {key!r}") for number, each in enumerate(value)] if value else None
 
 
@@ -100,18 +97,21 @@ def calls_of(message: Message) -> list[dict[str, Json]]:
 
 
 def _message(value: Json, where: str) -> Message:
-    value = _parsed(value, where) if isinstance(value, str) else value
-    if not isinstance(value, dict) or not isinstance(role := value.get("role"), str):
-        got = f"the keys {', '.join(value) or 'of an empty object'}" if isinstance(value, dict) else _kind(value)
-        raise Unusable(f'{where} must be an object {{"role": ..., "content": ...}}, got {got}')
+    shape = '{"role": ..., "content": ...}'
+    message: Message = _without_nulls(_object(value, where, shape))
+    if not isinstance(role := message.get("role"), str):
+        raise DataError(f"{where} must be an object {shape}, got the keys {', '.join(message) or 'of an empty object'}")
     where = f"{where} ({role})"
     if role in ROLES:
-        raise Unusable(f"{where}: chat templates know no such role; write {ROLES[role]!r}")
-    message: Message = {key: each for key, each in value.items() if each is not None}
+        raise DataError(f"{where}: chat templates know no such role; write {ROLES[role]!r}")
     if "function_call" in message:
-        raise Unusable(f"{where} has function_call, which chat templates do not read; write tool_calls")
-    if (calls := _calls(message.pop("tool_calls", None), where)) is not None:
-        message["tool_calls"] = calls
+        raise DataError(f"{where} has function_call, which chat templates do not read; write tool_calls")
+    calls = message.pop("tool_calls", None)
+    calls = _parsed(calls, f"tool_calls of {where}") if isinstance(calls, str) else calls
+    if not isinstance(calls, list | None):
+        raise DataError(f"tool_calls of {where} must be a list, got {_kind(calls)}")
+    if calls:
+        message["tool_calls"] = [_call(each, f"call {number} of {where}") for number, each in enumerate(calls)]
     message["content"] = _content(message, where)
     return message
 
@@ -126,11 +126,11 @@ def _content(message: Message, where: str) -> Json:
     if isinstance(content, list) and content and all(_is_part(part, is_tool) for part in content):
         if all(_text(part) is not None for part in content):
             return "".join(_text(part) or "" for part in content)
-        return [{"type": "text", "text": part} if isinstance(part, str) else _without_nulls(part) for part in content]
+        return [_without_nulls(part) if isinstance(part, dict) else {"type": "text", "text": part} for part in content]
     if is_tool and isinstance(content, dict | list):
         return json.dumps(content, ensure_ascii=False)
     got = "nothing" if content is None else _kind(content)
-    raise Unusable(f"the content of {where} must be a text or a list of parts with text, got {got}")
+    raise DataError(f"the content of {where} must be a text or a list of parts with text, got {got}")
 
 
 def _is_part(part: Json, is_tool: bool) -> bool:
@@ -146,50 +146,34 @@ def _text(part: Json) -> str | None:
     return part if isinstance(part, str) else None
 
 
-def _calls(value: Json, where: str) -> list[Json] | None:
-    """Tool calls with arguments as mappings; None for none."""
-    value = _parsed(value, f"tool_calls of {where}") if isinstance(value, str) else value
-    if not isinstance(value, list | None):
-        raise Unusable(f"tool_calls of {where} must be a list, got {_kind(value)}")
-    return [_call(each, f"call {number} of {where}") for number, each in enumerate(value)] if value else None
-
-
 def _call(value: Json, where: str) -> Json:
-    value = _parsed(value, where) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        raise Unusable(f"{where} must be an object, got {_kind(value)}")
-    call = _without_nulls(value)
+    """A tool call with its arguments as a mapping."""
+    shape = '{"name": ..., "arguments": ...}'
+    call = _without_nulls(_object(value, where, shape))
     if "function" in call:
-        return {**call, "function": _function(call["function"], where)}
-    return _function(call, where)
-
-
-def _function(value: Json, where: str) -> dict[str, Json]:
-    value = _parsed(value, where) if isinstance(value, str) else value
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise Unusable(f'{where} must be {{"name": ..., "arguments": ...}}, got {_kind(value)} without such a name')
-    arguments = value.get("arguments")
-    if isinstance(arguments, str):
-        arguments = _parsed(arguments, f"arguments of {where}") if arguments.strip() else {}
-    if not isinstance(arguments, dict | None):
-        raise Unusable(f"arguments of {where} must be an object or its JSON, got {_kind(arguments)}")
-    return {**_without_nulls(value), "arguments": arguments or {}}
+        return {**call, "function": _call(call["function"], where)}
+    if not isinstance(call.get("name"), str):
+        raise DataError(f"{where} must be an object {shape}, got the keys {', '.join(call)}")
+    arguments = call.get("arguments")
+    return {**call, "arguments": _object(arguments, f"arguments of {where}", "") if arguments not in (None, "") else {}}
 
 
 def _tool(value: Json, where: str) -> Json:
-    tool = _parsed(value, where) if isinstance(value, str) else value
-    if not isinstance(tool, dict):
-        raise Unusable(f"{where} must be an object, got {_kind(tool)}")
-    for key in ("function", "parameters"):
-        if isinstance(text := tool.get(key), str):
-            tool = {**tool, key: _parsed(text, f"{key} of {where}")}
-    if isinstance(function := tool.get("function"), dict) and isinstance(text := function.get("parameters"), str):
-        tool = {**tool, "function": {**function, "parameters": _parsed(text, f"parameters of {where}")}}
-    return tool
+    """A tool definition whose parts may be JSON, too."""
+    tool = _object(value, where, "")
+    parts = [key for key in ("function", "parameters") if isinstance(tool.get(key), str | dict)]
+    return {**tool, **{key: _tool(tool[key], f"{key} of {where}") for key in parts}}
 
 
-def _without_nulls(value: Json) -> dict[str, Json]:
-    return {key: each for key, each in value.items() if each is not None} if isinstance(value, dict) else {}
+def _object(value: Json, where: str, shape: str) -> dict[str, Json]:
+    value = _parsed(value, where) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        raise DataError(f"{where} must be an object {shape}".rstrip() + f", got {_kind(value)}")
+    return value
+
+
+def _without_nulls(value: dict[str, Json]) -> dict[str, Json]:
+    return {key: each for key, each in value.items() if each is not None}
 
 
 def _leaves(value: Json) -> list[str]:
@@ -203,7 +187,7 @@ def _parsed(text: str, what: str) -> Json:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise Unusable(f"{what} is a text, but not JSON: {error}") from None
+        raise DataError(f"{what} is a text, but not JSON: {error}") from None
 
 
 def _kind(value: Json) -> str:

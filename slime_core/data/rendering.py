@@ -4,7 +4,7 @@ Example:
 
     renderer = Renderer(tokenizer, {"enable_thinking": False})
     text = renderer.text(messages, tools)
-    Finder(text).take(messages[0], "message 0")      # Unusable: the chat template leaves out ...
+    Finder(text).take(messages[0], "message 0")      # DataError: the chat template leaves out ...
 """
 
 import json
@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from slime_core.data.messages import Unusable, calls_of, reasoning, visible
+from slime_core.data.messages import calls_of, reasoning, visible
 from slime_core.errors import DataError
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json, Message
@@ -43,29 +43,26 @@ class Renderer:
             opens: whether the assistant's next turn is opened; None leaves it to the template's arguments.
 
         Raises:
-            Unusable: the template refuses them.
+            DataError: the template refuses them.
             ModelError: the model has no chat template.
         """
         rows = [{**each, "content": _as_parts(each["content"])} for each in messages] if self._reads_parts else messages
         if any("tool_calls" in each for each in rows) and self._reads_text_arguments:
             rows = [_with_text_arguments(each) for each in rows]
         kwargs = self._kwargs if opens is None else {**self._kwargs, "add_generation_prompt": opens}
-        try:
-            return self._tokenizer.apply_chat_template(rows, tools, kwargs)
-        except DataError as error:
-            raise Unusable(str(error)) from None
+        return self._tokenizer.apply_chat_template(rows, tools, kwargs)
 
     def prompt(self, messages: Sequence[Message], tools: Json = None) -> "Finder":
         """The text from which the model generates, checked; the last message, if the assistant's, is continued.
 
         Raises:
-            Unusable: the template refuses the messages, or leaves out something that they say.
+            DataError: the template refuses the messages, or leaves out something that they say.
             ModelError: the model has no chat template.
         """
         is_begun = messages[-1]["role"] == "assistant"
         finder = Finder(self._begun(messages, tools) if is_begun else self.text(messages, tools))
         if not finder.text.strip():
-            raise Unusable("the chat template makes nothing of its messages")
+            raise DataError("the chat template makes nothing of its messages")
         for number, message in enumerate(messages):
             finder.take(message, f"message {number} ({message['role']})")
         finder.take_tools(tools)
@@ -75,11 +72,11 @@ class Renderer:
         """The text up to the end of the last message, whose turn stays open."""
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
-            raise Unusable("a final assistant message that is to be continued must be a text without tool calls")
+            raise DataError("a final assistant message that is to be continued must be a text without tool calls")
         marked = {**last, "content": last["content"] + MARK}
         text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
         if not mark:
-            raise Unusable("the chat template leaves out the final assistant message, which is to be continued")
+            raise DataError("the chat template leaves out the final assistant message, which is to be continued")
         return text
 
     @cached_property
@@ -93,7 +90,7 @@ class Renderer:
         try:
             closed, opened = self.text(asked, opens=False), self.text(asked, opens=True)
             answered = self.text([*asked, *answer, *asked], opens=False)
-        except Unusable:
+        except DataError:
             return "", ""
         shared = shared_beginning(opened, answered)
         return (opened[len(closed) :], shared[len(closed) :]) if shared.startswith(closed) else ("", "")
@@ -150,7 +147,7 @@ class Finder:
             keeps_reasoning: whether reasoning that is left out is an error; otherwise it is counted.
 
         Raises:
-            Unusable: the template leaves out something that it says.
+            DataError: the template leaves out something that it says.
         """
         begin = 0 if message["role"] in ANYWHERE else self.at
         found = [
@@ -173,7 +170,7 @@ class Finder:
         """See that the name of each tool is in the text.
 
         Raises:
-            Unusable: the template leaves one out.
+            DataError: the template leaves one out.
         """
         for function in calls_of({"tool_calls": tools}):
             if isinstance(name := function.get("name"), str) and not self._find(name, 0):
@@ -206,7 +203,7 @@ def _escaped(text: str) -> Iterator[str]:
 
 def _left_out(text: str, where: str) -> tuple[int, int]:
     said = text if len(text) <= 60 else f"{text[:57]}..."
-    raise Unusable(
+    raise DataError(
         f"{where}: the chat template leaves out {said!r}. Every message must reach the model as it is written: change "
         "the row, or the model's chat_template.jinja"
     )

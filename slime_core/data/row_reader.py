@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slime_core.data.messages import Unusable, arrow_value, read_messages, read_tools
+from slime_core.data.messages import arrow_value, read_messages, read_tools
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import BadRow, Row
+from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
@@ -70,7 +71,7 @@ class RowReader:
         self.dropped_reasoning = False
         try:
             return self._read(row)
-        except Unusable as problem:
+        except DataError as problem:
             return BadRow(f"{row.where}: {problem}")
         except RecursionError:
             return BadRow(f"{row.where}: nested too deeply")
@@ -92,7 +93,7 @@ class RowReader:
             return None
         label = column(row, key, "--label-key")
         if label is None:
-            raise Unusable(f"{key!r} is null, so nothing can be scored against it")
+            raise DataError(f"{key!r} is null, so nothing can be scored against it")
         return label
 
     def _prompt(self, row: Row) -> str | list[Message]:
@@ -102,27 +103,27 @@ class RowReader:
         if isinstance(prompt, str) or prompt[-1]["role"] != "assistant":
             return prompt
         if final == "refuse":
-            raise Unusable(
+            raise DataError(
                 f"{key!r} ends with an assistant message. Remove it, or set final_assistant_message: "
                 '"cut" leaves it out (it is the answer), "continue" has the model continue it'
             )
         if final == "continue" and not self._format.apply_chat_template:
-            raise Unusable('final_assistant_message = "continue" needs apply_chat_template = true')
+            raise DataError('final_assistant_message = "continue" needs apply_chat_template = true')
         while final == "cut" and prompt and prompt[-1]["role"] == "assistant":
             prompt = prompt[:-1]
         if not prompt:
-            raise Unusable(f"{key!r} has assistant messages alone, so nothing is left when they are cut off")
+            raise DataError(f"{key!r} has assistant messages alone, so nothing is left when they are cut off")
         return prompt
 
     def _metadata(self, row: Row) -> dict[str, Json]:
         key = self._format.metadata_key
         given = value_of(row, key)
         if given is not None and not isinstance(given, dict):
-            raise Unusable(f"{key!r} must be an object, got {type(given).__name__}")
+            raise DataError(f"{key!r} must be an object, got {type(given).__name__}")
         metadata = dict(given or {})
         for naming in NAMING:
             if not isinstance(name := metadata.get(naming), str | None):
-                raise Unusable(f"{key}.{naming} must be a name, got {type(name).__name__}")
+                raise DataError(f"{key}.{naming} must be a name, got {type(name).__name__}")
         if (tools := tools_of(row, self._format.tool_key)) is not None:
             metadata["tools"] = tools
         elif self._format.apply_chat_template and metadata.get("tools") is not None:
@@ -136,7 +137,7 @@ class RowReader:
         try:
             placed = place_media(as_messages(prompt), media)
         except ValueError as error:
-            raise Unusable(str(error)) from None
+            raise DataError(str(error)) from None
         held: dict[str, Json] = {kind: items for kind, items in media.items() if items}
         return (placed, held) if held else (prompt, None)
 
@@ -156,11 +157,11 @@ def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
     """The value of a column that the row must have.
 
     Raises:
-        Unusable: it has none; names those that it has.
+        DataError: it has none; names those that it has.
     """
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
-        raise Unusable(f"no key {key!r}; the row has {keys}: give {flag} one of these")
+        raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")
     return value_of(row, key, drop_nulls=drop_nulls)
 
 
@@ -168,7 +169,7 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
     """A column that is a text or a list of messages.
 
     Raises:
-        Unusable: it is neither.
+        DataError: it is neither.
     """
     value = column(row, key, flag, drop_nulls=True)
     if isinstance(value, str) and value:
@@ -176,14 +177,14 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
     if isinstance(value, list) and value:
         return read_messages(value, key)
     got = "nothing" if value in ("", [], None) else type(value).__name__
-    raise Unusable(f"{key!r} must be a text or a list of chat messages, got {got}")
+    raise DataError(f"{key!r} must be a text or a list of chat messages, got {got}")
 
 
 def tools_of(row: Row, key: str) -> list[Json] | None:
     """The row's tool definitions; None for none.
 
     Raises:
-        Unusable: they are not a list of objects.
+        DataError: they are not a list of objects.
     """
     return read_tools(value_of(row, key, drop_nulls=True), key)
 

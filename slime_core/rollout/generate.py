@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from slime_core.data.messages import Unusable, read_messages, read_tools
+from slime_core.data.messages import read_messages, read_tools
 from slime_core.data.rendering import Renderer
 from slime_core.errors import DataError
 from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, SamplingParams, Tokenizer
@@ -66,10 +66,7 @@ class SingleTurn:
         kwargs = sample.apply_chat_template_kwargs
         if self._renderer is None or not self._renderer.is_of(tokenizer, kwargs):
             self._renderer = Renderer(tokenizer, kwargs)
-        try:
-            read, tools = read_messages([*messages], "prompt"), read_tools(sample.metadata.get("tools"), "tools")
-            if read and read[-1]["role"] == "assistant":
-                raise Unusable("the prompt ends with an assistant message: remove it, or make the prompt a text")
-            return self._renderer.prompt(read, tools).text
-        except Unusable as problem:
-            raise DataError(str(problem)) from None
+        read, tools = read_messages([*messages], "prompt"), read_tools(sample.metadata.get("tools"), "tools")
+        if read and read[-1]["role"] == "assistant":
+            raise DataError("the prompt ends with an assistant message: remove it, or make the prompt a text")
+        return self._renderer.prompt(read, tools).text

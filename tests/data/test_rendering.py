@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import HfTokenizer
-from slime_core.data.messages import Unusable
 from slime_core.data.rendering import Finder, Renderer
 from slime_core.data.row_reader import Prompt, RowReader
 from slime_core.data.rows import BadRow, Row
+from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
 from tests.data import templates
@@ -96,7 +96,7 @@ def test_a_message_is_found_however_it_is_escaped_and_missed_where_it_is_left_ou
     finder, lost = Finder(text), lost % len(contents)
     for each in messages[:lost]:
         finder.take(each, "one that is there")
-    with pytest.raises(Unusable, match="message 7: the chat template leaves out 'all of this is gone'"):
+    with pytest.raises(DataError, match="message 7: the chat template leaves out 'all of this is gone'"):
         finder.take(gone, "message 7")
 
 

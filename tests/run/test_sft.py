@@ -124,7 +124,7 @@ def test_changed_data_is_refused_and_accepted_by_its_flag(slime: Slime, rows: Pa
         (("--reward", "math"), "leave out reward"),  # and not a word of keys that nobody wrote
         (("--n-samples-per-prompt", 8), "n_samples_per_prompt has no effect here: with sft_loss and no reward"),
         (("--rollout-temperature", 1.0), "rollout_temperature has no effect here"),
-        (("--label-key", "b"), "no column 'b'"),
+        (("--label-key", "b"), "no key 'b'"),
         (("--group-filter", "nonzero_std"), "group_filter has no effect here"),
     ],
 )
