@@ -24,6 +24,7 @@ MEDIA = ("image", "video", "audio", "image_url", "video_url", "audio_url", "inpu
 """Types of parts that are no text."""
 SWITCHES = re.compile("/(?:no_)?think")
 """Words of a system message that some templates obey and leave out."""
+_JSON_OF_MESSAGES = re.compile(r'\s*\[\s*\{\s*"(role|content)"')
 TOOL_ROLES = ("tool", "function")
 """Roles of messages that hold what a tool returned."""
 
@@ -51,6 +52,19 @@ def read_messages(value: list[Json], key: str) -> list[Message]:
         DataError: names the message, counted from 0.
     """
     return [_message(each, f"message {number} of {key!r}") for number, each in enumerate(value)]
+
+
+def messages_in(text: str) -> list[Json] | None:
+    """The messages of which a text is the JSON; None for any other text."""
+    if not _JSON_OF_MESSAGES.match(text):
+        return None
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return None
+    return (
+        found if isinstance(found, list) and all(isinstance(each, dict) and "role" in each for each in found) else None
+    )
 
 
 def read_tools(value: Json, key: str) -> list[Json] | None:

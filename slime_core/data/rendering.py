@@ -35,16 +35,12 @@ class Renderer:
         return tokenizer is self._tokenizer and kwargs == self._kwargs
 
     def text(self, messages: Sequence[Message], tools: Json = None, *, opens: bool | None = None) -> str:
-        """The messages as the template writes them.
+        """The messages as the template writes them; errors as of `prompt`.
 
         Args:
             messages: as `read_messages` returns them.
             tools: as `read_tools` returns them.
             opens: whether the assistant's next turn is opened; None leaves it to the template's arguments.
-
-        Raises:
-            DataError: the template refuses them.
-            ModelError: the model has no chat template.
         """
         rows = [{**each, "content": _as_parts(each["content"])} for each in messages] if self._reads_parts else messages
         if any("tool_calls" in each for each in rows) and self._reads_text_arguments:
@@ -167,11 +163,7 @@ class Finder:
         return all(self._find(text, begin) for each in visible(message) if (text := each.strip()))
 
     def take_tools(self, tools: Json) -> None:
-        """See that the name of each tool is in the text.
-
-        Raises:
-            DataError: the template leaves one out.
-        """
+        """See that the name of each tool is in the text; errors as of `take`."""
         for function in calls_of({"tool_calls": tools}):
             if isinstance(name := function.get("name"), str) and not self._find(name, 0):
                 _left_out(name, "the row's tools")
@@ -213,15 +205,13 @@ def _as_parts(content: Json) -> Json:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _with_text_arguments(message: Message) -> Message:
-    """The message with arguments of its tool calls as JSON."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return message
-    return {**message, "tool_calls": [_with_text_argument(each) for each in calls if isinstance(each, dict)]}
-
-
-def _with_text_argument(call: dict[str, Json]) -> Json:
-    if isinstance(function := call.get("function"), dict):
-        return {**call, "function": _with_text_argument(function)}
-    return {**call, "arguments": json.dumps(call["arguments"], ensure_ascii=False)}
+def _with_text_arguments(value: Message) -> Message:
+    """A message, or a call in it, with arguments as JSON."""
+    made = dict(value)
+    if isinstance(calls := made.get("tool_calls"), list):
+        made["tool_calls"] = [_with_text_arguments(each) for each in calls if isinstance(each, dict)]
+    elif isinstance(function := made.get("function"), dict):
+        made["function"] = _with_text_arguments(function)
+    elif "arguments" in made:
+        made["arguments"] = json.dumps(made["arguments"], ensure_ascii=False)
+    return made

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slime_core.data.messages import arrow_value, read_messages, read_tools
+from slime_core.data.messages import arrow_value, messages_in, read_messages, read_tools
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import BadRow, Row
@@ -127,7 +127,8 @@ class RowReader:
         if (tools := tools_of(row, self._format.tool_key)) is not None:
             metadata["tools"] = tools
         elif self._format.apply_chat_template and metadata.get("tools") is not None:
-            metadata["tools"] = read_tools(metadata["tools"], f"{key}.tools")
+            held = arrow_value(metadata["tools"], drop_nulls=row.is_arrow)
+            metadata["tools"] = read_tools(held, f"{key}.tools")
         return metadata
 
     def _with_media(self, row: Row, prompt: str | list[Message]) -> tuple[str | list[Message], dict[str, Json] | None]:
@@ -154,11 +155,7 @@ def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
 
 
 def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
-    """The value of a column that the row must have.
-
-    Raises:
-        DataError: it has none; names those that it has.
-    """
+    """The same of a column that the row must have; a DataError names those that it has."""
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
         raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")
@@ -166,14 +163,10 @@ def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
 
 
 def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
-    """A column that is a text or a list of messages.
-
-    Raises:
-        DataError: it is neither.
-    """
+    """A column that is a text, or a list of messages or its JSON; a DataError says what else it is."""
     value = column(row, key, flag, drop_nulls=True)
     if isinstance(value, str) and value:
-        return value
+        return value if (found := messages_in(value)) is None else read_messages(found, key)
     if isinstance(value, list) and value:
         return read_messages(value, key)
     got = "nothing" if value in ("", [], None) else type(value).__name__
@@ -181,11 +174,7 @@ def read_dialog(row: Row, key: str, flag: str) -> str | list[Message]:
 
 
 def tools_of(row: Row, key: str) -> list[Json] | None:
-    """The row's tool definitions; None for none.
-
-    Raises:
-        DataError: they are not a list of objects.
-    """
+    """The row's tool definitions, None for none; a DataError if they are not a list of objects."""
     return read_tools(value_of(row, key, drop_nulls=True), key)
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from slime_core.errors import ConfigError, RolloutError, WorkerError
+from slime_core.errors import ConfigError, DataError, RolloutError, WorkerError
 from slime_core.events import SamplesDone
 from slime_core.roles import (
     FinishReason,
@@ -22,6 +22,7 @@ from slime_core.rollout.environment import Environment
 from slime_core.sample import Message, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
+from slime_core.testing import CharTokenizer
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -148,6 +149,24 @@ def test_messages_are_rendered_by_the_chat_template(make_bench: Make) -> None:
 
     bench.source.draw = draw
     assert only_sample(bench).tokens[0] == 1017
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"role": "assistant", "content": "17"}, "the prompt ends with an assistant message"),
+        ({"role": "tool", "content": 17}, r"content of message 1 of 'prompt' \(tool\) must be"),
+        ({"role": "tool", "content": "lost"}, r"message 1 \(tool\): the chat template leaves out 'lost'"),
+    ],
+)
+def test_messages_that_would_not_arrive_are_an_error(answer: Message, says: str) -> None:
+    class WithoutTools(CharTokenizer):
+        def apply_chat_template(self, messages: Sequence[Message], *args: object, **more: object) -> str:
+            return super().apply_chat_template([each for each in messages if each["role"] != "tool"])
+
+    sample = Sample(prompt=[{"role": "user", "content": "17"}, answer])
+    with pytest.raises(DataError, match=says):
+        SingleTurn()._encode(sample, WithoutTools())
 
 
 def test_several_turns_have_seeds_of_their_own(make_bench: Make) -> None:

@@ -44,6 +44,7 @@ ROWS = RowFormat(
     multimodal_keys={"image": "pictures"},
     apply_chat_template=True,
     apply_chat_template_kwargs={"thinking": True},
+    final_assistant_message="continue",
     max_prompt_len=5,
     bad_rows="skip",
     max_bad_row_rate=0.5,
@@ -136,10 +137,12 @@ def test_columns_of_all_sets_come_before_those_of_training_and_a_sets_own_first(
         multimodal_keys={},
         apply_chat_template=False,
         apply_chat_template_kwargs={},
+        final_assistant_message="cut",
     )
     found = eval_file("held", own, config(**OF_ALL), ROWS)
     assert (found.input_key, found.label_key, found.metadata_key, found.tool_key) == ("q", "a", "m", "t")
     assert (found.multimodal_keys, found.apply_chat_template, found.apply_chat_template_kwargs) == ({}, False, {})
+    assert found.final_assistant_message == "cut"
 
 
 def test_rows_without_arguments_of_the_template_have_none() -> None:

@@ -162,3 +162,14 @@ def test_a_dialog_that_is_too_long_is_refused_by_name(slime: Slime, rows: Path, 
     assert ran.code == 2
     assert "train.jsonl:1:" in ran.err
     assert "256 positions" in ran.err
+
+
+def test_rows_that_are_bad_or_too_long_are_left_out_and_told(slime: Slime, rows: Path, tiny_model: Path) -> None:
+    """With a context below the budget of a response, which finetuning has none of."""
+    long = {"messages": [{"role": "user", "content": "1+" * 200}, {"role": "assistant", "content": "many"}]}
+    with (rows / "train.jsonl").open("a") as file:
+        file.write(json.dumps(long) + '\n{"messages": 5}\n')
+    keys = ("--bad-rows", "skip", "--max-bad-row-rate", 0.2, "--rollout-max-context-len", 200)
+    ran = finetune(slime, tiny_model, "run", "--num-rollout", 1, *keys)
+    assert ran.code == 0, ran.err
+    assert "left out 1 dialogs longer than 200 tokens; 1 bad row" in " ".join(ran.out.split())
