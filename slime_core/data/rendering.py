@@ -43,7 +43,7 @@ class Renderer:
             opens: whether the assistant's next turn is opened; None leaves it to the template's arguments.
         """
         rows = [{**each, "content": _as_parts(each["content"])} for each in messages] if self._reads_parts else messages
-        if any("tool_calls" in each for each in rows) and self._reads_text_arguments:
+        if any("tool_calls" in each for each in rows) and self.reads_text_arguments:
             rows = [_with_text_arguments(each) for each in rows]
         kwargs = self._kwargs if opens is None else {**self._kwargs, "add_generation_prompt": opens}
         return self._tokenizer.apply_chat_template(rows, tools, kwargs)
@@ -99,7 +99,7 @@ class Renderer:
         )
 
     @cached_property
-    def _reads_text_arguments(self) -> bool:
+    def reads_text_arguments(self) -> bool:
         """Whether the template writes arguments as they are given: a mapping fails, or is written in Python's way."""
         call: Message = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {MARK: True}}}
         messages: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]

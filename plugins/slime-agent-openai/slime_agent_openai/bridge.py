@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Protocol
 
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
+from slime_core.data.rendering import Renderer
 from slime_core.errors import DataError, ModelError
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json
@@ -60,6 +61,7 @@ class Bridge:
     def __init__(self, tokenizer: Tokenizer, kwargs: Mapping[str, Json] | None = None) -> None:
         """Nothing is proved yet; `kwargs` go to the template."""
         self._tokenizer, self._kwargs = tokenizer, dict(kwargs or {})
+        self._renderer = Renderer(tokenizer, kwargs)
         self._proved: dict[Kind, Strategy | None] = {}
         self._call_ends: dict[tuple[int, bool], str | None] = {}
         self._others: dict[str, Bridge] = {}
@@ -83,28 +85,9 @@ class Bridge:
         """
         offered: Json = [tool.for_template for tool in tools] if tools else None
         rows = [message.for_template for message in messages]
-        if any(message.calls for message in messages) and self._wants_text:
+        if any(message.calls for message in messages) and self._renderer.reads_text_arguments:
             rows = [message.with_text_arguments for message in messages]
         return self._tokenizer.apply_chat_template(rows, offered, self._kwargs, add_generation_prompt=open_turn)
-
-    @cached_property
-    def _wants_text(self) -> bool:
-        """Whether the template writes arguments as they are given: an object breaks it, or comes out in Python's way.
-
-        DeepSeek's do so; most others write an object as JSON.
-        """
-        called = Message(Role.ASSISTANT, calls=(ToolCall("call00000", "f", '{"k": true}'),))
-        by_object = self._written(called.for_template)
-        as_python = str({"k": True})
-        return (by_object is None or as_python in by_object) and self._written(called.with_text_arguments) is not None
-
-    def _written(self, answer: dict[str, Json]) -> str | None:
-        """What the template writes of an answer; None: it refuses it."""
-        try:
-            rows = [_HEAD[0].for_template, answer]
-            return self._tokenizer.apply_chat_template(rows, None, self._kwargs, add_generation_prompt=False)
-        except (DataError, ModelError):
-            return None
 
     def suffix(self, anchor: Message, tail: Sequence[Message], tools: Sequence[Tool]) -> str | None:
         """What the template writes after an answer, up to where the next one begins; None where that is not proved."""
