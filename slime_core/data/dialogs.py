@@ -151,7 +151,7 @@ class DialogReader:
             finder.take(message, f"message {place} ({message['role']})", keeps_reasoning=place == len(messages) - 1)
             if place in answers:
                 start = len(finder.text[: finder.begin].rstrip(" ")) if start is None else start
-                turns.append(_Turn(start, finder.at, place))
+                turns.append(_Turn(start, max(start, finder.at), place))
         finder.take_tools(tools)
         left_out.without_reasoning += finder.dropped > 0
         ids, begins = self._encoded(finder.text, [turn.start for turn in turns])
@@ -181,9 +181,13 @@ class DialogReader:
 
     def _closing(self, text: str, turn: _Turn, messages: Sequence[Message], tools: Json) -> int:
         """Where a turn ends which the template ends with no end token: as it does when the turn is the last."""
+        if turn.message == len(messages) - 1:
+            return len(text)
         closed = self._renderer.text(messages[: turn.message + 1], tools, opens=False)
-        _, is_there, closing = closed.rpartition(text[turn.start : turn.end])
-        return turn.end + len(shared_beginning(closing, text[turn.end :])) if is_there else turn.end
+        said = text[turn.start : turn.end]
+        if not said or said not in closed:
+            return turn.end
+        return turn.end + len(shared_beginning(closed.rpartition(said)[2], text[turn.end :]))
 
     def _encoded(self, text: str, starts: Sequence[int]) -> tuple[list[int], list[int]]:
         """Ids of a text, and where each begins; no token reaches over a start."""

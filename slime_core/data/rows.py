@@ -83,15 +83,20 @@ def parse_json(text: str) -> Json:
     """The value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON, holds NaN, or names a key twice.
+        ValueError: it is not JSON, holds NaN or half of a surrogate pair, or names a key twice.
     """
     value: Json = _DECODER.decode(text)
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("it holds half of a surrogate pair, which is no character") from None
     return value
 
 
 def _parse(where: str, line: bytes) -> Row | BadRow:
     try:
-        values = _DECODER.decode(line.decode("utf-8"))
+        values = parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         return BadRow(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line)")
     except ValueError as error:

@@ -77,6 +77,7 @@ def test_a_byte_order_mark_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
         (b'{"n": NaN}', "NaN is not a JSON number"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice: {"),
         (b'{"n": "\xff"}', "not UTF-8"),
+        (rb'{"n": "\ud83d!"}', "half of a surrogate pair"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
@@ -85,6 +86,11 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, line: bytes, says: 
     path.write_bytes(b'{"n": 0}\n\n' + line + b"\n")
     with pytest.raises(DataError, match=rf"rows\.jsonl:3: .*{says}"):
         values(path)
+
+
+def test_a_pair_of_surrogates_is_a_character(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(rb'{"n": "\uD83D\uDE00"}')
+    assert values(tmp_path / "rows.jsonl") == [{"n": "\N{GRINNING FACE}"}]
 
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
