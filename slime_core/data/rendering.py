@@ -69,6 +69,10 @@ class Renderer:
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise DataError("a final assistant message that is to be continued must be a text without tool calls")
+        if "<think>" in last["content"] and "</think>" not in last["content"]:  # which templates take for an answer
+            opened = self.text(before, tools, opens=True)
+            head = opened.rstrip()
+            return (head.removesuffix("<think>") if head.endswith("<think>") else opened) + last["content"]
         marked = {**last, "content": last["content"] + MARK}
         text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
         if not mark:

@@ -113,6 +113,10 @@ def test_a_prompt_that_ends_with_an_answer_is_refused_unless_a_key_says_what_bec
         prompt = read(tokenizer, template, [ASKED])[0]
         going_on, _ = read(tokenizer, template, [ASKED, begun], final_assistant_message="continue")
         assert going_on.removeprefix(prompt).lstrip() == "Let me think. ", name
+    thinking: Message = {"role": "assistant", "content": "<think>\nLet me "}
+    for name in ("CHATML", "QWEN3", "QWEN3_THINKING", "NEMOTRON", "DEEPSEEK"):
+        going_on, _ = read(tokenizer, getattr(templates, name), [ASKED, thinking], final_assistant_message="continue")
+        assert going_on.endswith("<|im_start|>assistant\n<think>\nLet me "), name
     for more in ([begun], [begun, begun], [CALLING]):
         assert read(tokenizer, templates.CHATML, [ASKED, *more], final_assistant_message="cut")[0] == asked
     assert "nothing is left" in read(tokenizer, templates.CHATML, [begun], final_assistant_message="cut")[0]
