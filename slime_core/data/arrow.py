@@ -113,7 +113,7 @@ def _cut(file: Path, batches: Iterator["pa.RecordBatch"], first: int, begin: int
 
 
 def _mark_json(value: Json, kind: "pa.DataType") -> Json:
-    """A value whose JSON texts, such as those of the type Json of HF `datasets`, are told from other texts."""
+    """The value, each JSON text in it (the type Json of HF `datasets`) as a `JsonText`."""
     import pyarrow as pa
 
     if isinstance(value, str):

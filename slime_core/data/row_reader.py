@@ -155,7 +155,7 @@ def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
 
 
 def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
-    """The same of a column that the row must have; a DataError names those that it has."""
+    """The value of a column that the row must have; a DataError names the columns that it has."""
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
         raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     values: dict[str, Json]
     """The row by column."""
     is_arrow: bool = False
-    """Whether its objects are Arrow structs: each has the keys of all rows, null where it has none of its own."""
+    """Whether its objects are Arrow structs: each has the keys of all rows, null where the row has no such key."""
 
 
 class BadRow(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -201,6 +201,7 @@ WORDS = st.lists(st.text(st.sampled_from("The sum of itfv.=+23"), min_size=1, ma
 
 
 @given(WORDS)
+@settings(max_examples=40)
 def test_whole_and_cut_ids_agree_for_a_tokenizer_that_begins_texts_with_a_space(
     prefixing: HfTokenizer, tmp_path_factory: pytest.TempPathFactory, turns: list[str]
 ) -> None:
