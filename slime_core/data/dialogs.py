@@ -12,6 +12,7 @@ from pathlib import Path
 
 from slime_core.data.files import read_rows
 from slime_core.data.rows import Row
+from slime_core.data.tokenizer import begun, check_template_kwargs, read_together
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -48,10 +49,13 @@ class DialogReader:
         """All rows of all files, in order.
 
         Raises:
+            ConfigError: the chat template never reads one of the format's arguments.
             DataError: a row cannot be used; names its file and line.
             ModelError: the model has no chat template, and one is asked for.
         """
-        return [self._dialog(row) for path in paths for row in read_rows(path)]
+        check_template_kwargs(self._form, self._tokenizer)
+        rows = (row for path in paths for row in read_rows(path))
+        return [dialog for _, dialog in read_together(rows, self._dialog, self._tokenizer)]
 
     def _dialog(self, row: Row) -> Dialog:
         form = self._form
@@ -65,7 +69,7 @@ class DialogReader:
                 )
             end = min(self._tokenizer.eos_token_ids)
             words = self._tokenizer.encode(response)
-            prompt = self._tokenizer.encode(_text(row, form.input_key))
+            prompt = self._tokenizer.encode(begun(_text(row, form.input_key), self._tokenizer))
             return _checked(row, prompt, [*words, end], [1] * (len(words) + 1))
         messages = _messages(row, given)
         if response is not None:

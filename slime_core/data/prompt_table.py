@@ -20,6 +20,7 @@ from slime_core.data.left_out import LeftOut
 from slime_core.data.record_file import RecordFile
 from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
 from slime_core.data.rows import BadRow, Row
+from slime_core.data.tokenizer import check_template_kwargs, read_together
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Json
@@ -36,24 +37,30 @@ class Part:
     """The first part of its groups' identities."""
     where: str
     """What error texts call it, such as its path."""
-    rows: Iterable[Row | BadRow]
-    """Read once."""
+    rows: Iterable[tuple[Row | BadRow, Prompt | TooLong | BadRow]]
+    """Each row and what it was read as; read once."""
     row_format: RowFormat
     """How they are read."""
-    reader: RowReader
-    """Reads them."""
 
 
 def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
     """A prompt file as a part of a table."""
     reader = RowReader(file, tokenizer)
-    return Part(file.name, str(file.path), scan_rows(file.path, reader.needed, reader.optional), file, reader)
+    rows = scan_rows(file.path, reader.needed, reader.optional)
+    return Part(file.name, str(file.path), _read(rows, reader, file, tokenizer), file)
 
 
 def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
     """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
     numbered = (Row(f"{name}, row {number}", dict(values)) for number, values in enumerate(rows))
-    return Part(name, name, numbered, row_format, RowReader(row_format, tokenizer))
+    return Part(name, name, _read(numbered, RowReader(row_format, tokenizer), row_format, tokenizer), row_format)
+
+
+def _read(
+    rows: Iterable[Row | BadRow], reader: RowReader, row_format: RowFormat, tokenizer: Tokenizer
+) -> Iterator[tuple[Row | BadRow, Prompt | TooLong | BadRow]]:
+    check_template_kwargs(row_format, tokenizer)
+    return read_together(rows, lambda row: row if isinstance(row, BadRow) else reader.read(row), tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +107,8 @@ class PromptTable:
     def _read(self, part: Part) -> PartRead:
         left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
         number, before = -1, len(self._records)
-        for number, row in enumerate(part.rows):
-            record = self._prompt_of(row, part)
+        for number, (row, read) in enumerate(part.rows):
+            record = self._record_of(row, read, part)
             if not isinstance(record, bytes):
                 left_out.count(record)
                 continue
@@ -114,10 +121,9 @@ class PromptTable:
             raise DataError(_nothing(part, number + 1, left_out))
         return PartRead(part.name, prompts, digest.hexdigest(), left_out)
 
-    def _prompt_of(self, row: Row | BadRow, part: Part) -> bytes | TooLong | BadRow:
+    def _record_of(self, row: Row | BadRow, read: Prompt | TooLong | BadRow, part: Part) -> bytes | TooLong | BadRow:
         if isinstance(row, BadRow):
             return row
-        read = part.reader.read(row)
         if not isinstance(read, Prompt):
             return read
         record = encode_prompt(row.where, read)

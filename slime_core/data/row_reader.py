@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rows import BadRow, Row
+from slime_core.data.tokenizer import begun
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -72,6 +73,8 @@ class RowReader:
         prompt, media = self._with_media(row, self._prompt(row))
         if self._format.apply_chat_template:
             prompt = self._render(prompt, metadata)
+        elif isinstance(prompt, str):
+            prompt = begun(prompt, self._tokenizer)
         limit = self._format.max_prompt_len
         if limit is not None:
             text = prompt if isinstance(prompt, str) else self._render(prompt, metadata)
