@@ -28,6 +28,7 @@ from slime_core.run.ledger import digest_before
 from slime_core.run.resumes import note_resume
 from slime_core.run.saved import SavedState
 from slime_core.run.saving import Saver
+from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
@@ -76,6 +77,11 @@ class BaseLoop(ABC):
     @abstractmethod
     def _trainer(self) -> Trainer:
         """The trainer, started."""
+
+    @property
+    @abstractmethod
+    def _builder(self) -> Builder:
+        """What built the run's parts."""
 
     @property
     @abstractmethod
@@ -150,13 +156,15 @@ class BaseLoop(ABC):
             "step": self._step,
             **await self._parts(),
             "metrics_position": self._metrics.position(),
+            "day": self._builder.day.isoformat(),
             "plugins": lock_plugins(self._plan),
             "config": saved_settings(self._plan),
         }
         save = partial(self._trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
             async with self._training():
-                await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save)
+                end = self._builder.tokenizer().end_of_turn
+                await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save, end_of_turn=end)
         self._saved_at = self.rollout_id
         await self._saved(wait=not self._config.run.async_save)
 

@@ -24,6 +24,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.memory import Phase
 from slime_core.run.saved import SavedState
 from slime_core.run.session import Session
+from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest, on_signals
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer, means
@@ -100,6 +101,10 @@ class Loop(BaseLoop):
     @property
     def _trainer(self) -> Trainer:
         return self._session.trainer
+
+    @property
+    def _builder(self) -> Builder:
+        return self._session.build
 
     @property
     def _trackers(self) -> Trackers:
