@@ -5,6 +5,7 @@ import random
 import socket
 from collections.abc import Mapping
 from datetime import date
+from typing import cast
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, meta
 
@@ -15,24 +16,33 @@ from slime_core.processes.leash import die_with
 from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 
+Renderings = list[tuple[str, dict[str, Json]]]
+"""Name of a template and its variables, of each text to make."""
+LONGEST_DETAIL = 2_000
+"""Characters of what is wrong that are sent back."""
+
 
 def main(channel_fd: int, lifeline_fd: int) -> None:
     """Serve until the other end closes."""
     die_with(lifeline_fd)
     channel = socket.socket(fileno=channel_fd)
-    start = json.loads(receive(channel).decode("utf-8", "surrogatepass"))
-    limit_memory(start["memory_mb"])
-    dialect, templates = Dialect(date.fromisoformat(start["day"])), dict[str, Template]()
-    _tell(channel, _compiled(dialect, start["sources"], templates))
+    sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
+    limit_memory(memory_mb)
+    dialect = Dialect(date.fromisoformat(day))
+    _tell(channel, None)  # ready: what it imports counts as no template's time
+    templates = dict[str, Template]()
     while True:
         try:
-            request = json.loads(receive(channel).decode("utf-8", "surrogatepass"))
+            request = _received(channel)
         except (EOFError, ConnectionError):
             return
-        if request is None:
-            _tell(channel, _variables(dialect, start["sources"]))
-        else:
-            _tell(channel, [_rendered(templates[name], variables) for name, variables in request])
+        match request:
+            case "compile":
+                _tell(channel, _compiled(dialect, sources, templates))
+            case "variables":
+                _tell(channel, _variables(dialect, sources))
+            case _:
+                _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
 
 
 def _compiled(dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]) -> Answer:
@@ -54,7 +64,7 @@ def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
     try:
         return MADE, template.render(variables)
     except TemplateError as error:
-        return REFUSED, str(error)
+        return REFUSED, str(error)[:LONGEST_DETAIL]
     except MemoryError:
         return MEMORY, ""
     except Exception as error:  # a template may do anything with these messages
@@ -67,8 +77,12 @@ def _variables(dialect: Dialect, sources: Mapping[str, str]) -> list[str]:
 
 
 def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")[:4_000]
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST_DETAIL]
 
 
 def _tell(channel: socket.socket, answer: object) -> None:
     send(channel, json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def _received(channel: socket.socket) -> object:
+    return json.loads(receive(channel).decode("utf-8", "surrogatepass"))

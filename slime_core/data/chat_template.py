@@ -26,9 +26,11 @@ WORKER = "slime_core.data._template_worker"
 LIMIT_S = 10.0
 """Seconds that one request may take: an ordinary text takes less than a millisecond."""
 START_S = 60.0
-"""Seconds until a new worker has compiled the templates; it may have to import Jinja."""
+"""Seconds until a new worker is ready; it may have to import Jinja first."""
 MEMORY_MB = 512
 """Mebibytes that a worker may allocate."""
+LARGEST_TEMPLATE = 1 << 20
+"""Characters of one template; those of well-known models have at most 30,000."""
 LARGEST_ANSWER = 32 << 20
 """Bytes of one answer."""
 MOST_STOPS = 3
@@ -64,7 +66,15 @@ class ChatTemplate:
             special_tokens: variables such as `bos_token`.
             owner: the model directory, for error texts.
             day: what `strftime_now` formats; None: today.
+
+        Raises:
+            ModelError: a template is too long.
         """
+        if longest := [name for name, text in sources.items() if len(text) > LARGEST_TEMPLATE]:
+            raise ModelError(
+                f"the chat template {longest[0]!r} of {owner} has more than {LARGEST_TEMPLATE} characters: "
+                "templates of models are shorter by far, so put the right one there"
+            )
         self._sources, self._special_tokens, self._owner = dict(sources), dict(special_tokens), owner
         self._day = day or datetime.now().astimezone().date()
         self._worker: _Worker | None = None
@@ -78,7 +88,7 @@ class ChatTemplate:
         Raises:
             ModelError: a template is not valid Jinja.
         """
-        return frozenset(cast(list[str], self._ask("null"))) - _ROWS
+        return frozenset(cast(list[str], self._ask('"variables"'))) - _ROWS
 
     def check_kwargs(self, kwargs: Mapping[str, Json]) -> None:
         """See that the templates read every argument.
@@ -195,9 +205,10 @@ class ChatTemplate:
         """A worker that has compiled the templates; another one in a fork of the process that had the last."""
         if self._worker is None or self._worker.owner != os.getpid():
             self._worker = _Worker()
-            start = {"sources": self._sources, "day": self._day.isoformat(), "memory_mb": MEMORY_MB}
+            start = [self._sources, self._day.isoformat(), MEMORY_MB]
             try:
-                result, problem = cast(Answer, self._worker.ask(json.dumps(start), START_S))
+                self._worker.ask(json.dumps(start), START_S)
+                result, problem = cast(Answer, self._worker.ask('"compile"', LIMIT_S))
             except _Stopped as stopped:
                 result, problem = FAILED, f"cannot be compiled: {stopped}"
             if result != MADE:

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime_core.data.chat_template import ChatTemplate, ReadT, RowT
+from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate, ReadT, RowT
 from slime_core.data.probe import beginning, end_of_turn, joins_pieces
 from slime_core.errors import ModelError
 from slime_core.roles import RowFormat, Tokenizer
@@ -302,7 +302,8 @@ def _template_sources(directory: Path, config: Mapping[str, Json]) -> dict[str, 
     path = directory / "chat_template.jinja"
     if path.is_file():
         try:
-            sources["default"] = path.read_text("utf-8")
+            with path.open(encoding="utf-8") as file:
+                sources["default"] = file.read(LARGEST_TEMPLATE + 1)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from None
     return sources
