@@ -102,7 +102,7 @@ class ChatTemplate:
                 known = sorted(self.arguments - self._special_tokens.keys())
                 raise ConfigError(
                     f"apply_chat_template_kwargs: the chat template of {self._owner} takes no argument {name!r}."
-                    f"{did_you_mean(name, known)} It takes: {', '.join(known) or 'none'}"
+                    f"{did_you_mean(name, known)} It reads: {', '.join(known) or 'none'}"
                 )
 
     def render(self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None) -> str:
@@ -113,9 +113,8 @@ class ChatTemplate:
             ModelError: a template is not valid Jinja, or has passed its limits too often.
         """
         request, shared = self._request(messages, tools, kwargs), self._shared.texts
-        text = shared.get(request) if shared is not None else self._texts([request])[0]
+        text = self._texts([request])[0] if shared is None else shared.setdefault(request, None)
         if text is None:
-            shared[request] = None
             raise _Wanted
         if isinstance(text, DataError):
             raise text
@@ -147,8 +146,8 @@ class ChatTemplate:
                 wanted = [request for request, text in texts.items() if text is None]
                 texts.update(zip(wanted, self._texts(wanted), strict=True))
             yield from ((row, found[place]) for place, row in enumerate(batch))
-            for error in failed:
-                raise error
+            if failed:
+                raise failed[0]
 
     def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
         """What the worker is asked for one text."""
@@ -167,8 +166,6 @@ class ChatTemplate:
             answers = cast(list[Answer], self._ask(f"[{','.join(requests)}]"))
         except DataError as error:  # of the one that passed a limit
             return [error] if len(requests) == 1 else [text for each in requests for text in self._texts([each])]
-        if any(result == MEMORY for result, _ in answers):
-            self._stop()
         return [text if result == MADE else self._error(result, text) for result, text in answers]
 
     def _error(self, result: str, text: str) -> DataError:
@@ -198,7 +195,10 @@ class ChatTemplate:
             except BaseException:
                 self._stop()
                 raise
-            self._stops = 0
+            if isinstance(answer, list) and any(each[0] == MEMORY for each in answer):
+                self._stop()  # which gives the memory back
+            else:
+                self._stops = 0
             return answer
 
     def _running(self) -> "_Worker":
