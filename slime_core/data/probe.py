@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from slime_core.errors import DataError
-from slime_core.sample import Message
+from slime_core.sample import Json, Message
 
 if TYPE_CHECKING:
     import tokenizers
 
 _ANSWER = "qANSWERq"
 """Nothing that a template quotes or trims."""
-_DIALOG: Sequence[Message] = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": _ANSWER})
+_CONTENTS: Sequence[Json] = (_ANSWER, [{"type": "text", "text": _ANSWER}])
+"""As most templates read it; as some of models with images do."""
 
 
 def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[str]) -> str | None:
@@ -26,12 +27,17 @@ def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[
         render: messages to text, without the beginning of another answer.
         special: texts of the tokenizer's special tokens.
     """
-    try:
-        after = render(_DIALOG).rpartition(_ANSWER)[2]
-    except DataError:  # a template that refuses so small a dialog
-        return None
-    found = [(after.index(token), -len(token), token) for token in special if token in after]
-    return min(found)[2] if found else None
+    for content in _CONTENTS:
+        try:
+            _, answer, after = render(
+                [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]
+            ).rpartition(_ANSWER)
+        except DataError:  # it refuses so small a dialog, or content of this shape
+            continue
+        if answer:
+            found = [(after.index(token), -len(token), token) for token in special if token in after]
+            return min(found)[2] if found else None
+    return None
 
 
 def beginning(backend: "tokenizers.Tokenizer") -> str:
@@ -52,5 +58,7 @@ def beginning(backend: "tokenizers.Tokenizer") -> str:
 
 def joins_pieces(backend: "tokenizers.Tokenizer") -> bool:
     """Whether texts that are encoded one by one read as one text; where not, each piece begins with a space."""
-    ids = [number for text in ("a", "b") for number in backend.encode(text, add_special_tokens=False).ids]
-    return str(backend.decode(ids, skip_special_tokens=False)) == "ab"
+    pieces = [number for text in ("a", "b") for number in backend.encode(text, add_special_tokens=False).ids]
+    whole = backend.encode("ab", add_special_tokens=False).ids
+    read, wanted = (str(backend.decode(ids, skip_special_tokens=False)) for ids in (pieces, whole))
+    return read == wanted or wanted != "ab"  # one that cannot write "ab" shows nothing

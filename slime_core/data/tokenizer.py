@@ -201,7 +201,9 @@ def check_template_kwargs(row_format: RowFormat, tokenizer: Tokenizer) -> None:
 def begun(text: str, tokenizer: Tokenizer) -> str:
     """A prompt that no chat template wrote, with the BOS that the tokenizer adds, unless it is there already."""
     bos = tokenizer.beginning if isinstance(tokenizer, HfTokenizer) else ""
-    return text if text.startswith(bos.strip()) else bos + text
+    if text.startswith(bos.strip()):
+        return text
+    return (bos.rstrip(" ") if text.startswith(" ") else bos) + text
 
 
 def read_together(

@@ -76,7 +76,9 @@ def test_a_hostile_template_is_refused_in_bounded_memory_and_time() -> None:
         [sys.executable, "-c", RENDER_ALL], input=json.dumps([*HOSTILE]), capture_output=True, text=True, check=True
     )
     found, (driver, worker) = json.loads(done.stdout)
-    wrong = {text[:60]: got for (text, said), got in zip(HOSTILE.items(), found, strict=True) if not re.search(said, got)}
+    wrong = {
+        text[:60]: got for (text, said), got in zip(HOSTILE.items(), found, strict=True) if not re.search(said, got)
+    }
     assert not wrong
     assert worker < 1 << 20, "KiB"
     assert driver < 200 << 10, "KiB"

@@ -1,7 +1,6 @@
 """HfTokenizer: ids, text, ends and chat templates as Hugging Face has them, and errors that say what to type."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
