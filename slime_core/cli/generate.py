@@ -18,7 +18,7 @@ from slime_core.config import read_positions
 from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.left_out import UnusableRow
 from slime_core.data.rows import split_slice
-from slime_core.data.tokenizer import begun
+from slime_core.data.tokenizer import with_bos
 from slime_core.errors import CheckpointError, DataError, ModelError
 from slime_core.roles import PromptFile, RowFormat, StreamsTokens
 from slime_core.run import model_of, newest_checkpoint
@@ -201,7 +201,7 @@ def _piped() -> list[str]:
 def _rendered(prompt: str | Sequence[Message], tokenizer: HfTokenizer, chat: bool) -> str:
     if not isinstance(prompt, str):
         return tokenizer.apply_chat_template(prompt)
-    return tokenizer.apply_chat_template([{"role": "user", "content": prompt}]) if chat else begun(prompt, tokenizer)
+    return tokenizer.apply_chat_template([{"role": "user", "content": prompt}]) if chat else with_bos(prompt, tokenizer)
 
 
 def _settings(given: Sequence[str]) -> dict[str, Json]:

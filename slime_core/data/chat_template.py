@@ -120,7 +120,7 @@ class ChatTemplate:
             raise text
         return text
 
-    def read_together(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
+    def read_batched(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
         """Each row and what `read` makes of it, in order; texts of many rows are rendered in one request.
 
         A `read` that asks for a text ends there, and is called again once the text is made: it must have no effects.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slime_core.data.files import read_rows
 from slime_core.data.rows import Row
-from slime_core.data.tokenizer import begun, check_template_kwargs, read_together
+from slime_core.data.tokenizer import check_template_kwargs, read_batched, with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -55,7 +55,7 @@ class DialogReader:
         """
         check_template_kwargs(self._form, self._tokenizer)
         rows = (row for path in paths for row in read_rows(path))
-        return [dialog for _, dialog in read_together(rows, self._dialog, self._tokenizer)]
+        return [dialog for _, dialog in read_batched(rows, self._dialog, self._tokenizer)]
 
     def _dialog(self, row: Row) -> Dialog:
         form = self._form
@@ -69,7 +69,7 @@ class DialogReader:
                 )
             end = min(self._tokenizer.eos_token_ids)
             words = self._tokenizer.encode(response)
-            prompt = self._tokenizer.encode(begun(_text(row, form.input_key), self._tokenizer))
+            prompt = self._tokenizer.encode(with_bos(_text(row, form.input_key), self._tokenizer))
             return _checked(row, prompt, [*words, end], [1] * (len(words) + 1))
         messages = _messages(row, given)
         if response is not None:

@@ -40,7 +40,7 @@ def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[
     return None
 
 
-def beginning(backend: "tokenizers.Tokenizer") -> str:
+def bos_text(backend: "tokenizers.Tokenizer") -> str:
     """Text of the special tokens that the tokenizer puts before every text, mostly one BOS; empty if none.
 
     Put before a text that is encoded without special tokens, it gives the ids of the text encoded with them.

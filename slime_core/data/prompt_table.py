@@ -20,7 +20,7 @@ from slime_core.data.left_out import LeftOut
 from slime_core.data.record_file import RecordFile
 from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
 from slime_core.data.rows import BadRow, Row
-from slime_core.data.tokenizer import check_template_kwargs, read_together
+from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Json
@@ -60,7 +60,7 @@ def _read(
     rows: Iterable[Row | BadRow], reader: RowReader, row_format: RowFormat, tokenizer: Tokenizer
 ) -> Iterator[tuple[Row | BadRow, Prompt | TooLong | BadRow]]:
     check_template_kwargs(row_format, tokenizer)
-    return read_together(rows, lambda row: row if isinstance(row, BadRow) else reader.read(row), tokenizer)
+    return read_batched(rows, lambda row: row if isinstance(row, BadRow) else reader.read(row), tokenizer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rows import BadRow, Row
-from slime_core.data.tokenizer import begun
+from slime_core.data.tokenizer import with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -74,7 +74,7 @@ class RowReader:
         if self._format.apply_chat_template:
             prompt = self._render(prompt, metadata)
         elif isinstance(prompt, str):
-            prompt = begun(prompt, self._tokenizer)
+            prompt = with_bos(prompt, self._tokenizer)
         limit = self._format.max_prompt_len
         if limit is not None:
             text = prompt if isinstance(prompt, str) else self._render(prompt, metadata)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate, ReadT, RowT
-from slime_core.data.probe import beginning, end_of_turn, joins_pieces
+from slime_core.data.probe import bos_text, end_of_turn, joins_pieces
 from slime_core.errors import ModelError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "merges.txt")
 """Files of the slow tokenizers, from which transformers can make a tokenizer.json."""
 
-__all__ = ["HfTokenizer", "begun", "check_template_kwargs", "read_together", "token_texts"]
+__all__ = ["HfTokenizer", "check_template_kwargs", "read_batched", "token_texts", "with_bos"]
 
 
 class HfTokenizer:
@@ -95,9 +95,9 @@ class HfTokenizer:
         return None if token is None else self._special[token]
 
     @cached_property
-    def beginning(self) -> str:
+    def bos_text(self) -> str:
         """Text that a prompt begins with unless a chat template wrote it: the BOS, or nothing."""
-        return beginning(self._backend) if self._adds_bos else ""
+        return bos_text(self._backend) if self._adds_bos else ""
 
     @cached_property
     def joins_pieces(self) -> bool:
@@ -116,7 +116,7 @@ class HfTokenizer:
                 f"the chat template ends an answer with {self._backend.id_to_token(end)!r}, which the files of "
                 f"{self._owner} do not name as an end: it ends responses, and checkpoints name it"
             )
-        if not chat and (bos := beginning(self._backend).strip()):
+        if not chat and (bos := bos_text(self._backend).strip()):
             begins = f"begin with {bos!r}, as the tokenizer" if self._adds_bos else f"do not begin with {bos!r}:"
             found.append(f"prompts {begins} of {self._owner} says{'' if self._adds_bos else ' add_bos_token = false'}")
         if not self.joins_pieces:
@@ -176,11 +176,11 @@ class HfTokenizer:
         """
         self._chat_template.check_kwargs(kwargs)
 
-    def read_together(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
-        """As `ChatTemplate.read_together`."""
+    def read_batched(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
+        """As `ChatTemplate.read_batched`."""
         if self._template is None:
             return ((row, read(row)) for row in rows)
-        return self._template.read_together(rows, read)
+        return self._template.read_batched(rows, read)
 
     @property
     def _chat_template(self) -> ChatTemplate:
@@ -198,15 +198,15 @@ def check_template_kwargs(row_format: RowFormat, tokenizer: Tokenizer) -> None:
         tokenizer.check_template_kwargs(row_format.apply_chat_template_kwargs)
 
 
-def begun(text: str, tokenizer: Tokenizer) -> str:
+def with_bos(text: str, tokenizer: Tokenizer) -> str:
     """A prompt that no chat template wrote, with the BOS that the tokenizer adds, unless it is there already."""
-    bos = tokenizer.beginning if isinstance(tokenizer, HfTokenizer) else ""
+    bos = tokenizer.bos_text if isinstance(tokenizer, HfTokenizer) else ""
     if text.startswith(bos.strip()):
         return text
     return (bos.rstrip(" ") if text.startswith(" ") else bos) + text
 
 
-def read_together(
+def read_batched(
     rows: Iterable[RowT], read: Callable[[RowT], ReadT], tokenizer: Tokenizer
 ) -> Iterator[tuple[RowT, ReadT]]:
     """Each row and what `read` makes of it with the tokenizer; texts of many rows are rendered together.
@@ -214,7 +214,7 @@ def read_together(
     `read` may be called again for a row, so it must have no effects.
     """
     if isinstance(tokenizer, HfTokenizer):
-        return tokenizer.read_together(rows, read)
+        return tokenizer.read_batched(rows, read)
     return ((row, read(row)) for row in rows)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from slime_core.data import HfTokenizer
-from slime_core.data.tokenizer import begun
+from slime_core.data.tokenizer import with_bos
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 LETTERS = [*" ▁ab<>s/|\n", "Ċ", "Ġ"]
@@ -79,14 +79,14 @@ BACKENDS: dict[str, Callable[[], Tokenizer]] = {
 def test_a_plain_prompt_has_the_ids_that_its_tokenizer_makes(tmp_path: Path, name: str, text: str) -> None:
     backend = BACKENDS[name]()
     tokenizer = write(tmp_path / name, backend)
-    prompt, whole = begun(text, tokenizer), backend.encode(text).ids
+    prompt, whole = with_bos(text, tokenizer), backend.encode(text).ids
     assert tokenizer.encode(prompt) == (whole[:-1] if name == "byte_level_eos" else whole)
-    assert begun(prompt, tokenizer) == prompt
+    assert with_bos(prompt, tokenizer) == prompt
 
 
 def test_a_model_can_say_that_prompts_have_no_bos(tmp_path: Path) -> None:
     tokenizer = write(tmp_path, with_bos(byte_level()), add_bos_token=False)
-    assert begun("ab", tokenizer) == "ab"
+    assert with_bos("ab", tokenizer) == "ab"
     [note] = tokenizer.notes(chat=False)
     assert "do not begin with '<s>'" in note
     assert "add_bos_token = false" in note
