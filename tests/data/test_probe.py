@@ -47,7 +47,7 @@ def byte_level() -> Tokenizer:
     return backend
 
 
-def with_bos(backend: Tokenizer, after: str = "") -> Tokenizer:
+def adding_bos(backend: Tokenizer, after: str = "") -> Tokenizer:
     backend.post_processor = processors.TemplateProcessing(
         single=f"<s> $A {after}".strip(), special_tokens=[("<s>", 1), ("</s>", 2)]
     )
@@ -65,11 +65,11 @@ def write(directory: Path, backend: Tokenizer, template: str | None = None, **co
 
 BACKENDS: dict[str, Callable[[], Tokenizer]] = {
     "byte_level": byte_level,
-    "byte_level_eos": lambda: with_bos(byte_level(), "</s>"),
-    "byte_level_bos": lambda: with_bos(byte_level()),
-    "normalizer": lambda: with_bos(spaced("normalizer")),
-    "always": lambda: with_bos(spaced("always")),
-    "first": lambda: with_bos(spaced("first")),
+    "byte_level_eos": lambda: adding_bos(byte_level(), "</s>"),
+    "byte_level_bos": lambda: adding_bos(byte_level()),
+    "normalizer": lambda: adding_bos(spaced("normalizer")),
+    "always": lambda: adding_bos(spaced("always")),
+    "first": lambda: adding_bos(spaced("first")),
 }
 
 
@@ -85,7 +85,7 @@ def test_a_plain_prompt_has_the_ids_that_its_tokenizer_makes(tmp_path: Path, nam
 
 
 def test_a_model_can_say_that_prompts_have_no_bos(tmp_path: Path) -> None:
-    tokenizer = write(tmp_path, with_bos(byte_level()), add_bos_token=False)
+    tokenizer = write(tmp_path, adding_bos(byte_level()), add_bos_token=False)
     assert with_bos("ab", tokenizer) == "ab"
     [note] = tokenizer.notes(chat=False)
     assert "do not begin with '<s>'" in note
