@@ -10,14 +10,43 @@ from slime_core.sample import Json
 
 LIMIT_S = 1.0
 LONGEST_ERROR = 3_000
-PARTS = (
-    "{% for m in messages %}|{% endfor %}|{% if m.role == 'user' %}|{% else %}|{% endif %}|{{ m.content }}|{{ f(f) }}|"
-    "{{ m['role'] | upper }}|{% macro f(x) %}|{% endmacro %}|{{ f(1) }}|{% set n = namespace(x='a') %}|{{ 9 ** 9 ** 9 }}|"
-    "{% set n.x = n.x + n.x %}|{% for i in range(99999) %}|{{ messages | tojson(indent=i) }}|{{ n.x | center(i * i) }}|"
-    "{{ [messages] * 99 }}|{{ tools | random }}|{{ strftime_now('%Y') }}|{% generation %}|{% endgeneration %}|{#|#}|-%}\n|"
-    "{{ raise_exception(m) }}|{% break %}|{{ bos_token| ~ a }}|{{ messages[0].__class__ }}|{% raw %}|{% endraw %}|"
-    "{% call f(2) %}|{% endcall %}|{% filter upper %}|{% endfilter %}"
-).split("|")
+PARTS = """\
+{% for m in messages %}
+{% endfor %}
+{% if m.role == 'user' %}
+{% else %}
+{% endif %}
+{{ m.content }}
+{{ f(f) }}
+{{ m['role'] | upper }}
+{% macro f(x) %}
+{% endmacro %}
+{{ f(1) }}
+{% set n = namespace(x='a') %}
+{% set n.x = n.x + n.x %}
+{% for i in range(99999) %}
+{{ messages | tojson(indent=i) }}
+{{ n.x | center(i * i) }}
+{{ [messages] * 99 }}
+{{ tools | random }}
+{{ strftime_now('%Y') }}
+{% generation %}
+{% endgeneration %}
+{#
+#}
+-%}
+{{ raise_exception(m) }}
+{% break %}
+{{ bos_token
+ ~ a }}
+{{ messages[0].__class__ }}
+{% raw %}
+{% endraw %}
+{% call f(2) %}
+{% endcall %}
+{% filter upper %}
+{% endfilter %}
+""".splitlines()
 TEMPLATES = st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=12).map("".join)
 VALUES: st.SearchStrategy[Json] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
