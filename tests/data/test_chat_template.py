@@ -4,7 +4,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -12,10 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime_core.data import ChatTemplate, HfTokenizer
+from slime_core.data import (
+    ChatTemplate,
+    DialogReader,
+    HfTokenizer,
+    every_prompt,
+    generated_source,
+    mixture_source,
+    prompt_source,
+    row_source,
+)
 from slime_core.data.rows import Row
+from slime_core.data.settings import MixtureMember, MixtureSettings
 from slime_core.data.tokenizer import read_batched
 from slime_core.errors import ConfigError, DataError, ModelError
+from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message
 
 HELLO: Sequence[Message] = ({"role": "user", "content": "What is 2+3?"},)
@@ -175,3 +187,35 @@ def test_an_argument_that_no_template_reads_is_refused_with_the_one_that_was_mea
 def test_arguments_cannot_replace_what_a_row_says(model_dir: Path) -> None:
     template = ChatTemplate({"default": "{{ messages[0].content }}{{ documents }}"}, {}, "m")
     assert template.render(HELLO, None, {"messages": [], "documents": 7}) == "What is 2+3?7"
+
+
+def test_every_reader_refuses_arguments_that_the_template_does_not_read(tokenizer: HfTokenizer, tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"input": "a"}\n')
+    form = RowFormat(apply_chat_template=True, apply_chat_template_kwargs={"enable_thinkng": False})
+    file, unrendered = PromptFile.of(tmp_path / "d.jsonl", "d", form), replace(form, apply_chat_template=False)
+    setup = DataSourceSetup(
+        refuse, 1, prompts=[file], tokenizer=tokenizer, n_samples_per_prompt=1, shuffle=False, row_format=form
+    )
+    member = MixtureMember(path=str(tmp_path / "d.jsonl"), apply_chat_template=True)
+    readers: dict[str, Callable[[], object]] = {
+        "evaluation": lambda: every_prompt(file, tokenizer, 1),
+        "run": lambda: prompt_source(setup),
+        "mixture": lambda: mixture_source(
+            MixtureSettings(sources={"a": member}), replace(setup, row_format=unrendered)
+        ),
+        "rows": lambda: row_source([{"input": "a"}], "rows", setup),
+        "made": lambda: generated_source(lambda seed, index: {"input": "a"}, "made", setup),
+        "sft": lambda: DialogReader(tokenizer, form).read([tmp_path / "d.jsonl"]),
+    }
+    taken = []
+    for name, read in readers.items():
+        try:
+            read()
+            taken.append(name)
+        except ConfigError as error:
+            assert "takes no argument" in str(error)  # noqa: PT017  # of each in the table
+    assert not taken
+
+
+def refuse(role: str, name: str, **settings: object) -> object:
+    raise AssertionError(f"{role} {name} is not needed")
