@@ -44,7 +44,8 @@ class HfTokenizer:
         """What `load` has found in a model directory."""
         self._backend = backend
         self._named_ends = eos_token_ids
-        self._template = template
+        self.template = template
+        """The chat template, if the model has one."""
         self._owner = owner
         self._adds_bos = adds_bos
 
@@ -89,7 +90,7 @@ class HfTokenizer:
         Raises:
             ModelError: the template is not valid Jinja.
         """
-        if self._template is None:
+        if self.template is None:
             return None
         token = end_of_turn(partial(self.apply_chat_template, add_generation_prompt=False), self._special)
         return None if token is None else self._special[token]
@@ -110,19 +111,19 @@ class HfTokenizer:
         Raises:
             ModelError: the chat template is not valid Jinja.
         """
-        found, end = [], self.end_of_turn
+        found, end, owner = [], self.end_of_turn, self._owner
         if end is not None and end not in self._named_ends:
             found.append(
-                f"the chat template ends an answer with {self._backend.id_to_token(end)!r}, which the files of "
-                f"{self._owner} do not name as an end: it ends responses, and checkpoints name it"
+                f"the chat template ends an answer with {self._backend.id_to_token(end)!r}, which the files of {owner} "
+                "do not name as an end: it ends responses, and checkpoints name it"
             )
         if not chat and (bos := bos_text(self._backend).strip()):
-            begins = f"begin with {bos!r}, as the tokenizer" if self._adds_bos else f"do not begin with {bos!r}:"
-            found.append(f"prompts {begins} of {self._owner} says{'' if self._adds_bos else ' add_bos_token = false'}")
-        if not self.joins_pieces:
-            found.append(
-                f"the tokenizer of {self._owner} begins each piece of text with a space: a dialog is encoded whole"
+            why = (
+                "as its tokenizer adds it" if self._adds_bos else "for tokenizer_config.json has add_bos_token = false"
             )
+            found.append(f"prompts of {owner} begin with{'' if self._adds_bos else 'out'} {bos!r}, {why}")
+        if not self.joins_pieces:
+            found.append(f"the tokenizer of {owner} begins each piece of text with a space: a dialog is encoded whole")
         return found
 
     @cached_property
@@ -163,39 +164,20 @@ class HfTokenizer:
             ModelError: the model has no chat template.
             DataError: its template refuses the messages.
         """
-        return self._chat_template.render(
-            messages, tools, {"add_generation_prompt": add_generation_prompt} | dict(kwargs or {})
-        )
-
-    def check_template_kwargs(self, kwargs: Mapping[str, Json]) -> None:
-        """See that the chat template reads every argument.
-
-        Raises:
-            ConfigError: it never reads one of them.
-            ModelError: the model has no chat template, or one that is not valid Jinja.
-        """
-        self._chat_template.check_kwargs(kwargs)
-
-    def read_batched(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
-        """As `ChatTemplate.read_batched`."""
-        if self._template is None:
-            return ((row, read(row)) for row in rows)
-        return self._template.read_batched(rows, read)
-
-    @property
-    def _chat_template(self) -> ChatTemplate:
-        if self._template is None:
+        if self.template is None:
             raise ModelError(
                 f"{self._owner} has no chat template (no chat_template.jinja, none in tokenizer_config.json): give "
                 "prompts as plain strings without --apply-chat-template, or put a chat_template.jinja there"
             )
-        return self._template
+        return self.template.render(
+            messages, tools, {"add_generation_prompt": add_generation_prompt} | dict(kwargs or {})
+        )
 
 
 def check_template_kwargs(row_format: RowFormat, tokenizer: Tokenizer) -> None:
-    """See that the chat template, where rows are rendered by it, reads every argument; errors as of the method."""
-    if row_format.apply_chat_template and row_format.apply_chat_template_kwargs and isinstance(tokenizer, HfTokenizer):
-        tokenizer.check_template_kwargs(row_format.apply_chat_template_kwargs)
+    """See that the chat template, where it renders rows, reads every argument; errors as of `ChatTemplate`."""
+    if row_format.apply_chat_template and isinstance(tokenizer, HfTokenizer) and tokenizer.template:
+        tokenizer.template.check_kwargs(row_format.apply_chat_template_kwargs or {})
 
 
 def with_bos(text: str, tokenizer: Tokenizer) -> str:
@@ -213,8 +195,8 @@ def read_batched(
 
     `read` may be called again for a row, so it must have no effects.
     """
-    if isinstance(tokenizer, HfTokenizer):
-        return tokenizer.read_batched(rows, read)
+    if isinstance(tokenizer, HfTokenizer) and tokenizer.template:
+        return tokenizer.template.read_batched(rows, read)
     return ((row, read(row)) for row in rows)
 
 

@@ -49,8 +49,9 @@ class Outcome(enum.Enum):
 class BaseLoop(ABC):
     """One run in progress."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
-        """Begin at nothing; metrics are appended to `metrics`."""
+    def __init__(self, build: Builder, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
+        """Begin at nothing; `build` builds the run's parts, and metrics are appended to `metrics`."""
+        plan, self.build = build.plan, build
         self._config = plan.config
         self._plan, self._folder, self._display, self._metrics = plan, folder, display, metrics
         self._spans = SpanLog(folder.spans)
@@ -77,11 +78,6 @@ class BaseLoop(ABC):
     @abstractmethod
     def _trainer(self) -> Trainer:
         """The trainer, started."""
-
-    @property
-    @abstractmethod
-    def _builder(self) -> Builder:
-        """What built the run's parts."""
 
     @property
     @abstractmethod
@@ -156,14 +152,14 @@ class BaseLoop(ABC):
             "step": self._step,
             **await self._parts(),
             "metrics_position": self._metrics.position(),
-            "day": self._builder.day.isoformat(),
+            "day": self.build.day.isoformat(),
             "plugins": lock_plugins(self._plan),
             "config": saved_settings(self._plan),
         }
         save = partial(self._trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
             async with self._training():
-                end = self._builder.tokenizer().end_of_turn
+                end = self.build.tokenizer().end_of_turn
                 await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save, end_of_turn=end)
         self._saved_at = self.rollout_id
         await self._saved(wait=not self._config.run.async_save)

@@ -24,7 +24,6 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.memory import Phase
 from slime_core.run.saved import SavedState
 from slime_core.run.session import Session
-from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest, on_signals
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer, means
@@ -83,7 +82,7 @@ class Loop(BaseLoop):
 
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleStore) -> None:
         """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
-        super().__init__(session.plan, session.folder, display, metrics)
+        super().__init__(session.build, session.folder, display, metrics)
         self._session, self._samples = session, samples
         session.scheduler.runner.waiting.on_end = self._spans.add_sample
         best = self._config.run.save_best
@@ -101,10 +100,6 @@ class Loop(BaseLoop):
     @property
     def _trainer(self) -> Trainer:
         return self._session.trainer
-
-    @property
-    def _builder(self) -> Builder:
-        return self._session.build
 
     @property
     def _trackers(self) -> Trackers:

@@ -72,8 +72,8 @@ class TrainingLoop(BaseLoop):
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
         """Build what needs no process."""
-        super().__init__(plan, folder, display, metrics)
-        self.build = build = Builder.of(plan)
+        build = Builder.of(plan)
+        super().__init__(build, folder, display, metrics)
         self._hooks = RunHooks(plan.catalog, build.stats)
         self._preparation = build.preparation()
         self._launcher = build.launcher(folder)
@@ -95,10 +95,6 @@ class TrainingLoop(BaseLoop):
     def _trainer(self) -> Trainer:
         assert self._started is not None, "it is started before it is asked for"
         return self._started
-
-    @property
-    def _builder(self) -> Builder:
-        return self.build
 
     @property
     def _trackers(self) -> Trackers:

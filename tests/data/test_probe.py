@@ -88,7 +88,7 @@ def test_a_model_can_say_that_prompts_have_no_bos(tmp_path: Path) -> None:
     tokenizer = write(tmp_path, adding_bos(byte_level()), add_bos_token=False)
     assert with_bos("ab", tokenizer) == "ab"
     [note] = tokenizer.notes(chat=False)
-    assert "do not begin with '<s>'" in note
+    assert "begin without '<s>'" in note
     assert "add_bos_token = false" in note
     assert not tokenizer.notes(chat=True)
 
