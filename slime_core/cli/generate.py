@@ -20,10 +20,12 @@ from slime_core.data import HfTokenizer, every_prompt
 from slime_core.data.left_out import UnusableRow
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import split_slice
+from slime_core.data.tokenizer import with_bos
 from slime_core.errors import CheckpointError, DataError, ModelError
 from slime_core.roles import PromptFile, RowFormat, StreamsTokens
 from slime_core.run import model_of, newest_checkpoint
 from slime_core.run.checkpoint import MANIFEST
+from slime_core.run.day import model_day
 from slime_core.run.generation import Asked, Part, Response, responses, text_parts
 from slime_core.run.serving import Serving, started
 from slime_core.sample import Json, Sample
@@ -79,7 +81,7 @@ def generate(
     read = None if prompt_data is None else split_slice(Path(prompt_data))[0]
     answers = None if out is None else AnswerFile.checked(out, read)
     directory = _model_directory(model)
-    tokenizer = HfTokenizer.load(directory)
+    tokenizer = HfTokenizer.load(directory, model_day(directory))
     if prompt_data is not None:
         if prompts:
             raise click.UsageError("prompts are given twice: as arguments, and with --prompt-data")
@@ -212,7 +214,7 @@ def _piped() -> list[str]:
 
 
 def _rendered(prompt: str, tokenizer: HfTokenizer, chat: bool) -> str:
-    return tokenizer.apply_chat_template([{"role": "user", "content": prompt}]) if chat else prompt
+    return tokenizer.apply_chat_template([{"role": "user", "content": prompt}]) if chat else with_bos(prompt, tokenizer)
 
 
 def _row_text(sample: Sample, renderer: Renderer) -> str:

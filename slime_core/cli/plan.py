@@ -18,6 +18,7 @@ from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups, writ
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec
 from slime_core.run import read_all_prompts, read_dialogs
+from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 
@@ -40,6 +41,7 @@ def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, out: Path 
         notes: Sequence[str] = [f"{len(read_dialogs(resolved)[0])} dialogs to train on"]
     else:
         notes = read_all_prompts(resolved)
+    notes = [*tokenizer_notes(Builder.of(resolved)), *notes]
     taken = names_taken(ctx, run_file, flags)
     if as_json:
         click.echo(json.dumps({**describe_plan(resolved), "taken": taken, "data_notes": [*notes]}, indent=2))

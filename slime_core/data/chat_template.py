@@ -1,61 +1,280 @@
-"""ChatTemplate: chat messages to prompt text, by the model's own Jinja template, in a sandbox.
+"""ChatTemplate: chat messages to prompt text, by the model's own Jinja template, in a worker process with limits.
 
-The text depends on the messages alone: templates are given no clock, so a run makes the same prompts on any day
-(pass `date_string` in `apply_chat_template_kwargs` where a template asks for a date).
+The text depends on the messages and one date alone: `strftime_now` gives that date, so a resumed run makes the same
+prompts on another day, and `random` gives the same answer each time.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from functools import cached_property
+from itertools import islice
+from tempfile import TemporaryFile
+from typing import IO, TypeVar, cast
 
-from slime_core.errors import DataError, ModelError
+from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
+from slime_core.processes.channel import TooLong
+from slime_core.processes.forked import Forked
+from slime_core.processes.server import shared_server
 from slime_core.sample import Json, Message
+
+WORKER = "slime_core.data._template_worker"
+"""Module of the worker process, which the server of such workers imports before it forks."""
+LIMIT_S = 10.0
+"""Seconds that one request may take: an ordinary text takes less than a millisecond."""
+START_S = 60.0
+"""Seconds until a new worker is ready; it may have to import Jinja first."""
+MEMORY_MB = 512
+"""Mebibytes that a worker may allocate."""
+LARGEST_TEMPLATE = 1 << 20
+"""Characters of one template; those of well-known models have at most 30,000."""
+LARGEST_ANSWER = 32 << 20
+"""Bytes of one answer."""
+MOST_STOPS = 3
+"""Requests in a row after whose failure at a limit the template is not tried again."""
+_ROWS = frozenset({"messages", "tools"})
+"""What a template reads of a row."""
+LONGEST_TAIL = 2_000
+"""Bytes of what a worker printed that an error shows."""
+_END_S = 5.0
+BATCH = 64
+"""Rows whose texts share a request."""
+MADE, REFUSED, FAILED, MEMORY = "made", "refused", "failed", "memory"
+"""What an answer begins with; the text, or what is wrong, follows."""
+Answer = tuple[str, str]
+RowT = TypeVar("RowT")
+ReadT = TypeVar("ReadT")
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class ChatTemplate:
-    """A model's chat templates by name: "default", and maybe "tool_use" for prompts with tools."""
+    """A model's chat templates by name: "default", and maybe "tool_use" for prompts with tools.
 
-    def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], owner: str) -> None:
-        """Compile the templates.
+    Its worker starts with the first call, and again after a call that passed a limit. Threads take turns.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, str], special_tokens: Mapping[str, str], owner: str, day: date | None = None
+    ) -> None:
+        """Keep the templates; a broken one is found at the first call.
 
         Args:
             sources: Jinja text of each template.
             special_tokens: variables such as `bos_token`.
             owner: the model directory, for error texts.
+            day: what `strftime_now` formats; None: today.
+
+        Raises:
+            ModelError: a template is too long.
+        """
+        if longest := [name for name, text in sources.items() if len(text) > LARGEST_TEMPLATE]:
+            raise ModelError(
+                f"the chat template {longest[0]!r} of {owner} has more than {LARGEST_TEMPLATE} characters: "
+                "templates of models are shorter by far, so put the right one there"
+            )
+        self._sources, self._special_tokens, self._owner = dict(sources), dict(special_tokens), owner
+        self._day = day or datetime.now().astimezone().date()
+        self._worker: _Worker | None = None
+        self._lock, self._shared = threading.Lock(), _Shared()
+        self._stops = 0
+
+    @cached_property
+    def arguments(self) -> frozenset[str]:
+        """Names that any of the templates reads, but for what it gets from a row.
 
         Raises:
             ModelError: a template is not valid Jinja.
         """
-        from jinja2 import TemplateSyntaxError
+        return frozenset(cast(list[str], self._ask('"variables"'))) - _ROWS
 
-        from slime_core.data._template_dialect import Dialect
+    def check_kwargs(self, kwargs: Mapping[str, Json]) -> None:
+        """See that the templates read every argument.
 
-        self._dialect = Dialect()
-        self._special_tokens = dict(special_tokens)
-        self._owner = owner
-        try:
-            self._templates = {name: self._dialect.from_string(text) for name, text in sources.items()}
-        except TemplateSyntaxError as error:
-            raise ModelError(
-                f"the chat template of {owner} is broken in line {error.lineno}: {error.message}"
-            ) from None
-        except RecursionError:
-            raise ModelError(f"the chat template of {owner} is nested too deeply") from None
+        Raises:
+            ConfigError: they never read one of them.
+            ModelError: a template is not valid Jinja.
+        """
+        for name in kwargs:
+            if name not in self.arguments | {"add_generation_prompt"}:
+                known = sorted(self.arguments - self._special_tokens.keys())
+                raise ConfigError(
+                    f"apply_chat_template_kwargs: the chat template of {self._owner} takes no argument {name!r}."
+                    f"{did_you_mean(name, known)} It reads: {', '.join(known) or 'none'}"
+                )
 
     def render(self, messages: Sequence[Message], tools: Json = None, kwargs: Mapping[str, Json] | None = None) -> str:
         """The messages as prompt text; the generation prompt is added unless `kwargs` say otherwise.
 
         Raises:
             DataError: the template refuses the messages, fails with them, takes too long or makes too much of them.
+            ModelError: a template is not valid Jinja, or has passed its limits too often.
         """
-        from jinja2 import TemplateError
+        request, shared = self._request(messages, tools, kwargs), self._shared.texts
+        text = self._texts([request])[0] if shared is None else shared.setdefault(request, None)
+        if text is None:
+            raise _Wanted
+        if isinstance(text, DataError):
+            raise text
+        return text
 
-        template = self._templates["default"]
-        if tools is not None:
-            template = self._templates.get("tool_use", template)
-        variables = {**self._special_tokens, "add_generation_prompt": True, **(kwargs or {})}
+    def read_batched(self, rows: Iterable[RowT], read: Callable[[RowT], ReadT]) -> Iterator[tuple[RowT, ReadT]]:
+        """Each row and what `read` makes of it, in order; texts of many rows are rendered in one request.
+
+        A `read` that asks for a text ends there, and is called again once the text is made: it must have no effects.
+        """
+        rows = iter(rows)
+        while batch := list(islice(rows, BATCH)):
+            texts, found, failed = dict[str, str | DataError | None](), dict[int, ReadT](), list[Exception]()
+            wanted: Sequence[str] = [""]
+            while wanted:
+                for place, row in enumerate(batch):
+                    if place in found:
+                        continue
+                    self._shared.texts = texts
+                    try:
+                        found[place] = read(row)
+                    except _Wanted:
+                        continue
+                    except Exception as error:  # raised once all rows before it are read
+                        failed, batch = [error], batch[:place]
+                        break
+                    finally:
+                        self._shared.texts = None
+                wanted = [request for request, text in texts.items() if text is None]
+                texts.update(zip(wanted, self._texts(wanted), strict=True))
+            yield from ((row, found[place]) for place, row in enumerate(batch))
+            if failed:
+                raise failed[0]
+
+    def _request(self, messages: Sequence[Message], tools: Json, kwargs: Mapping[str, Json] | None) -> str:
+        """What the worker is asked for one text."""
+        name = "tool_use" if tools is not None and "tool_use" in self._sources else "default"
+        defaults = {**self._special_tokens, "add_generation_prompt": True, "documents": None}
         try:
-            return self._dialect.text_of(template.generate(messages=messages, tools=tools, documents=None, **variables))
-        except TemplateError as error:
-            raise DataError(f"the chat template of {self._owner} refuses the messages: {error}") from None
-        except Exception as error:  # what a template does with these messages is anybody's guess
-            problem = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise DataError(f"the chat template of {self._owner} fails with the messages: {problem}") from None
+            return _ENCODER.encode([name, {**defaults, **(kwargs or {}), "messages": messages, "tools": tools}])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataError(f"messages, tools and template arguments must be plain JSON: {error}") from None
+
+    def _texts(self, requests: Sequence[str]) -> list[str | DataError]:
+        """The text of each request, or why it has none."""
+        if not requests:
+            return []
+        try:
+            answers = cast(list[Answer], self._ask(f"[{','.join(requests)}]"))
+        except DataError as error:  # of the one that passed a limit
+            return [error] if len(requests) == 1 else [text for each in requests for text in self._texts([each])]
+        return [text if result == MADE else self._error(result, text) for result, text in answers]
+
+    def _error(self, result: str, text: str) -> DataError:
+        verb = "refuses" if result == REFUSED else "fails with"
+        why = f"it needs more than {MEMORY_MB} MiB of memory" if result == MEMORY else text
+        return DataError(f"the chat template of {self._owner} {verb} the messages: {why}")
+
+    def _ask(self, request: str) -> object:
+        """The worker's answer to one request.
+
+        Raises:
+            DataError: it passed a limit, and was stopped.
+            ModelError: as of `render`.
+        """
+        with self._lock:
+            if self._stops >= MOST_STOPS:
+                raise ModelError(
+                    f"the chat template of {self._owner} was stopped {self._stops} times in a row, at a limit of time "
+                    "or memory, and is not used again: correct its chat_template.jinja"
+                )
+            worker = self._running()
+            try:
+                answer = worker.ask(request, LIMIT_S)
+            except _Stopped as stopped:
+                self._stop()
+                raise DataError(f"the chat template of {self._owner} fails with the messages: {stopped}") from None
+            except BaseException:
+                self._stop()
+                raise
+            if isinstance(answer, list) and any(each[0] == MEMORY for each in answer):
+                self._stop()  # which gives the memory back
+            else:
+                self._stops = 0
+            return answer
+
+    def _running(self) -> "_Worker":
+        """A worker that has compiled the templates; another one in a fork of the process that had the last."""
+        if self._worker is None or self._worker.owner != os.getpid():
+            self._worker = _Worker()
+            start = [self._sources, self._day.isoformat(), MEMORY_MB]
+            try:
+                self._worker.ask(json.dumps(start), START_S)
+                result, problem = cast(Answer, self._worker.ask('"compile"', LIMIT_S))
+            except _Stopped as stopped:
+                result, problem = FAILED, f"cannot be compiled: {stopped}"
+            if result != MADE:
+                self._stop()
+                raise ModelError(f"the chat template of {self._owner} {problem}")
+        return self._worker
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+        self._worker = None
+        self._stops += 1
+
+
+class _Shared(threading.local):
+    """Texts that the rows of one batch have asked for: None until they are made."""
+
+    texts: dict[str, str | DataError | None] | None = None
+
+
+class _Wanted(BaseException):
+    """A text is not made yet."""
+
+
+class _Stopped(Exception):
+    """Why a worker gave no answer."""
+
+
+class _Worker:
+    """One worker process, from the driver's side."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self.owner = os.getpid()
+        self._output = TemporaryFile()  # noqa: SIM115  # open for as long as the process
+        self._process = shared_server([WORKER], {}).fork(
+            f"{WORKER}:main", title="chat template", output=self._output.fileno()
+        )
+        self.end = weakref.finalize(self, _end, self._process, self._output)
+        """Kill it, unless that was done before."""
+
+    def ask(self, request: str, timeout_s: float) -> object:
+        """The answer to one request.
+
+        Raises:
+            _Stopped: there is none.
+        """
+        try:
+            body = request.encode("utf-8", "surrogatepass")
+            answer = self._process.channel.exchange(body, limit=LARGEST_ANSWER, timeout_s=timeout_s)
+            return cast(object, json.loads(answer.decode("utf-8", "surrogatepass")))
+        except TimeoutError:
+            raise _Stopped(f"it is not done after {timeout_s:g} s") from None
+        except TooLong:
+            raise _Stopped(f"it has made more than {LARGEST_ANSWER} bytes") from None
+        except (EOFError, OSError, ValueError):
+            raise _Stopped(f"its process ended, perhaps for want of memory{self._printed()}") from None
+
+    def _printed(self) -> str:
+        self._output.seek(0)
+        text = self._output.read()[-LONGEST_TAIL:].decode(errors="replace").strip()
+        return f"; it printed:\n{text}" if text else ""
+
+
+def _end(process: Forked, output: IO[bytes]) -> None:
+    process.close()
+    if not process.wait(_END_S):
+        process.forget()
+    output.close()

@@ -16,7 +16,7 @@ from slime_core.data.left_out import LeftOut
 from slime_core.data.rendering import Finder, Renderer, shared_beginning
 from slime_core.data.row_reader import TooLong, as_messages, column, read_dialog, tools_of
 from slime_core.data.rows import BadRow, Row
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data.tokenizer import HfTokenizer, check_template_kwargs, read_batched, with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message
@@ -79,31 +79,40 @@ class DialogReader:
         """All rows of all files, in order.
 
         Raises:
+            ConfigError: the chat template never reads one of the format's arguments.
             DataError: a file cannot be read, or rows are bad; names file and line.
             ModelError: the model has no chat template, and one is asked for.
         """
         form, dialogs = self._form, list[Dialog]()
+        check_template_kwargs(form, self._tokenizer)
         needed = [form.input_key, *([form.label_key] if form.label_key else [])]
         for path in paths:
             left_out, count = LeftOut(form, "dialogs"), 0
-            for row in scan_rows(path, needed, [form.tool_key]):
+            rows = scan_rows(path, needed, [form.tool_key])
+            for _, (found, dropped_reasoning) in read_batched(rows, self._read, self._tokenizer):
                 count += 1
-                found = row if isinstance(row, BadRow) else self._read(row, left_out)
                 if isinstance(found, Dialog):
                     dialogs.append(found)
+                    left_out.without_reasoning += dropped_reasoning
                 else:
                     left_out.count(found)
             left_out.check(str(path), count)
             self.notes += left_out.notes(path.name)
         return dialogs
 
-    def _read(self, row: Row, left_out: LeftOut) -> Dialog | TooLong | BadRow:
+    def _read(self, row: Row | BadRow) -> tuple[Dialog | TooLong | BadRow, bool]:
+        """A row's dialog, or why there is none, and whether reasoning of earlier turns is left out."""
+        if isinstance(row, BadRow):
+            return row, False
         try:
-            dialog = self._dialog(row, left_out)
+            dialog, dropped_reasoning = self._dialog(row)
         except DataError as problem:
-            return BadRow(f"{row.where}: {problem}")
+            return BadRow(f"{row.where}: {problem}"), False
         except RecursionError:
-            return BadRow(f"{row.where}: nested too deeply")
+            return BadRow(f"{row.where}: nested too deeply"), False
+        return self._fitting(row, dialog), dropped_reasoning
+
+    def _fitting(self, row: Row, dialog: Dialog) -> Dialog | TooLong | BadRow:
         length, longest = len(dialog.prompt) + len(dialog.response), self._form.max_prompt_len
         if longest is not None and length > longest:
             return TooLong(length)
@@ -114,7 +123,7 @@ class DialogReader:
             )
         return dialog
 
-    def _dialog(self, row: Row, left_out: LeftOut) -> Dialog:
+    def _dialog(self, row: Row) -> tuple[Dialog, bool]:
         form = self._form
         given = read_dialog(row, form.input_key, "--input-key")
         response = None if form.label_key is None else column(row, form.label_key, "--label-key")
@@ -127,7 +136,7 @@ class DialogReader:
                     f"{form.input_key!r} ends with an answer, and label_key adds another: leave out label_key"
                 )
             answer: list[Message] = [] if response is None else [{"role": "assistant", "content": response}]
-            return self._turns(row, [*messages, *answer], tools_of(row, form.tool_key), left_out)
+            return self._turns(row, [*messages, *answer], tools_of(row, form.tool_key))
         if response is None or not isinstance(given, str):
             raise DataError(
                 "without apply_chat_template a row is a prompt and a response: give label_key, the column of the "
@@ -135,11 +144,12 @@ class DialogReader:
             )
         if not response:
             raise DataError("its response is empty")
-        ids, begins = self._encoded(given + response, [len(given)])
-        start, end = bisect_left(begins, len(given)), min(self._tokenizer.eos_token_ids)
-        return _dialog(row, [*ids, end], [0] * start + [1] * (len(ids) + 1 - start), start)
+        prompt = with_bos(given, self._tokenizer)
+        ids, begins = self._encoded(prompt + response, [len(prompt)])
+        start, end = bisect_left(begins, len(prompt)), min(self._tokenizer.eos_token_ids)
+        return _dialog(row, [*ids, end], [0] * start + [1] * (len(ids) + 1 - start), start), False
 
-    def _turns(self, row: Row, messages: Sequence[Message], tools: Json, left_out: LeftOut) -> Dialog:
+    def _turns(self, row: Row, messages: Sequence[Message], tools: Json) -> tuple[Dialog, bool]:
         """The dialog that the chat template writes."""
         answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
@@ -153,7 +163,6 @@ class DialogReader:
                 start = len(finder.text[: finder.begin].rstrip(" ")) if start is None else start
                 turns.append(_Turn(start, max(start, finder.at), place))
         finder.take_tools(tools)
-        left_out.without_reasoning += finder.dropped > 0
         ids, begins = self._encoded(finder.text, [turn.start for turn in turns])
         starts = [bisect_left(begins, turn.start) for turn in turns]
         mask = [0] * len(ids)
@@ -162,7 +171,7 @@ class DialogReader:
             places = (place + 1 for place in range(end, limit) if ids[place] in self._tokenizer.eos_token_ids)
             stop = next(places, 0) or bisect_left(begins, self._closing(finder.text, turn, messages, tools), end)
             mask[start:stop] = [1] * (stop - start)
-        return _dialog(row, ids, mask, starts[0])
+        return _dialog(row, ids, mask, starts[0]), finder.dropped > 0
 
     def _start(self, finder: Finder, messages: Sequence[Message], tools: Json) -> int | None:
         """Where generation of the last of these messages would begin; None where nothing opens its turn.

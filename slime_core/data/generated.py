@@ -25,6 +25,7 @@ from slime_core.data.row_reader import Prompt, RowReader, TooLong
 from slime_core.data.rows import BadRow, Row
 from slime_core.data.settings import EPOCH, GeneratedSettings
 from slime_core.data.streams import Taken
+from slime_core.data.tokenizer import check_template_kwargs
 from slime_core.errors import ConfigError, DataError, UnknownName, did_you_mean
 from slime_core.roles import DataSourceSetup, RowFormat
 from slime_core.sample import Json
@@ -60,8 +61,10 @@ class GeneratedStream:
         """Make the first few rows, to see that they can be used.
 
         Raises:
+            ConfigError: the chat template never reads one of the format's arguments.
             DataError: they cannot.
         """
+        check_template_kwargs(row_format, setup.tokenizer)
         self.name = name
         self._make, self._seed, self._size = make_row, setup.seed, size
         self._reader = RowReader(row_format, setup.tokenizer)

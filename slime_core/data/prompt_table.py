@@ -14,18 +14,29 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from slime_core.data.files import scan_rows
 from slime_core.data.left_out import LeftOut
 from slime_core.data.record_file import RecordFile
 from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
 from slime_core.data.rows import BadRow, Row
+from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Json
 
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder()
+
+
+class RowRead(NamedTuple):
+    """A row and what was read of it."""
+
+    row: Row | BadRow
+    prompt: Prompt | TooLong | BadRow
+    dropped_reasoning: bool
+    """Whether the chat template leaves reasoning of earlier turns out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +47,34 @@ class Part:
     """The first part of its groups' identities."""
     where: str
     """What error texts call it, such as its path."""
-    rows: Iterable[Row | BadRow]
+    rows: Iterable[RowRead]
     """Read once."""
     row_format: RowFormat
     """How they are read."""
-    reader: RowReader
-    """Reads them."""
 
 
 def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
     """A prompt file as a part of a table."""
     reader = RowReader(file, tokenizer)
-    return Part(file.name, str(file.path), scan_rows(file.path, reader.needed, reader.optional), file, reader)
+    rows = scan_rows(file.path, reader.needed, reader.optional)
+    return Part(file.name, str(file.path), _read(rows, reader, file, tokenizer), file)
 
 
 def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
     """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
     is_arrow = hasattr(rows, "features")  # a `Dataset`
     numbered = (Row(f"{name}, row {number}", dict(values), is_arrow) for number, values in enumerate(rows))
-    return Part(name, name, numbered, row_format, RowReader(row_format, tokenizer))
+    return Part(name, name, _read(numbered, RowReader(row_format, tokenizer), row_format, tokenizer), row_format)
+
+
+def _read(
+    rows: Iterable[Row | BadRow], reader: RowReader, row_format: RowFormat, tokenizer: Tokenizer
+) -> Iterator[RowRead]:
+    def read(row: Row | BadRow) -> tuple[Prompt | TooLong | BadRow, bool]:
+        return (row, False) if isinstance(row, BadRow) else (reader.read(row), reader.dropped_reasoning)
+
+    check_template_kwargs(row_format, tokenizer)
+    return (RowRead(row, *found) for row, found in read_batched(rows, read, tokenizer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +121,14 @@ class PromptTable:
     def _read(self, part: Part) -> PartRead:
         left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
         number, before = -1, len(self._records)
-        for number, row in enumerate(part.rows):
-            record = self._prompt_of(row, part)
+        for number, read in enumerate(part.rows):
+            record = self._record_of(read.row, read.prompt, part)
             if not isinstance(record, bytes):
                 left_out.count(record)
                 continue
             numbered = b"%d %b" % (number, record)
             self._records.append(numbered)
-            left_out.without_reasoning += part.reader.dropped_reasoning
+            left_out.without_reasoning += read.dropped_reasoning
             digest.update(numbered + b"\n")
         left_out.check(part.name, number + 1)
         prompts = len(self._records) - before
@@ -116,10 +136,9 @@ class PromptTable:
             raise DataError(_nothing(part, number + 1, left_out))
         return PartRead(part.name, prompts, digest.hexdigest(), left_out)
 
-    def _prompt_of(self, row: Row | BadRow, part: Part) -> bytes | TooLong | BadRow:
+    def _record_of(self, row: Row | BadRow, read: Prompt | TooLong | BadRow, part: Part) -> bytes | TooLong | BadRow:
         if isinstance(row, BadRow):
             return row
-        read = part.reader.read(row)
         if not isinstance(read, Prompt):
             return read
         record = encode_prompt(row.where, read)

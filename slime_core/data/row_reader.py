@@ -15,6 +15,7 @@ from slime_core.data.messages import arrow_value, messages_in, read_messages, re
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import BadRow, Row
+from slime_core.data.tokenizer import with_bos
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -80,6 +81,8 @@ class RowReader:
         metadata = self._metadata(row)
         label = self._label(row)
         prompt, media = self._with_media(row, self._prompt(row))
+        if isinstance(prompt, str) and not self._format.apply_chat_template:
+            prompt = with_bos(prompt, self._tokenizer)
         limit = self._format.max_prompt_len
         text = prompt if isinstance(prompt, str) else ""
         if self._format.apply_chat_template or (limit is not None and not text):

@@ -8,14 +8,16 @@ Example:
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime_core.data.chat_template import ChatTemplate
+from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate, ReadT, RowT
+from slime_core.data.probe import bos_text, end_of_turn, joins_pieces
 from slime_core.errors import ModelError
-from slime_core.roles import Tokenizer
+from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
 if TYPE_CHECKING:
@@ -24,28 +26,40 @@ if TYPE_CHECKING:
 _OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "merges.txt")
 """Files of the slow tokenizers, from which transformers can make a tokenizer.json."""
 
-__all__ = ["HfTokenizer", "token_texts"]
+__all__ = ["HfTokenizer", "check_template_kwargs", "read_batched", "token_texts", "with_bos"]
 
 
 class HfTokenizer:
     """Implements `slime_core.roles.Tokenizer`."""
 
     def __init__(
-        self, backend: "tokenizers.Tokenizer", eos_token_ids: frozenset[int], template: ChatTemplate | None, owner: str
+        self,
+        backend: "tokenizers.Tokenizer",
+        eos_token_ids: frozenset[int],
+        template: ChatTemplate | None,
+        owner: str,
+        *,
+        adds_bos: bool = True,
     ) -> None:
         """What `load` has found in a model directory."""
         self._backend = backend
-        self._eos_token_ids = eos_token_ids
-        self._template = template
+        self._named_ends = eos_token_ids
+        self.template = template
+        """The chat template, if the model has one."""
         self._owner = owner
+        self._adds_bos = adds_bos
 
     def __str__(self) -> str:
         """The model directory, for messages."""
         return self._owner
 
     @classmethod
-    def load(cls, directory: Path) -> "HfTokenizer":
+    def load(cls, directory: Path, day: date | None = None) -> "HfTokenizer":
         """Read `tokenizer.json`, the chat template and the end-of-sequence ids of a model directory.
+
+        Args:
+            directory: in HF format.
+            day: the date that the chat template may write; None: today.
 
         Raises:
             ModelError: the directory or a file is missing or unreadable; says what to type.
@@ -53,26 +67,74 @@ class HfTokenizer:
         backend = _read_backend(directory)
         config = _read_json(directory, "tokenizer_config.json")
         ends = frozenset(_eos_token_ids(directory, backend, config))
-        if not ends:
+        special = {name: text for name in config if name.endswith("_token") and (text := _token_text(config[name]))}
+        sources = _template_sources(directory, config)
+        template = ChatTemplate(sources, special, str(directory), day) if "default" in sources else None
+        made = cls(backend, ends, template, str(directory), adds_bos=config.get("add_bos_token") is not False)
+        if not ends and made.end_of_turn is None:
             raise ModelError(
                 f"{directory} names no end-of-sequence token, so no response would ever end: write eos_token_id into "
                 f'{directory / "generation_config.json"}, for example {{"eos_token_id": 2}}'
             )
-        special = {name: text for name in config if name.endswith("_token") and (text := _token_text(config[name]))}
-        sources = _template_sources(directory, config)
-        template = ChatTemplate(sources, special, str(directory)) if "default" in sources else None
-        return cls(backend, ends, template, str(directory))
+        return made
 
-    @property
+    @cached_property
     def eos_token_ids(self) -> frozenset[int]:
-        """Every id that the model's files call an end: a base model's own and the chat format's."""
-        return self._eos_token_ids
+        """Every id that the model's files call an end, a base model's own and the chat format's, and `end_of_turn`."""
+        return self._named_ends | ({self.end_of_turn} if self.end_of_turn is not None else frozenset())
+
+    @cached_property
+    def end_of_turn(self) -> int | None:
+        """Id of the special token with which the chat template ends an answer; None: it has none.
+
+        Raises:
+            ModelError: the template is not valid Jinja.
+        """
+        if self.template is None:
+            return None
+        token = end_of_turn(partial(self.apply_chat_template, add_generation_prompt=False), self._special)
+        return None if token is None else self._special[token]
+
+    @cached_property
+    def bos_text(self) -> str:
+        """Text that a prompt begins with unless a chat template wrote it: the BOS, or nothing."""
+        return bos_text(self._backend) if self._adds_bos else ""
+
+    @cached_property
+    def joins_pieces(self) -> bool:
+        """Whether pieces of a text can be encoded one by one; Llama 2's tokenizer begins each of them with a space."""
+        return joins_pieces(self._backend)
+
+    def notes(self, *, chat: bool) -> Sequence[str]:
+        """What the tokenizer does that a user may not expect, in sentences; `chat`: a template writes the prompts.
+
+        Raises:
+            ModelError: the chat template is not valid Jinja.
+        """
+        found, end, owner = [], self.end_of_turn, self._owner
+        if end is not None and end not in self._named_ends:
+            found.append(
+                f"the chat template ends an answer with {self._backend.id_to_token(end)!r}, which the files of {owner} "
+                "do not name as an end: it ends responses, and checkpoints name it"
+            )
+        if not chat and (bos := bos_text(self._backend).strip()):
+            why = (
+                "as its tokenizer adds it" if self._adds_bos else "for tokenizer_config.json has add_bos_token = false"
+            )
+            found.append(f"prompts of {owner} begin with{'' if self._adds_bos else 'out'} {bos!r}, {why}")
+        if not self.joins_pieces:
+            found.append(f"the tokenizer of {owner} begins each piece of text with a space: a dialog is encoded whole")
+        return found
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of the tokens that the model's files call special."""
+        return frozenset(self._special.values())
+
+    @cached_property
+    def _special(self) -> Mapping[str, int]:
         added = self._backend.get_added_tokens_decoder()
-        return frozenset(number for number, token in added.items() if token.special)
+        return {token.content: number for number, token in added.items() if token.special}
 
     @property
     def vocab_size(self) -> int:
@@ -107,14 +169,40 @@ class HfTokenizer:
             ModelError: the model has no chat template.
             DataError: its template refuses the messages.
         """
-        if self._template is None:
+        if self.template is None:
             raise ModelError(
                 f"{self._owner} has no chat template (no chat_template.jinja, none in tokenizer_config.json): give "
                 "prompts as plain strings without --apply-chat-template, or put a chat_template.jinja there"
             )
-        return self._template.render(
+        return self.template.render(
             messages, tools, {"add_generation_prompt": add_generation_prompt} | dict(kwargs or {})
         )
+
+
+def check_template_kwargs(row_format: RowFormat, tokenizer: Tokenizer) -> None:
+    """See that the chat template, where it renders rows, reads every argument; errors as of `ChatTemplate`."""
+    if row_format.apply_chat_template and isinstance(tokenizer, HfTokenizer) and tokenizer.template:
+        tokenizer.template.check_kwargs(row_format.apply_chat_template_kwargs or {})
+
+
+def with_bos(text: str, tokenizer: Tokenizer) -> str:
+    """A prompt that no chat template wrote, with the BOS that the tokenizer adds, unless it is there already."""
+    bos = tokenizer.bos_text if isinstance(tokenizer, HfTokenizer) else ""
+    if text.startswith(bos.strip()):
+        return text
+    return (bos.rstrip(" ") if text.startswith(" ") else bos) + text
+
+
+def read_batched(
+    rows: Iterable[RowT], read: Callable[[RowT], ReadT], tokenizer: Tokenizer
+) -> Iterator[tuple[RowT, ReadT]]:
+    """Each row and what `read` makes of it with the tokenizer; texts of many rows are rendered together.
+
+    `read` may be called again for a row, so it must have no effects.
+    """
+    if isinstance(tokenizer, HfTokenizer) and tokenizer.template:
+        return tokenizer.template.read_batched(rows, read)
+    return ((row, read(row)) for row in rows)
 
 
 def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
@@ -203,7 +291,8 @@ def _template_sources(directory: Path, config: Mapping[str, Json]) -> dict[str, 
     path = directory / "chat_template.jinja"
     if path.is_file():
         try:
-            sources["default"] = path.read_text("utf-8")
+            with path.open(encoding="utf-8") as file:
+                sources["default"] = file.read(LARGEST_TEMPLATE + 1)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read {path}: {error}") from None
     return sources

@@ -1,27 +1,13 @@
-"""Limits of a worker process, set before it imports its plugin: on its memory, and on how often it forks."""
+"""Limit of a worker process on how often it forks, set before it imports its plugin."""
 
 import mmap
 import os
-import resource
 import signal
 
 MOST_FORKS = 256
 """`os.fork` calls of one worker and its children during one call of the plugin."""
 TOO_MANY_FORKS = f"more than {MOST_FORKS} forks in one call"
 """What a worker prints before it ends itself for this."""
-_MIB = 1 << 20
-
-
-def limit_memory(memory_mb: int) -> None:
-    """Cap what this process can allocate, so that it meets a MemoryError.
-
-    RLIMIT_DATA counts private writable memory; RLIMIT_AS would count what libraries only map or reserve as well.
-    """
-    for limit in (resource.RLIMIT_DATA, resource.RLIMIT_CORE):
-        wanted = memory_mb * _MIB if limit == resource.RLIMIT_DATA else 0
-        _, hard = resource.getrlimit(limit)
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(limit, (value, value))
 
 
 class ForkCount:

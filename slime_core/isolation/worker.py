@@ -21,10 +21,11 @@ from typing import cast
 from slime_core.catalog import Catalog
 from slime_core.catalog.checks import check_verdict, check_verdicts
 from slime_core.errors import ContractError, said_by
-from slime_core.isolation._limits import ForkCount, limit_memory
+from slime_core.isolation._limits import ForkCount
 from slime_core.isolation.wire import LARGEST_ANSWER, packed, receive_sample, send_verdict
 from slime_core.processes.channel import receive, send
 from slime_core.processes.leash import die_with
+from slime_core.processes.limits import limit_memory
 from slime_core.roles import PluginSet, RewardContext, Setup
 from slime_core.sample import Json, Sample
 from slime_core.score import Verdict

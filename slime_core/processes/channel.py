@@ -6,8 +6,10 @@ The worker's end is plain blocking code: `send` and `receive`.
 
 import asyncio
 import io
+import select
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
@@ -83,6 +85,29 @@ class Channel:
                 await asyncio.sleep(0)
         return body
 
+    def exchange(self, body: bytes, *, limit: int, timeout_s: float) -> bytes:
+        """Send one frame and wait for the next, outside an event loop.
+
+        Raises:
+            EOFError: the other end is closed.
+            TooLong: the answer is longer than `limit` bytes.
+            TimeoutError: there is no answer in time.
+            OSError: this end is closed.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._unsent.append(memoryview(HEADER.pack(len(body)) + body))  # at once: each part would wake the worker
+        while not self._sent():
+            self._wait_until(deadline, write=True)
+        while (answer := self._whole(limit)) is None:
+            if not self._took():
+                self._wait_until(deadline, write=False)
+        return answer
+
+    def _wait_until(self, deadline: float, *, write: bool) -> None:
+        left, own = max(0.0, deadline - time.monotonic()), [self._socket]
+        if not any(select.select([] if write else own, own if write else [], [], left)):
+            raise TimeoutError
+
     def end(self) -> None:
         """Send no more: the worker reads the end of it when it has done what it was sent."""
         _shut(self._socket, socket.SHUT_WR)
@@ -146,7 +171,11 @@ class Channel:
 
 def send(channel: socket.socket, *parts: bytes | memoryview) -> None:
     """Send one frame of these parts."""
-    for part in (HEADER.pack(sum(map(len, parts))), *parts):
+    header = HEADER.pack(sum(map(len, parts)))
+    if len(parts) == 1 and len(parts[0]) < _PART:  # in one call, for the other end wakes at each
+        channel.sendall(header + parts[0])
+        return
+    for part in (header, *parts):
         channel.sendall(part)
 
 

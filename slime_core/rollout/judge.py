@@ -15,6 +15,7 @@ Example:
 import re
 
 from slime_core.data.judge_settings import JudgeSettings
+from slime_core.data.tokenizer import with_bos
 from slime_core.errors import ConfigError
 from slime_core.roles import GenerateRequest, RewardContext, SamplingParams, ServedModel, Setup
 from slime_core.sample import Message, Sample
@@ -41,6 +42,8 @@ class Judge:
         asked = self._asked(sample)
         if settings.apply_chat_template:
             asked = model.tokenizer.apply_chat_template([{"role": "user", "content": asked}])
+        else:
+            asked = with_bos(asked, model.tokenizer)
         sampling = SamplingParams(settings.max_new_tokens, settings.temperature)
         answer = await model.generate(GenerateRequest(model.tokenizer.encode(asked), sampling, ctx.seed))
         text = model.tokenizer.decode(answer.tokens)

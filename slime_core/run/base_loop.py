@@ -28,6 +28,7 @@ from slime_core.run.ledger import digest_before
 from slime_core.run.resumes import note_resume
 from slime_core.run.saved import SavedState
 from slime_core.run.saving import Saver
+from slime_core.run.setup import Builder
 from slime_core.run.stop import StopRequest
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
@@ -48,8 +49,9 @@ class Outcome(enum.Enum):
 class BaseLoop(ABC):
     """One run in progress."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
-        """Begin at nothing; metrics are appended to `metrics`."""
+    def __init__(self, build: Builder, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
+        """Begin at nothing; `build` builds the run's parts, and metrics are appended to `metrics`."""
+        plan, self.build = build.plan, build
         self._config = plan.config
         self._plan, self._folder, self._display, self._metrics = plan, folder, display, metrics
         self._spans = SpanLog(folder.spans)
@@ -150,13 +152,15 @@ class BaseLoop(ABC):
             "step": self._step,
             **await self._parts(),
             "metrics_position": self._metrics.position(),
+            "day": self.build.day.isoformat(),
             "plugins": lock_plugins(self._plan),
             "config": saved_settings(self._plan),
         }
         save = partial(self._trainer.save, hf=self._config.run.checkpoint_hf)
         with self._spans.phase("checkpoint", self.rollout_id):
             async with self._training():
-                await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save)
+                end = self.build.tokenizer().end_of_turn
+                await self._saver.save(self.rollout_id, state, save, self._trainer.finish_save, end_of_turn=end)
         self._saved_at = self.rollout_id
         await self._saved(wait=not self._config.run.async_save)
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from slime_core.config import TEACHES, Chosen
-from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError
 from slime_core.roles import (
     Engine,
@@ -103,7 +102,7 @@ def served_models(build: Builder, launcher: Launcher, folder: RunFolder) -> Mapp
     """
     run, found = build.plan.config.run, dict[str, ServedPool]()
     for name, served in build.plan.served.items():
-        tokenizer, teaches = HfTokenizer.load(served.model), name == build.plan.config.distillation.opd_teacher_model
+        tokenizer, teaches = build.tokenizer_of(served.model), name == build.plan.config.distillation.opd_teacher_model
         setup = EngineSetup(
             build.make,
             run.seed,

@@ -82,7 +82,7 @@ class Loop(BaseLoop):
 
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleStore) -> None:
         """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
-        super().__init__(session.plan, session.folder, display, metrics)
+        super().__init__(session.build, session.folder, display, metrics)
         self._session, self._samples = session, samples
         session.scheduler.runner.waiting.on_end = self._spans.add_sample
         best = self._config.run.save_best

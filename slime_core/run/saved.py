@@ -6,6 +6,7 @@ Example:
     manifest.files["state.json"].bytes
 """
 
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -105,6 +106,8 @@ class SavedState(_Saved):
     """Versions, by what they were chosen for."""
     config: dict[str, JsonValue]
     """Keys of the run."""
+    day: date | None = None
+    """The date that chat templates write: of the run's first start."""
     data_source: dict[str, JsonValue] | None = None
     """Of a run that generates, as the next three."""
     scheduler: dict[str, JsonValue] | None = None

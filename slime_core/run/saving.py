@@ -22,6 +22,7 @@ from typing import Protocol
 from slime_core.errors import RunFolderError, WorkerError
 from slime_core.run.checkpoint import (
     MANIFEST,
+    MODEL,
     STATE,
     Checkpoint,
     clear_unfinished,
@@ -29,6 +30,7 @@ from slime_core.run.checkpoint import (
     list_checkpoints,
     remove_checkpoint,
 )
+from slime_core.run.checkpoint_ends import add_end
 from slime_core.run.saved import SCHEMA_VERSION, Manifest, SavedFile
 from slime_core.sample import Json
 
@@ -68,11 +70,14 @@ class Saver:
         state: Mapping[str, Json],
         save_model: SaveModel,
         finish_model: FinishModel = stands,
+        *,
+        end_of_turn: int | None = None,
     ) -> None:
         """Take a snapshot, and begin to make it a checkpoint, once the one before it is one; `saved` tells the end.
 
         Where the model's files do not stand yet, it is begun when `saved` is asked and they do. Old checkpoints are
-        removed then, and later ones: these are of a future that was given up.
+        removed then, and later ones: these are of a future that was given up. The model's generation_config.json names
+        `end_of_turn` as an end.
 
         Raises:
             RunFolderError: the disk is full or read-only; names the checkpoint that was there before and still is.
@@ -80,7 +85,7 @@ class Saver:
         """
         assert self._staged is None, "ask for the checkpoint before it first"
         assert self._finishing is None, "ask for the checkpoint before it first"
-        self._staged = await _Snapshot.take(self._root, rollout_id, state, save_model), finish_model
+        self._staged = await _Snapshot.take(self._root, rollout_id, state, save_model, end_of_turn), finish_model
         await self._begin(wait=False)
 
     async def saved(self, *, wait: bool) -> Checkpoint | None:
@@ -136,6 +141,7 @@ class _Snapshot:
     final: Path
     beside: Path
     rollout_id: int
+    end_of_turn: int | None
 
     @property
     def unfinished(self) -> str:
@@ -143,9 +149,11 @@ class _Snapshot:
         return f"checkpoint {self.final.name} was not finished"
 
     @classmethod
-    async def take(cls, root: Path, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel) -> "_Snapshot":
+    async def take(
+        cls, root: Path, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel, end_of_turn: int | None
+    ) -> "_Snapshot":
         final = root / f"rollout_{rollout_id:06d}"
-        made = cls(final, root / f".{final.name}.tmp", rollout_id)
+        made = cls(final, root / f".{final.name}.tmp", rollout_id, end_of_turn)
         with made.explaining():
             clear_unfinished(root)
             made.beside.mkdir(parents=True)
@@ -157,6 +165,8 @@ class _Snapshot:
         """Checksum and sync every file, then give the directory its name; whether to go on is asked at each file."""
         with self.explaining():
             files = dict[str, SavedFile]()
+            if self.end_of_turn is not None:
+                add_end(self.beside / MODEL, self.end_of_turn)
             for path in sorted(self.beside.rglob("*")):
                 if given_up.is_set():
                     raise _GivenUp(self.unfinished)

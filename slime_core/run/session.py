@@ -54,7 +54,7 @@ from slime_core.run.memory import Memory, Offload, Phase
 from slime_core.run.prompts import RowChoices, count_rollouts, read_eval_sets
 from slime_core.run.publishing import Publishing
 from slime_core.run.run_hooks import RunHooks
-from slime_core.run.setup import Builder
+from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.run.stop import StopRequest
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer
@@ -102,7 +102,7 @@ class Session:
         self._served = 0
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
-        for note in self.source.data_notes():
+        for note in (*tokenizer_notes(self.build), *self.source.data_notes()):
             self._message(note)
 
     async def __aenter__(self) -> "Session":

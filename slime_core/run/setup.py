@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
 from typing import TypeVar, cast
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter
@@ -57,6 +59,7 @@ from slime_core.rollout import (
     UsedReward,
 )
 from slime_core.run.building import build, build_used
+from slime_core.run.day import run_day, today
 from slime_core.run.folder import RunFolder
 from slime_core.run.own_make import SetupT, refuse_of_a_run, with_own_make
 from slime_core.run.trackers import Trackers
@@ -79,12 +82,17 @@ class Builder:
     """Isolates rewards."""
     models: dict[str, ServedModel] = field(default_factory=dict)
     """What `serve` has made, for factories."""
+    day: date = field(default_factory=today)
+    """The date that chat templates write."""
+    tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
+    """Those that were loaded, by model directory."""
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
         """A builder whose calls are counted and isolated on their own."""
-        stats = PluginStats()
-        return cls(plan, stats, Protection(plugins=plan.catalog.plugin_set, seed=plan.config.run.seed, stats=stats))
+        stats, run = PluginStats(), plan.config.run
+        protection = Protection(plugins=plan.catalog.plugin_set, seed=run.seed, stats=stats)
+        return cls(plan, stats, protection, day=run_day(run.save, run.hf_checkpoint))
 
     @property
     def setup(self) -> Setup:
@@ -115,8 +123,14 @@ class Builder:
         )
 
     def tokenizer(self) -> HfTokenizer:
-        """The policy's tokenizer."""
-        return HfTokenizer.load(self.plan.config.run.hf_checkpoint)
+        """The policy's tokenizer, loaded once."""
+        return self.tokenizer_of(self.plan.config.run.hf_checkpoint)
+
+    def tokenizer_of(self, model: Path) -> HfTokenizer:
+        """The tokenizer of a model directory, loaded once; its chat template writes the run's day."""
+        if model not in self.tokenizers:
+            self.tokenizers[model] = HfTokenizer.load(model, self.day)
+        return self.tokenizers[model]
 
     def data_source(self, tokenizer: Tokenizer) -> DataSource:
         """The run's data source; reads the prompts, so bad rows are found here."""
@@ -256,6 +270,16 @@ class Builder:
     def sampling(self) -> SamplingParams:
         """How training rollouts sample."""
         return self.plan.config.rollout.sampling()
+
+
+def tokenizer_notes(build: Builder) -> Sequence[str]:
+    """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
+
+    Raises:
+        ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
+    """
+    chat = build.plan.config.data.apply_chat_template or build.plan.config.debug.load_debug_rollout_data is not None
+    return build.tokenizer().notes(chat=chat)
 
 
 def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:

@@ -43,7 +43,7 @@ class TrainOnly(TrainingLoop):
         self.last = min(self._num_rollout, len(stored))
 
     def _prompts(self) -> Sized:
-        return self._build.data_source(self._build.tokenizer())
+        return self.build.data_source(self.build.tokenizer())
 
     async def run(self, checkpoint: Checkpoint | None) -> Outcome:
         """All remaining rollouts, after those that a checkpoint contains."""

@@ -22,7 +22,7 @@ from slime_core.run.folder import RunFolder
 from slime_core.run.prompts import count_rollouts
 from slime_core.run.run_hooks import RunHooks
 from slime_core.run.saved import SavedState
-from slime_core.run.setup import Builder
+from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.run.stop import StopRequest, on_signals
 from slime_core.run.trackers import Trackers
 from slime_core.run.trainer import Trainer, means
@@ -46,6 +46,8 @@ async def run_training(plan: Plan, folder: RunFolder, display: Display, make: Lo
         check_records(checkpoint, folder)
     with MetricsLog(folder.metrics) as metrics:
         loop = make(plan, folder, display, metrics)
+        for note in tokenizer_notes(loop.build):
+            display.message(note)
         if not checkpoint and (lost := what_is_lost(plan, folder, loop.unit)):
             display.message(lost)
         first = checkpoint.rollout_id if checkpoint else 0
@@ -70,8 +72,8 @@ class TrainingLoop(BaseLoop):
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
         """Build what needs no process."""
-        super().__init__(plan, folder, display, metrics)
-        self._build = build = Builder.of(plan)
+        build = Builder.of(plan)
+        super().__init__(build, folder, display, metrics)
         self._hooks = RunHooks(plan.catalog, build.stats)
         self._preparation = build.preparation()
         self._launcher = build.launcher(folder)
@@ -99,7 +101,7 @@ class TrainingLoop(BaseLoop):
         return self._tracked
 
     async def _run(self, checkpoint: Checkpoint | None) -> Outcome:
-        self._tracked = self._build.trackers(self._folder)
+        self._tracked = self.build.trackers(self._folder)
         first = checkpoint.rollout_id if checkpoint else 0
         await self.emit(RunStart(self._folder.root, first, self.last))
         self._display.phase("trainer: loading the model")
@@ -158,7 +160,7 @@ class TrainingLoop(BaseLoop):
             )
 
     def _taken(self) -> Mapping[str, float]:
-        return self._build.stats.take()
+        return self.build.stats.take()
 
     @abstractmethod
     async def _measure(self) -> None:

@@ -76,6 +76,6 @@ def test_a_template_that_makes_nothing_of_a_row_is_named_with_it(
 ) -> None:
     """Jinja takes a misspelt name for nothing."""
     nothing = ChatTemplate({"default": "{% for m in messages %}{{ m.contents }}{% endfor %}"}, {}, "models/mine")
-    monkeypatch.setattr(tokenizer, "_template", nothing)
+    monkeypatch.setattr(tokenizer, "template", nothing)
     with pytest.raises(DataError, match=r"rows-0\.jsonl:1: .*the chat template makes nothing of its messages"):
         make_source([{"input": "What is 1+1?"}], apply_chat_template=True)

@@ -166,7 +166,7 @@ ROW: dict[str, Json] = {
 def test_a_prompt_is_the_same_from_every_kind_of_file(
     make_source: MakeSource, tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: str
 ) -> None:
-    monkeypatch.setattr(tokenizer, "_template", ChatTemplate({"default": TEMPLATE}, {}, "mine"))
+    monkeypatch.setattr(tokenizer, "template", ChatTemplate({"default": TEMPLATE}, {}, "mine"))
     want = (
         "".join(f"{json.dumps(each)}\n" for each in ROW["tools"])  # type: ignore[union-attr]
         + 'user:w?;assistant:weather{"city": "Paris"};assistant:now{"zone": "x"};tool:20;'

@@ -1,7 +1,6 @@
 """HfTokenizer: ids, text, ends and chat templates as Hugging Face has them, and errors that say what to type."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -112,37 +111,10 @@ def test_a_template_can_refuse_messages(copy: Path) -> None:
         HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
 
 
-LOOPS = "{%% for a in range(99999) %%}{%% for b in range(99999) %%}%s{%% endfor %%}{%% endfor %%}"
-TWICE = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
-DOUBLES = "{%% set a = namespace(b='b') %%}{%% for c in range(99) %%}{%% set a.b = %s %%}{%% endfor %%}"
-
-
-@pytest.mark.parametrize(
-    ("template", "said"),
-    [
-        ("{{ 1/0 }}", "fails with the messages: ZeroDivisionError"),
-        ("{{ messages[9].content }}", "refuses the messages: "),
-        (LOOPS % "{% set c = a %}", "after 0.2 s"),
-        ("{% macro m() %}" + LOOPS % "x" + "{% endmacro %}{{ m() }}", "after 0.2 s"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError"),
-        (TWICE + "{{ m(60) }}", "after 0.2 s"),
-        (DOUBLES % "a.b ~ a.b", "a text of more than"),
-        (DOUBLES % "a.b + a.b", "a text of more than"),
-        ("{{ lipsum(n=99999999) }}", "'lipsum' is undefined"),
-        ("{% set a = 9 ** 9 ** 9 %}{{ a }}", "a power of more than"),
-        ("{{ 'x' * 10 ** 12 }}", "a text of more than"),
-        ("{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "characters and goes on"),
-    ],
-)  # fmt: skip
-def test_a_template_that_fails_or_never_ends_is_named(
-    copy: Path, template: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("slime_core.data._template_dialect.LIMIT_S", 0.2 if "0.2" in said else 60.0)
-    (copy / "chat_template.jinja").write_text(template)
-    tokenizer = HfTokenizer.load(copy)
-    with pytest.raises(DataError, match=re.escape(said)) as caught:
-        tokenizer.apply_chat_template([{"role": "user", "content": "What is 2+3?"}])
-    assert str(copy) in str(caught.value)
+def test_a_template_that_fails_is_named(copy: Path) -> None:
+    (copy / "chat_template.jinja").write_text("{{ 1/0 }}")
+    with pytest.raises(DataError, match=f"{copy} fails with the messages: ZeroDivisionError"):
+        HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
 
 
 def test_a_template_that_is_not_utf8_is_named(copy: Path) -> None:
@@ -176,10 +148,10 @@ def test_a_template_cannot_change_the_messages(copy: Path) -> None:
         HfTokenizer.load(copy).apply_chat_template(CHAT)  # type: ignore[arg-type]
 
 
-def test_a_broken_template_is_found_when_the_model_is_loaded(copy: Path) -> None:
+def test_a_broken_template_is_found_when_a_run_asks_for_the_ends(copy: Path) -> None:
     change(copy, "tokenizer_config.json", chat_template="one\n{% if %}")
     with pytest.raises(ModelError, match="line 2"):
-        HfTokenizer.load(copy)
+        HfTokenizer.load(copy).eos_token_ids  # noqa: B018
 
 
 def test_a_model_without_template_says_so_when_one_is_wanted(copy: Path) -> None:
@@ -206,7 +178,7 @@ def test_a_multimodal_config_keeps_its_end_with_the_text_model(copy: Path) -> No
 
 def test_a_model_without_end_is_refused(copy: Path) -> None:
     (copy / "generation_config.json").unlink()
-    change(copy, "tokenizer_config.json", eos_token=None)
+    change(copy, "tokenizer_config.json", eos_token=None, chat_template="{{ messages }}")
     with pytest.raises(ModelError, match="eos_token_id"):
         HfTokenizer.load(copy)
 

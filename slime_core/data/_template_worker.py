@@ -1,0 +1,88 @@
+"""The worker process that compiles and renders one model's chat templates, under limits that the driver enforces."""
+
+import json
+import random
+import socket
+from collections.abc import Mapping
+from datetime import date
+from typing import cast
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, meta
+
+from slime_core.data._template_dialect import Dialect
+from slime_core.data.chat_template import FAILED, MADE, MEMORY, REFUSED, Answer
+from slime_core.processes.channel import receive, send
+from slime_core.processes.leash import die_with
+from slime_core.processes.limits import limit_memory
+from slime_core.sample import Json
+
+Renderings = list[tuple[str, dict[str, Json]]]
+"""Name of a template and its variables, of each text to make."""
+LONGEST_DETAIL = 2_000
+"""Characters of what is wrong that are sent back."""
+
+
+def main(channel_fd: int, lifeline_fd: int) -> None:
+    """Serve until the other end closes."""
+    die_with(lifeline_fd)
+    channel = socket.socket(fileno=channel_fd)
+    sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
+    limit_memory(memory_mb)
+    dialect = Dialect(date.fromisoformat(day))
+    _tell(channel, None)  # ready: what it imports counts as no template's time
+    templates = dict[str, Template]()
+    while True:
+        try:
+            request = _received(channel)
+        except (EOFError, ConnectionError):
+            return
+        match request:
+            case "compile":
+                _tell(channel, _compiled(dialect, sources, templates))
+            case "variables":
+                _tell(channel, _variables(dialect, sources))
+            case _:
+                _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
+
+
+def _compiled(dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]) -> Answer:
+    try:
+        templates.update({name: dialect.from_string(text) for name, text in sources.items()})
+    except TemplateSyntaxError as error:
+        return FAILED, f"is broken in line {error.lineno}: {error.message}"
+    except MemoryError:
+        return FAILED, "needs too much memory"
+    except RecursionError:
+        return FAILED, "is nested too deeply"
+    except Exception as error:
+        return FAILED, f"cannot be compiled: {_described(error)}"
+    return MADE, ""
+
+
+def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
+    random.seed(0)  # what a template draws is the same whenever it is rendered
+    try:
+        return MADE, template.render(variables)
+    except TemplateError as error:
+        return REFUSED, str(error)[:LONGEST_DETAIL]
+    except MemoryError:
+        return MEMORY, ""
+    except Exception as error:  # a template may do anything with these messages
+        return FAILED, _described(error)
+
+
+def _variables(dialect: Dialect, sources: Mapping[str, str]) -> list[str]:
+    """Names that any of the templates reads and does not set before."""
+    return sorted(set[str]().union(*(meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values())))
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST_DETAIL]
+
+
+def _tell(channel: socket.socket, answer: object) -> None:
+    send(channel, json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def _received(channel: socket.socket) -> object:
+    return json.loads(receive(channel).decode("utf-8", "surrogatepass"))
