@@ -88,7 +88,10 @@ class RowReader:
     def _label(self, row: Row) -> Json:
         if (key := self._format.label_key) is None:
             return None
-        label = self._column(row, key, "--label-key")
+        values, place = row.values, key
+        while place not in values and isinstance(inner := values.get(place.partition(".")[0]), dict):
+            values, place = inner, place.partition(".")[2]
+        label = self._column(Row(row.where, values), place, f"--{self._format.flag_prefix}label-key")
         if label is None:
             raise _Unusable(f"{key!r} is null, so nothing can be scored against it")
         return label
@@ -96,7 +99,7 @@ class RowReader:
     def _prompt(self, row: Row) -> str | list[Message]:
         """A prompt of one of the two accepted shapes."""
         key = self._format.input_key
-        value = self._column(row, key, "--input-key")
+        value = self._column(row, key, f"--{self._format.flag_prefix}input-key")
         if isinstance(value, str) and value:
             return value
         if isinstance(value, list) and value:
