@@ -1,4 +1,4 @@
-"""Numbers of samples, millions of them: packed into typed arrays, and looked through for what is not finite."""
+"""Numbers as plugins return them: scalars of any library, and millions of values packed into typed arrays."""
 
 import math
 from array import array
@@ -7,6 +7,20 @@ from struct import Struct, error
 from typing import TypeVar, cast
 
 NumberT = TypeVar("NumberT", int, float)
+
+
+def scalar(value: object) -> float | None:
+    """A number, a bool, or a scalar of numpy or torch, as a float; None for any other value."""
+    item = None if isinstance(value, int | float) else getattr(value, "item", None)
+    if callable(item):
+        try:
+            value = item()
+        except (TypeError, ValueError, RuntimeError):  # it holds several
+            return None
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
 
 
 def packed(code: str, values: Sequence[NumberT]) -> Sequence[NumberT]:

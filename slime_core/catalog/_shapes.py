@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import get_args, get_type_hints
 
 from slime_core.roles import SPECS, Settings, Setup, Spec
+from slime_core.roles.foreign_shape import CALLED_AS, misfit
 
 NEEDS_SPEC: Mapping[str, str] = {
     "batch_transform": "which columns it makes",
@@ -44,6 +45,8 @@ class Method:
         wanted = self.written(name.rpartition(".")[2])
         if not callable(function):
             raise TypeError(f"there is no {name}; {_spoken(role)} has `{wanted}`")
+        if role in CALLED_AS and (why := misfit(_bound(function, bound), name, role)) is not None:
+            raise TypeError(why)
         signature = inspect.signature(function)
         keywords = [each for each in self.signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
         count = len(self.signature.parameters) - len(keywords) + (not bound)
@@ -56,6 +59,11 @@ class Method:
         is_async = inspect.iscoroutinefunction(function)
         if not (self.is_async if is_async else self.is_sync):
             raise TypeError(f"{name} is {'' if is_async else 'not '}`async def`; {_spoken(role)} is `{wanted}`")
+
+
+def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., object]:
+    """A method as its instance has it, for its signature."""
+    return function if is_bound else functools.partial(function, None)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slime_core.cli.data_shown import data_lines, described_data
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import given_values, names_taken, plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec
-from slime_core.run import read_all_prompts, read_dialogs
+from slime_core.run import DataRead, read_all_prompts, read_dialogs
 from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
@@ -30,26 +31,35 @@ WIDE = 100
 @click.argument("run_file", required=False, type=click.Path(path_type=Path))
 @plugin_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--no-data", is_flag=True, help="Do not read the prompts.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the keys of RUN_FILE and flags as TOML.")
 @click.pass_context
-def plan(ctx: click.Context, /, run_file: Path | None, as_json: bool, out: Path | None, **flags: object) -> None:
-    """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings."""
+def plan(
+    ctx: click.Context, /, run_file: Path | None, as_json: bool, no_data: bool, out: Path | None, **flags: object
+) -> None:
+    """Show what RUN_FILE and flags resolve to: role, plugin, version, place, settings; and read the data."""
     resolved = plan_run(ctx, run_file, flags)
     if out is not None:
         _write(out, given_values(ctx, run_file, flags))
-    if resolved.config.finetunes:
-        notes: Sequence[str] = [f"{len(read_dialogs(resolved)[0])} dialogs to train on"]
+    if no_data:
+        read = DataRead(())
+    elif resolved.config.finetunes:
+        read = DataRead([f"{len(read_dialogs(resolved)[0])} dialogs to train on"])
     else:
-        notes = read_all_prompts(resolved)
-    notes = [*tokenizer_notes(Builder.of(resolved)), *notes]
+        read = read_all_prompts(resolved)
+    notes = [*tokenizer_notes(Builder.of(resolved)), *read.notes]
     taken = names_taken(ctx, run_file, flags)
     if as_json:
-        click.echo(json.dumps({**describe_plan(resolved), "taken": taken, "data_notes": [*notes]}, indent=2))
+        data: dict[str, Json] = {"data": [*described_data(read)], "data_notes": [*notes]}
+        click.echo(json.dumps({**describe_plan(resolved), "taken": taken, **data}, indent=2))
     else:
         console = Console()
         show_plan(resolved, console)
         for note in taken:
             console.print(Text(f"taken               {note}", "yellow"))
+        for report in read.reports:
+            for title, text in data_lines(report, read.context):
+                console.print(Text(f"{title:<19} {text}"))
         for note in notes:
             console.print(Text(note, "yellow"))
 

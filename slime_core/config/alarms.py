@@ -12,7 +12,7 @@ from pydantic import Field
 
 from slime_core.config.family import Family
 
-AlarmName = Literal["entropy", "length", "no_variance", "kl", "mismatch", "errors", "hacking"]
+AlarmName = Literal["entropy", "length", "same_reward", "no_variance", "kl", "mismatch", "errors", "hacking"]
 
 
 class AlarmArgs(Family):
@@ -35,7 +35,8 @@ class AlarmArgs(Family):
         0.9,
         ge=0.0,
         le=1.0,
-        description="Share of groups whose samples all have one reward, and teach nothing; 0 is off.",
+        description="Share of groups whose samples all have one reward, and teach nothing; 0 is off, and so is "
+        "same_reward, which looks at the first rollout alone.",
     )
     alarm_kl: float = Field(
         0.5,

@@ -90,8 +90,9 @@ def _arrow_batches(files: list[Path], needed: Collection[str], optional: Collect
 
 
 def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:
-    """The columns to read; None for all."""
-    if not needed or not set(needed) <= set(names):
+    """The columns to read; None for all. Of a dotted place within a column, the column."""
+    needed = {each if each in names else each.partition(".")[0] for each in needed}
+    if not needed or not needed <= set(names):
         return None
     wanted = {*needed, *optional}
     return [name for name in names if name in wanted]

@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 from slime_core.catalog import import_project_module
 from slime_core.data.left_out import LeftOut
-from slime_core.data.prompt_table import choices_of, decode_prompt, encode_prompt
+from slime_core.data.prompt_table import choices_of, decode_prompt, encode_prompt, rejected
 from slime_core.data.prompts import PromptSource
 from slime_core.data.row_reader import Prompt, RowReader, TooLong
 from slime_core.data.rows import BadRow, Row
@@ -71,7 +71,7 @@ class GeneratedStream:
         self._left_out = LeftOut(row_format)
         self._index = 0
         self._named: dict[tuple[str, str], str] = {}
-        self._digest = self._try(LeftOut(row_format))
+        self._digest = self._try(row_format)
 
     def next(self) -> Taken:
         """The next row that can be used.
@@ -138,13 +138,15 @@ class GeneratedStream:
         record = encode_prompt(where, read) if isinstance(read, Prompt) else read
         return decode_prompt(record) if isinstance(record, bytes) else record  # the maker keeps nothing of it
 
-    def _try(self, left_out: LeftOut) -> str:
-        digest = hashlib.blake2b(digest_size=16)
+    def _try(self, row_format: RowFormat) -> str:
+        left_out, digest = LeftOut(row_format), hashlib.blake2b(digest_size=16)
         for index in range(TRIED_FIRST):
             prompt = self._read(index)
             if isinstance(prompt, Prompt):
                 for role, name, key in choices_of(prompt):
                     self._named.setdefault((role, name), f"{self.name}, row {index}: {key}")
+                if (why := rejected(prompt, self.name, row_format)) is not None:
+                    left_out.count(BadRow(f"{self.name}, row {index}: {why}"))
             elif isinstance(prompt, BadRow):
                 left_out.count(prompt)
             digest.update(repr(prompt).encode())

@@ -10,7 +10,7 @@ Example:
 from collections.abc import Mapping
 
 from slime_core.data.row_reader import TooLong
-from slime_core.data.rows import BadRow
+from slime_core.data.rows import BadRow, RejectedRow
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json
@@ -44,13 +44,13 @@ class LeftOut:
         """Count one more row that is left out.
 
         Raises:
-            UnusableRow: it is a bad row, and bad rows are errors.
+            UnusableRow: it is a bad row, and bad rows are errors. Rejected rows are so in `check`, with their number.
         """
         if isinstance(row, TooLong):
             self.too_long += 1
             self.shortest = row.tokens if self.shortest is None else min(self.shortest, row.tokens)
             return
-        if self._format.bad_rows == "raise":
+        if self._format.bad_rows == "raise" and not isinstance(row, RejectedRow):
             raise UnusableRow(row.why)
         self.bad += 1
         if len(self._first) < SHOWN:
@@ -64,13 +64,18 @@ class LeftOut:
             rows: read so far, those left out included.
 
         Raises:
-            DataError: they are more than `max_bad_row_rate` allows.
+            DataError: they are more than `max_bad_row_rate` allows, or any where bad rows are errors.
         """
-        if self.bad > self._format.max_bad_row_rate * rows:
-            listed = "\n  ".join(self._first)
+        listed, limit = "\n  ".join(self._first), self._format.max_bad_row_rate
+        if self._format.bad_rows == "raise" and self.bad:
+            advice = '(bad_rows = "skip" would leave such rows out and count them.)'
+            if self.bad > limit * rows:
+                advice = "Mend them, or name another label_key, reward or file."
+            raise DataError(f"{name}: {self.bad} of {rows} rows cannot be used; the first:\n  {listed}\n{advice}")
+        if self.bad > limit * rows:
             raise DataError(
-                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = "
-                f"{self._format.max_bad_row_rate:g} allows; the first:\n  {listed}"
+                f"{name}: {self.bad} of {rows} rows are bad, more than max_bad_row_rate = {limit:g} allows; "
+                f"the first:\n  {listed}"
             )
 
     def note(self, name: str) -> str:

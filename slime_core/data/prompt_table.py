@@ -14,17 +14,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from slime_core.data.files import scan_rows
 from slime_core.data.left_out import LeftOut
 from slime_core.data.record_file import RecordFile
 from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
-from slime_core.data.rows import BadRow, Row
+from slime_core.data.rows import BadRow, RejectedRow, Row
 from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
-from slime_core.sample import Json
+from slime_core.sample import Json, Sample
 
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder()
@@ -145,7 +145,29 @@ class PromptTable:
         if isinstance(record, bytes):
             for role, name, key in choices_of(read):
                 self.named.setdefault((role, name), f"{row.where}: {part.row_format.metadata_key}.{key}")
+            if (why := rejected(read, part.name, part.row_format)) is not None:
+                return RejectedRow(f"{row.where}: {why}")
         return record
+
+
+def rejected(prompt: Prompt, source: str, row_format: RowFormat) -> str | None:
+    """Why the run cannot use a row of a data set, by the check of its format; None if it can."""
+    if row_format.check is None:
+        return None
+    sample = Sample(
+        0,
+        0,
+        0,
+        prompt.prompt,
+        [],
+        prompt.media,
+        label=prompt.label,
+        metadata={**prompt.metadata},
+        generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
+        custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
+        source=source,
+    )
+    return row_format.check(sample)
 
 
 def choices_of(prompt: Prompt) -> Iterator[tuple[str, str, str]]:

@@ -94,7 +94,10 @@ class RowReader:
     def _label(self, row: Row) -> Json:
         if (key := self._format.label_key) is None:
             return None
-        label = column(row, key, "--label-key")
+        values, place = row.values, key
+        while place not in values and isinstance(inner := values.get(place.partition(".")[0]), dict):
+            values, place = inner, place.partition(".")[2]
+        label = column(row._replace(values=values), place, f"--{self._format.flag_prefix}label-key")
         if label is None:
             raise DataError(f"{key!r} is null, so nothing can be scored against it")
         return label
@@ -102,7 +105,7 @@ class RowReader:
     def _prompt(self, row: Row) -> str | list[Message]:
         """A prompt of one of the two accepted shapes, which ends where the model's answer is to begin."""
         key, final = self._format.input_key, self._format.final_assistant_message
-        prompt = read_dialog(row, key, "--input-key")
+        prompt = read_dialog(row, key, f"--{self._format.flag_prefix}input-key")
         if isinstance(prompt, str) or prompt[-1]["role"] != "assistant":
             return prompt
         if final == "refuse":

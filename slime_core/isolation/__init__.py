@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.isolation.failure import StartError
+    from slime_core.isolation.failure import CallFailure, StartError
+    from slime_core.isolation.labels import LabelCheck, may_check_labels
     from slime_core.isolation.limit import limited
     from slime_core.isolation.on_loop import OnLoop
     from slime_core.isolation.protection import Protection, isolation_of
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from slime_core.isolation.watchdog import Watchdog, packages_of
 
 _HOMES = {
-    "slime_core.isolation.failure": "StartError",
+    "slime_core.isolation.failure": "CallFailure StartError",
+    "slime_core.isolation.labels": "LabelCheck may_check_labels",
     "slime_core.isolation.limit": "limited",
     "slime_core.isolation.on_loop": "OnLoop",
     "slime_core.isolation.protection": "Protection isolation_of",
@@ -31,6 +33,8 @@ _HOMES = {
 __getattr__ = exports(__name__, _HOMES)
 
 __all__ = [
+    "CallFailure",
+    "LabelCheck",
     "OnLoop",
     "Protection",
     "Slots",
@@ -38,5 +42,6 @@ __all__ = [
     "Watchdog",
     "isolation_of",
     "limited",
+    "may_check_labels",
     "packages_of",
 ]

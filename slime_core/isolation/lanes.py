@@ -7,15 +7,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from slime_core.catalog.checks import check_verdict, check_verdicts
+from slime_core.catalog.checks import check_verdict, check_verdicts, checked_label
 from slime_core.errors import ContractError
 from slime_core.isolation.failure import CallFailure
 from slime_core.isolation.pool import WorkerPool
 from slime_core.isolation.threads import ThreadPool
 from slime_core.isolation.wire import receive_sample, receive_verdict, send_context, send_sample
-from slime_core.roles import CallSpec, RewardContext
+from slime_core.roles import CallSpec, ChecksLabels, RewardContext
 from slime_core.sample import Json, Sample
-from slime_core.score import Verdict
+from slime_core.score import Unscored, Verdict
 from slime_core.stats import CallStats
 
 
@@ -37,6 +37,14 @@ class Lane(Protocol):
 
     def close(self) -> None:
         """End what was started."""
+        ...
+
+    async def check_label(self, sample: Sample) -> str | None:
+        """What the reward's `check_label` says; None, too, where it has none.
+
+        Raises:
+            CallFailure: it gave no answer.
+        """
         ...
 
 
@@ -62,6 +70,13 @@ class ProcessLane:
         if len(verdicts) != len(samples):
             raise CallFailure("contract", f"{len(verdicts)} verdicts for {len(samples)} samples")
         return verdicts
+
+    async def check_label(self, sample: Sample) -> str | None:
+        """See `Lane`."""
+        request: dict[str, Json] = {"samples": [send_sample(sample, self._spec.fields)], "check_label": True}
+        calls = CallStats(self._spec.role, self._spec.name, "")  # not among those of the run
+        answer = receive_verdict(cast(list[Json], await self._pool.call(request, self._spec.timeout_s, calls))[0])
+        return answer.reason if isinstance(answer, Unscored) else None
 
     def close(self) -> None:
         """Kill the workers."""
@@ -99,6 +114,13 @@ class ThreadLane:
         except Exception as error:
             raise CallFailure(type(error).__name__, traceback.format_exc()) from error
 
+    async def check_label(self, sample: Sample) -> str | None:
+        """See `Lane`; here and not in a thread, for it is a plain function that is fast."""
+        called: object = self._call
+        if not isinstance(called, ChecksLabels):
+            return None
+        return checked_label(called.check_label(receive_sample(send_sample(sample, self._spec.fields))))
+
     def close(self) -> None:
         """Let idle threads end."""
         self._pool.close()
@@ -109,7 +131,7 @@ class Isolated:
 
     def __init__(self, lane: Lane, calls: CallStats) -> None:
         """Calls are counted in `calls`."""
-        self._lane, self._stats = lane, calls
+        self.lane, self._stats = lane, calls
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """The verdict; `Unscored` when there is none."""
@@ -117,7 +139,7 @@ class Isolated:
 
     async def _ask(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
         try:
-            return await self._lane.ask(samples, ctx, self._stats)
+            return await self.lane.ask(samples, ctx, self._stats)
         except CallFailure as failure:
             if failure.reason == "timeout":
                 self._stats.timeouts += 1

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from slime_core.errors import PluginError, said_by
 from slime_core.isolation.limit import limited
@@ -26,6 +26,7 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
         max_concurrency: int | None,
         calls: CallStats,
         until: Callable[[ContextT, float], ContextT] | None = None,
+        convert: Callable[[object], object] | None = None,
     ) -> None:
         """Wrap it.
 
@@ -34,13 +35,15 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             timeout_s: its time limit, which begins when the call does, not when it begins to wait for a place.
             max_concurrency: calls at once; None for as many as come.
             calls: where calls are counted.
+            convert: makes of what it returned what the caller gets.
             until: puts into a call's context when the call will be given up, by the loop's clock.
         """
-        self._call = call
+        self.called = call
         self._timeout_s = timeout_s
         self._slots = Slots(max_concurrency) if max_concurrency else None
         self._calls = calls
         self._until = until
+        self._convert = convert
         calls.limit_s = min(calls.limit_s, timeout_s)
 
     @measures
@@ -58,7 +61,8 @@ class OnLoop(Generic[SubjectT, ContextT, ResultT]):
             ctx = self._until(ctx, asyncio.get_running_loop().time() + self._timeout_s)
         began = perf_counter()
         try:
-            return await limited(self._call(subject, ctx), self._timeout_s)
+            answer = await limited(self.called(subject, ctx), self._timeout_s)
+            return answer if self._convert is None else cast(ResultT, self._convert(answer))
         except TimeoutError:
             calls.timeouts += 1
             raise

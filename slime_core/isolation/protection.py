@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import Registered
+from slime_core.catalog.checks import as_verdict
 from slime_core.errors import PluginError
 from slime_core.isolation.lanes import Isolated, IsolatedGroup, Lane, ProcessLane, ThreadLane
 from slime_core.isolation.on_loop import OnLoop
@@ -27,6 +28,7 @@ from slime_core.isolation.threads import ThreadPool
 from slime_core.isolation.wire import plain
 from slime_core.processes.server import Server
 from slime_core.roles import CallSpec, Isolation, PluginSet, Settings, is_async
+from slime_core.roles.foreign_shape import misfit
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
 from slime_core.stats import PluginStats
@@ -68,7 +70,13 @@ class Protection:
         isolation = isolation_of(spec, made)
         if isolation is Isolation.LOOP:
             call = cast(Callable[..., object], made)
-            return OnLoop(call, timeout_s=spec.timeout_s, max_concurrency=spec.max_concurrency, calls=calls)  # type: ignore[arg-type]  # it is awaited: `isolation_of` has seen that
+            return OnLoop(
+                call,  # type: ignore[arg-type]  # it is awaited: `isolation_of` has seen that
+                timeout_s=spec.timeout_s,
+                max_concurrency=spec.max_concurrency,
+                calls=calls,
+                convert=as_verdict if spec.role == "reward" else None,
+            )
         key = json.dumps([spec.role, registered.qualified, plain(settings)], sort_keys=True)
         if key not in self._lanes:
             self._lanes[key] = self._lane(registered, spec, settings, isolation, made)
@@ -136,6 +144,8 @@ def isolation_of(spec: CallSpec[object], made: object) -> Isolation:
         return Isolation.PROCESS
     if not callable(made):
         raise PluginError(f"{what}: the factory returned {made!r:.80}, which cannot be called")
+    if (why := misfit(made, spec.name, spec.role)) is not None:
+        raise PluginError(f"{what}: {why}")
     asynchronous = is_async(made)
     if spec.isolation is Isolation.LOOP and not asynchronous:
         raise PluginError(

@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import cast
 
 from slime_core.catalog import Catalog
-from slime_core.catalog.checks import check_verdict, check_verdicts
-from slime_core.errors import ContractError, said_by
+from slime_core.catalog.checks import as_verdict, check_verdict, check_verdicts, checked_label
+from slime_core.errors import ContractError, PluginError, said_by
 from slime_core.isolation._limits import ForkCount
 from slime_core.isolation.wire import LARGEST_ANSWER, packed, receive_sample, send_verdict
 from slime_core.processes.channel import receive, send
 from slime_core.processes.leash import die_with
 from slime_core.processes.limits import limit_memory
-from slime_core.roles import PluginSet, RewardContext, Setup
+from slime_core.roles import ChecksLabels, PluginSet, RewardContext, Setup
+from slime_core.roles.foreign_shape import misfit
 from slime_core.sample import Json, Sample
-from slime_core.score import Verdict
+from slime_core.score import NotApplicable, Unscored, Verdict
 from slime_core.secrets import REDACTOR
 
 LONGEST_DETAIL = 4_000
@@ -51,6 +52,14 @@ class Worked:
             return list(check_verdicts(answer, plugin=self.plugin, samples=samples))
         answer = self._finished(self.call(samples[0], ctx))
         return [check_verdict(answer, plugin=self.plugin, sample=samples[0])]
+
+    def label(self, sample: Sample) -> Verdict:
+        """What the plugin makes of the gold answer alone: `Unscored` where nothing can be scored against it."""
+        called: object = self.call
+        if not isinstance(called, ChecksLabels):
+            return NotApplicable()
+        why = checked_label(called.check_label(sample))
+        return NotApplicable() if why is None else Unscored(why)
 
     def _finished(self, answer: object) -> object:
         return self.loop.run_until_complete(answer) if inspect.iscoroutine(answer) else answer
@@ -93,6 +102,8 @@ def main(channel_fd: int, lifeline_fd: int) -> None:
 def _answer(worked: Worked, request: Mapping[str, Json]) -> dict[str, Json]:
     try:
         samples = [receive_sample(each) for each in cast(list[dict[str, Json]], request["samples"])]
+        if "check_label" in request:
+            return {"verdicts": [send_verdict(worked.label(samples[0]))]}
         ctx = _context(cast(dict[str, Json], request["ctx"]))
         return {"verdicts": [send_verdict(verdict) for verdict in worked.verdicts(samples, ctx)]}
     except MemoryError:
@@ -123,25 +134,28 @@ def _build(start: Mapping[str, Json]) -> Worked:
         if not whole:
             whole.append(Catalog.discover(plugins, strict=False))
         spec = whole[0].find(role, name).spec
-        return _awaited(spec.factory(spec.model.model_validate(settings), Setup(make, seed)))
+        made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
+        return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
 
     for value, words in cast(dict[str, str], start["secrets"]).items():
         REDACTOR.add(value, words)
     spec = catalog.find(role, name).spec
     made = spec.factory(spec.model.model_validate(start["settings"]), Setup(make, seed))
+    if (why := misfit(made, spec.name, role)) is not None:
+        raise PluginError(why)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     return Worked(role, plugin, cast(Callable[..., object], made), loop)
 
 
-def _awaited(made: object) -> object:
-    """The choice as a coroutine function, however it was written."""
+def _awaited(made: object, convert: Callable[[object], object]) -> object:
+    """The choice as a coroutine function, however it was written; its answers converted."""
     if not callable(made):
         return made
 
     async def call(subject: object, ctx: object) -> object:
         answer = made(subject, ctx)
-        return await answer if inspect.isawaitable(answer) else answer
+        return convert(await answer if inspect.isawaitable(answer) else answer)
 
     return call
 

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
     from slime_core.roles.memory import MemoryTag, MemoryTags, RankReleasesMemory, ReleasesMemory
     from slime_core.roles.optim import Optim
-    from slime_core.roles.reward import Reward, RewardContext, RewardGrain, RewardSpec, SyncReward
+    from slime_core.roles.reward import ChecksLabels, Reward, RewardContext, RewardGrain, RewardSpec, SyncReward
     from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
     from slime_core.roles.sample_field import Carried, SampleField
     from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
@@ -154,7 +154,7 @@ _HOMES = {
     "slime_core.roles.loss": "Loss LossInput LossOutput LossSpec",
     "slime_core.roles.memory": "MemoryTag MemoryTags RankReleasesMemory ReleasesMemory",
     "slime_core.roles.optim": "Optim",
-    "slime_core.roles.reward": "Reward RewardContext RewardGrain RewardSpec SyncReward",
+    "slime_core.roles.reward": "ChecksLabels Reward RewardContext RewardGrain RewardSpec SyncReward",
     "slime_core.roles.reward_shaper": "RewardShaper RewardShaperSpec ShapeContext",
     "slime_core.roles.sample_field": "Carried SampleField",
     "slime_core.roles.sample_filter": "Removal SampleFilter SampleFilterSpec",
@@ -195,6 +195,7 @@ __all__ = [
     "Carried",
     "Check",
     "CheckSpec",
+    "ChecksLabels",
     "Choice",
     "ClosesRank",
     "Companion",

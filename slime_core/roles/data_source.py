@@ -5,14 +5,14 @@ Example:
     groups = await source.draw(64)       # 64 groups, each of n_samples_per_prompt pending samples
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.roles._spec import Setup, Spec
 from slime_core.roles.tokenizer import Tokenizer
-from slime_core.sample import Group, Json
+from slime_core.sample import Group, Json, Sample
 
 MediaKeys: TypeAlias = Mapping[Literal["image", "video", "audio"], str]
 """Column of each kind of media."""
@@ -25,7 +25,7 @@ class RowFormat:
     input_key: str = "input"
     """Column of the prompt: a string, or a list of chat messages."""
     label_key: str | None = None
-    """Column of the gold answer; a row without one, or with null there, is a bad row."""
+    """Column of the gold answer, or a place within one, `reward_model.ground_truth`; a row without it is a bad row."""
     metadata_key: str = "metadata"
     """Column of a mapping kept as `sample.metadata`; may be absent."""
     tool_key: str = "tools"
@@ -44,6 +44,10 @@ class RowFormat:
     """Whether a row that cannot be used is an error, or is left out and counted."""
     max_bad_row_rate: float = 0.05
     """With "skip": the share of bad rows above which they are an error all the same."""
+    flag_prefix: str = ""
+    """Comes before its keys where they are flags: `eval-` of `--eval-label-key`."""
+    check: Callable[[Sample], str | None] | None = field(default=None, compare=False)
+    """Returns why the run cannot use a row, given as a pending sample, or None. Such a row is a bad row, too."""
 
 
 @dataclass(frozen=True, slots=True)

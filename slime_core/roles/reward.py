@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from slime_core.roles._isolation import CallSpec
 from slime_core.roles._spec import Settings, Setup
+from slime_core.roles.foreign_shape import misfit
 from slime_core.sample import Sample
 from slime_core.score import Verdict
 
@@ -47,7 +48,7 @@ class Reward(Protocol):
     """Scores a sample without changing it; raising makes the sample Unscored."""
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
-        """Return `Score`, `Unscored` or `NotApplicable`."""
+        """Return `Score`, `Unscored` or `NotApplicable`. A float, a bool or a scalar counts as a `Score`."""
         ...
 
 
@@ -57,6 +58,28 @@ class SyncReward(Protocol):
 
     def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Return `Score`, `Unscored` or `NotApplicable`."""
+        ...
+
+
+@runtime_checkable
+class ChecksLabels(Protocol):
+    """A reward that can tell from a row alone whether any response can earn full marks; optional.
+
+    `slime plan` and the start of a run ask it about every row, so that a label which cannot be scored is found before
+    training. Pure and fast: it reads the prompt, the label and the metadata, and runs where the reward runs.
+
+    Example:
+
+        def exact(sample, ctx): ...
+        exact.check_label = lambda sample: None if isinstance(sample.label, str) else "the label is not a text"
+    """
+
+    def check_label(self, sample: Sample) -> str | None:
+        """Return None if the gold answer, given as a response, earns full marks; else why not, in a few words.
+
+        Args:
+            sample: pending; `label` is None where the run reads no labels.
+        """
         ...
 
 
@@ -75,10 +98,16 @@ class RewardSpec(CallSpec[Reward | SyncReward]):
     def from_function(
         cls,
         name: str,
-        function: Callable[[Sample, RewardContext], Verdict | Coroutine[object, object, Verdict]],
+        function: Callable[[Sample, RewardContext], Verdict | float | Coroutine[object, object, Verdict | float]],
         summary: str = "",
     ) -> "RewardSpec":
-        """A spec for a plain `def` or `async def` without settings."""
+        """A spec for a plain `def` or `async def` without settings.
+
+        Raises:
+            TypeError: it cannot be called as a reward; the text has an adapter for functions of TRL, verl and others.
+        """
+        if (why := misfit(function, getattr(function, "__name__", name), "reward")) is not None:
+            raise TypeError(why)
 
         def factory(settings: Settings, setup: Setup) -> Reward | SyncReward:
             return function  # type: ignore[return-value]  # parameter names are the caller's own

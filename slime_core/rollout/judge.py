@@ -53,6 +53,11 @@ class Judge:
             return Unscored("the judge came to no verdict", detail=text[-500:])
         return Score(value)
 
+    def check_label(self, sample: Sample) -> str | None:
+        """See whether there is a label where the judge's prompt shows it; see `slime_core.roles.ChecksLabels`."""
+        is_asked = "{label}" in self._settings.prompt
+        return "no gold answer, which the judge's prompt shows" if is_asked and sample.label in (None, "") else None
+
     def _model(self) -> ServedModel:
         name = self._settings.model
         if name not in self._models:
@@ -63,7 +68,11 @@ class Judge:
         return self._models[name]
 
     def _asked(self, sample: Sample) -> str:
-        parts = {"prompt": _text_of(sample.prompt), "response": sample.response, "label": str(sample.label or "")}
+        parts = {
+            "prompt": _text_of(sample.prompt),
+            "response": sample.response,
+            "label": "" if sample.label is None else str(sample.label),
+        }
         # In one pass: a response that says "{label}" is not told it.
         return re.sub(r"\{(prompt|response|label)\}", lambda found: parts[found[1]], self._settings.prompt)
 

@@ -17,7 +17,8 @@ from slime_core.run.checkpoint import (
 )
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import Ledger
-from slime_core.run.prompts import read_all_prompts
+from slime_core.run.prompts import DataRead, read_all_prompts
+from slime_core.run.row_checks import DataSetReport
 from slime_core.run.saving import Saver
 from slime_core.run.session import Session
 from slime_core.run.sft import read_dialogs
@@ -26,6 +27,8 @@ from slime_core.run.trainer import Trainer, TrainReport
 
 __all__ = [
     "Checkpoint",
+    "DataRead",
+    "DataSetReport",
     "GroupState",
     "Ledger",
     "LedgerError",

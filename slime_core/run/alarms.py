@@ -9,6 +9,7 @@ Example:
         print(*alarms.look(row))
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -102,12 +103,14 @@ class Alarms:
 
     def look(self, row: MetricsRow) -> list[Alarm]:
         """What goes wrong by this row that did not by the one before."""
+        seen: list[tuple[AlarmName, str, str | None]]
         if names.REWARD in row.metrics:
+            first = None if self._past else self._same_reward(row.metrics)
             self._note(row.metrics)
-            seen = [*self._of_rollout()]
+            seen = [("same_reward", "", first), *self._of_rollout()]
         else:
             seen = [*self._of_evaluation(row)]
-        found = []
+        found: list[Alarm] = []
         for name, about, text in seen:
             if text is None:
                 self._raised.discard((name, about))
@@ -123,6 +126,20 @@ class Alarms:
         noted |= {_NO_VARIANCE: min(1.0, same / self._groups), _FAILED: failed / self._samples}
         for name, value in noted.items():
             self._past.setdefault(name, _Past()).add(value)
+
+    def _same_reward(self, metrics: Mapping[str, float]) -> str | None:
+        """What the very first rollout shows: that all its samples have one reward."""
+        same = {name.removeprefix(_SAME): count for name, count in metrics.items() if name.startswith(_SAME)}
+        if not self._settings.alarm_no_variance or len(same) != 1 or sum(same.values()) < self._groups:
+            return None
+        (reward,) = same
+        # Groups of one sample differ in nothing, and the metric's name is rounded: the mean tells them apart.
+        if self._samples == self._groups and not math.isclose(metrics[names.REWARD], float(reward), abs_tol=1e-9):
+            return None
+        return (
+            f"all samples of the first rollout have the reward {reward}, of which nothing is learned: read some with "
+            "`slime samples`; see that the reward finds their answers, and that label_key names the gold answers"
+        )
 
     def _of_rollout(self) -> Iterator[tuple[AlarmName, str, str | None]]:
         """Every alarm that looks at rollouts, what it is about, and what is wrong, if it is."""

@@ -10,7 +10,8 @@ Example:
 """
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +31,7 @@ from slime_core.roles import (
     Tokenizer,
 )
 from slime_core.rollout import EvalSet, Lifecycle, Scoring, UsedGenerator, UsedReward
+from slime_core.run.row_checks import DataSetReport, RowChecks
 from slime_core.run.setup import Builder
 from slime_core.run.stored import StoredRollouts
 
@@ -98,33 +100,39 @@ class RowChoices:
                 raise DataError(f"{where}: {error}") from None
 
 
-def read_eval_sets(builder: Builder, tokenizer: Tokenizer, choices: RowChoices) -> list[EvalSet]:
-    """Every evaluation set of the run.
+def read_eval_sets(
+    builder: Builder, tokenizer: Tokenizer, choices: RowChoices, checks: RowChecks
+) -> list[tuple[EvalSet, Sequence[str]]]:
+    """Every evaluation set of the run, each with a sentence for everything that was left out.
 
     Raises:
-        DataError: a file cannot be read, or a row names a choice that does not exist.
-        ConfigError: a set's sampling contradicts itself.
+        DataError: a file cannot be read, a row cannot be used, or a row names a choice that does not exist.
+        ConfigError: a set's sampling contradicts itself, or its reward needs a label and there is no label_key.
     """
     given = builder.plan.config.evaluation.eval_prompt_data
-    return [_eval_set(name, own, builder, tokenizer, choices) for name, own in given.items()]
+    return [_eval_set(name, own, builder, tokenizer, choices, checks) for name, own in given.items()]
 
 
-def _eval_set(name: str, own: EvalSetArgs, builder: Builder, tokenizer: Tokenizer, choices: RowChoices) -> EvalSet:
+def _eval_set(
+    name: str, own: EvalSetArgs, builder: Builder, tokenizer: Tokenizer, choices: RowChoices, checks: RowChecks
+) -> tuple[EvalSet, Sequence[str]]:
     config = builder.plan.config
     size = _first(own.n_samples_per_eval_prompt, config.evaluation.n_samples_per_eval_prompt)
-    read = every_prompt(eval_file(name, own, config, builder.row_format()), tokenizer, size)
+    file = replace(eval_file(name, own, config, builder.row_format()), check=checks.of_evaluation(own))
+    read = every_prompt(file, tokenizer, size)
     choices.check_rows(read.named)
-    return EvalSet(
+    made = EvalSet(
         name,
         read.groups,
         _sampling(name, own, config, builder.sampling()),
         choices.generator(own.generator) if own.generator else None,
         Scoring([choices.reward(own.reward)]) if own.reward else None,
     )
+    return made, read.notes
 
 
 def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowFormat) -> PromptFile:
-    """A set's file, read by its own keys, else those of all sets, else as in training; no prompt is too long for it."""
+    """A set's file, read by its own keys, else those of all sets, else as in training; of any prompt length."""
     every = config.evaluation
     row_format = replace(
         training,
@@ -137,6 +145,7 @@ def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowForma
         apply_chat_template_kwargs=_first(own.apply_chat_template_kwargs, training.apply_chat_template_kwargs, {}),
         final_assistant_message=_first(own.final_assistant_message, training.final_assistant_message),
         max_prompt_len=None,
+        flag_prefix="eval-",
     )
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
@@ -194,21 +203,46 @@ def count_rollouts(rollout: RolloutArgs, prompts: Callable[[], Sized]) -> int:
     )
 
 
-def read_all_prompts(plan: Plan) -> Sequence[str]:
+@dataclass(frozen=True, slots=True)
+class DataRead:
+    """What a run would read."""
+
+    notes: Sequence[str]
+    """A sentence for everything that was left out."""
+    reports: Sequence[DataSetReport] = ()
+    """Each data set that was read whole."""
+    context: int | None = None
+    """Tokens of a prompt and its answer together; None where the model names no limit."""
+
+
+def read_all_prompts(plan: Plan) -> DataRead:
     """Read the tokenizer, the prompts and the evaluation sets as a run would, to find what is wrong with them.
 
-    Returns:
-        A sentence for everything in the prompts that was left out.
-
     Raises:
-        DataError: a prompt file cannot be read, or a row names a choice that does not exist.
+        DataError: a prompt file cannot be read, a row cannot be used, or one names a choice that does not exist.
+        ConfigError: a reward needs labels, and there is no label_key.
         ModelError: the tokenizer cannot be read.
         RunFolderError: kept samples are to be trained on, and cannot be.
     """
     if (kept := plan.config.debug.load_debug_rollout_data) is not None:
-        return [f"{kept} has samples of {len(StoredRollouts(kept))} rollouts"]
+        return DataRead([f"{kept} has samples of {len(StoredRollouts(kept))} rollouts"])
     builder = Builder.of(plan)
     tokenizer, choices = builder.tokenizer(), RowChoices(builder)
-    choices.check(source := builder.data_source(tokenizer))
-    read_eval_sets(builder, tokenizer, choices)
-    return source.data_notes() if isinstance(source, DescribesData) else ()
+    with closing(builder.protection), RowChecks(builder, choices, tokenizer, measures=True) as checks:
+        choices.check(source := builder.data_source(tokenizer, checks.of_training()))
+        sets = read_eval_sets(builder, tokenizer, choices, checks)
+    for report in checks.reports.values():
+        if (
+            not report.name.startswith("eval:")
+            and len(checks.reports) - len(sets) == 1
+            and report.prompts < len(source)
+        ):
+            report.epoch = len(source)
+    notes = [*source.data_notes()] if isinstance(source, DescribesData) else []
+    notes += [note for _, left_out in sets for note in left_out]
+    notes += [
+        f"{each.name}: the labels of {each.unchecked} of {each.prompts} rows were not checked, which would take long"
+        for each in checks.reports.values()
+        if each.unchecked
+    ]
+    return DataRead(notes, [*checks.reports.values()], checks.context)

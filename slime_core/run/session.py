@@ -53,6 +53,7 @@ from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.run.memory import Memory, Offload, Phase
 from slime_core.run.prompts import RowChoices, count_rollouts, read_eval_sets
 from slime_core.run.publishing import Publishing
+from slime_core.run.row_checks import RowChecks
 from slime_core.run.run_hooks import RunHooks
 from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.run.stop import StopRequest
@@ -84,9 +85,12 @@ class Session:
             self.ledger = undo.enter_context(closing(Ledger(folder.ledger, self.replay.max_uses)))
             self.launcher = self.build.launcher(folder)
             self.served = served_models(self.build, self.launcher, folder)
-            source, self._rows = self.build.data_source(self.tokenizer), RowChoices(self.build)
-            self._rows.check(source)
-            self.eval_sets = read_eval_sets(self.build, self.tokenizer, self._rows)
+            self._rows = RowChoices(self.build)
+            with RowChecks(self.build, self._rows, self.tokenizer) as checks:
+                source = self.build.data_source(self.tokenizer, checks.of_training())
+                self._rows.check(source)
+                read = read_eval_sets(self.build, self.tokenizer, self._rows, checks)
+            self.eval_sets = [each for each, _ in read]
             chosen = plan.roles.one(DataSourceSpec)
             self.source = LedgeredSource(Used(chosen.reference, chosen.plugin, source), self.ledger)
             self.buffer = self.build.buffer()
@@ -102,7 +106,8 @@ class Session:
         self._served = 0
         self._phase = display.phase if display else _ignore
         self._message = display.message if display else _ignore
-        for note in (*tokenizer_notes(self.build), *self.source.data_notes()):
+        data_notes = [*self.source.data_notes(), *(note for _, notes in read for note in notes)]
+        for note in (*tokenizer_notes(self.build), *data_notes):
             self._message(note)
 
     async def __aenter__(self) -> "Session":

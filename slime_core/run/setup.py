@@ -11,6 +11,7 @@ from slime_core.catalog.checks import blaming
 from slime_core.catalog.used import Used
 from slime_core.config import TEACHER_COLUMN, Chosen, Plan, teacher_of
 from slime_core.data import HfTokenizer, name_files
+from slime_core.errors import PluginError
 from slime_core.isolation import OnLoop, Protection
 from slime_core.roles import (
     AdvantageSpec,
@@ -52,6 +53,7 @@ from slime_core.roles import (
     TransportSetup,
     TransportSpec,
 )
+from slime_core.roles.foreign_shape import misfit
 from slime_core.rollout import (
     ENVIRONMENT,
     Lifecycle,
@@ -63,6 +65,7 @@ from slime_core.run.day import run_day, today
 from slime_core.run.folder import RunFolder
 from slime_core.run.own_make import SetupT, refuse_of_a_run, with_own_make
 from slime_core.run.trackers import Trackers
+from slime_core.sample import Sample
 from slime_core.stats import PluginStats
 from slime_core.train.own_columns import reward_columns, teacher_column
 from slime_core.train.prepare import ColumnMaker, Preparation
@@ -132,9 +135,9 @@ class Builder:
             self.tokenizers[model] = HfTokenizer.load(model, self.day)
         return self.tokenizers[model]
 
-    def data_source(self, tokenizer: Tokenizer) -> DataSource:
-        """The run's data source; reads the prompts, so bad rows are found here."""
-        config, row_format = self.plan.config, self.row_format()
+    def data_source(self, tokenizer: Tokenizer, check: Callable[[Sample], str | None] | None = None) -> DataSource:
+        """The run's data source; reads the prompts, so bad rows are found here, and those that fail a check."""
+        config, row_format = self.plan.config, replace(self.row_format(), check=check)
         setup = DataSourceSetup(
             self.make,
             config.run.seed,
@@ -171,6 +174,8 @@ class Builder:
             own_s, most = spec.timeout_of(chosen.settings), spec.concurrency_of(chosen.settings)
         timeout_s = self.plan.config.rollout.sample_timeout_s if own_s is None else own_s
         made = build(chosen, self.setup)
+        if (why := misfit(made, chosen.reference, "generator")) is not None:
+            raise PluginError(f"generator {chosen.reference!r}: {why}")
         generator = OnLoop(
             made,
             timeout_s=timeout_s,

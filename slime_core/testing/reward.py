@@ -20,6 +20,7 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.catalog import check_verdict
+from slime_core.catalog.checks import as_verdict
 from slime_core.isolation import isolation_of
 from slime_core.roles import Isolation, RewardContext, RewardSpec
 from slime_core.sample import Sample
@@ -83,7 +84,7 @@ class RewardContract(RoleContract[RewardSpec]):
 
     @check("REW-002", needs=("REW-001", "REW-007", "REW-017"))
     def test_it_answers_with_a_verdict(self) -> None:
-        """Return `Score(value)` with a float, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
+        """Return a float, `Score(value)`, `Unscored(reason)` or `NotApplicable()`, and nothing else."""
         for sample in self._pair():
             check_verdict(self._answer(sample), plugin=self.registered.plugin, sample=sample)
 
@@ -281,7 +282,7 @@ class RewardContract(RoleContract[RewardSpec]):
     def verdict_of(self, sample: Sample, **settings: object) -> Verdict:
         """What the reward says of a sample, with these settings: for tests of your own, `def` or `async def`."""
         reward = self.spec.factory(self.validated(**settings), self.setup())
-        return cast(Verdict, asyncio.run(call(reward, sample, CONTEXT)))
+        return cast(Verdict, as_verdict(asyncio.run(call(reward, sample, CONTEXT))))
 
     def _said_of_the_kit(self) -> str:
         """Why it cannot be told whether it judges well, and that it may not judge at all."""

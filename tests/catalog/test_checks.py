@@ -2,6 +2,8 @@ import copy
 import dataclasses
 import math
 from array import array
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from slime_core import Group, NotApplicable, Sample, Score, Status, Unscored
 from slime_core.catalog import check_decision, check_generated, check_selection, check_verdict
+from slime_core.catalog.checks import check_verdicts
 from slime_core.errors import ContractError
 from slime_core.roles import Drop, Keep, KeepIfShort, Selection
 from slime_core.testing import make_group, make_sample
@@ -82,11 +85,55 @@ class Finite:
         return 1.0
 
 
+class Scalar:
+    """A scalar as numpy and torch have them, which the core imports neither of."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return float(self.value)  # type: ignore[arg-type]
+
+    def item(self) -> object:
+        if isinstance(self.value, list):
+            raise ValueError("can only convert an array of size 1 to a Python scalar")
+        return self.value
+
+
+def test_numbers_of_every_kind_are_scores() -> None:
+    table: list[tuple[Any, float]] = [
+        (0.5, 0.5),
+        (2, 2.0),
+        (True, 1.0),
+        (False, 0.0),
+        (Scalar(0.25), 0.25),
+        (Scalar(True), 1.0),
+    ]
+    with suppress(ImportError):
+        import numpy as np
+
+        table += [(np.float32(0.5), 0.5), (np.int64(2), 2.0), (np.True_, 1.0), (np.array([0.25]), 0.25)]
+    found = [check_verdict(each, plugin="math", sample=ASKED) for each, _ in table]
+    assert found == [Score(value) for _, value in table]
+    parts = check_verdict(Score(Scalar(0.5), {"form": Scalar(1)}), plugin="math", sample=ASKED)  # type: ignore[arg-type, dict-item]
+    assert parts == Score(0.5, {"form": 1.0})
+
+
+def test_a_group_reward_may_return_an_array_of_numbers() -> None:
+    class Array:
+        def tolist(self) -> list[float]:
+            return [0.0, 1.0]
+
+    for returned in ([0.0, True], Array(), [Scalar(0.0), Score(1.0)]):
+        assert check_verdicts(returned, plugin="math", samples=[ASKED, ASKED]) == [Score(0.0), Score(1.0)]
+
+
 @pytest.mark.parametrize(
     ("returned", "complaint"),
     [
-        (1.0, r"expected Score, .*, got float 1\.0; return Score\(1\.0\)"),
-        (True, r"got bool True; return Score\(1\.0\)"),
+        (float("nan"), r"expected a finite number, Score, .*, got float nan; return Unscored\(reason\)"),
+        (Scalar([1.0, 2.0]), "expected a finite number, Score, .*, got Scalar"),
+        (Scalar("1"), "expected a finite number, Score, .*, got Scalar"),
         (None, r"got NoneType None; return Unscored\(reason\)"),
         ("x" * 500, r"got str 'x{76}\.\.\."),
         (Score(Finite()), r"Score 'value': expected a float, got Finite .*; pass float\(value\)"),  # type: ignore[arg-type]

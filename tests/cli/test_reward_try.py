@@ -43,8 +43,8 @@ async def picky(sample, ctx):
     match sample.response:
         case "raise":
             raise ValueError("no such luck")
-        case "number":
-            return 1.0
+        case "text":
+            return "1.0"
         case "decline":
             return Unscored("no gold answer")
         case "other":
@@ -156,7 +156,7 @@ def test_settings_that_have_no_effect_or_no_sense_are_refused(slime: Slime, flag
 
 
 def test_every_row_is_accounted_for(slime: Slime) -> None:
-    path = responses("fine", "raise", "number", "decline", "other")
+    path = responses("fine", "raise", "text", "decline", "other")
     ran = slime("reward", "try", "picky", "--data", path, "--json")
     assert ran.code == 1
     found = ran.json()

@@ -68,7 +68,7 @@ def test_one_that_never_answers_is_killed_and_may_be_asked_again(bench: Bench, w
         ("prints_and_fails", "ValueError", "it printed:\nthe last words"),
         ("answers_at_length", "output", "1048576 are taken"),
         ("reads_tokens", "contract", "fields=(*LIGHT_FIELDS, 'tokens')"),
-        ("returns_none", "contract", "expected Score, Unscored or NotApplicable, got NoneType"),
+        ("returns_none", "contract", "expected a finite number, Score, Unscored or NotApplicable, got NoneType"),
     ],
 )
 def test_what_it_does_costs_that_call_only(bench: Bench, way: str, reason: str, said: str) -> None:

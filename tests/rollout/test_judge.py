@@ -97,3 +97,19 @@ def test_a_model_that_is_not_served_is_named_when_it_is_asked() -> None:
 def test_a_pattern_without_a_verdict_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         JudgeSettings(verdict=pattern)
+
+
+def test_a_label_is_shown_as_it_is_and_missed_only_where_the_prompt_shows_one(tokenizer: HfTokenizer) -> None:
+    model = Says(tokenizer, "t9")
+    judged(model, Sample(prompt="t5", response="t6", label=0), prompt="t3{label}")
+    assert tokenizer.decode(model.requests[0].prompt) == "t30"
+
+    def missed(label: object, prompt: str) -> bool:
+        judge = Judge(JudgeSettings.model_validate({"prompt": prompt}), Setup(_make, 0))
+        return judge.check_label(Sample(label=label)) is not None  # type: ignore[arg-type]
+
+    assert [missed(None, "{response} {label}"), missed(0, "{response} {label}"), missed(None, "{response}")] == [
+        True,
+        False,
+        False,
+    ]

@@ -107,6 +107,28 @@ def test_a_worse_evaluation_alone_is_not_hacking() -> None:
     assert seen(rows_of(once)) == []
 
 
+def test_a_first_rollout_of_one_reward_says_so_at_once() -> None:
+    rollout, singles = ROLLOUT, RolloutArgs(rollout_batch_size=64, n_samples_per_prompt=1)
+    zeros = {"rollout/zero_std/count_0.0": 64.0, "rollout/raw_reward": 0.0}
+    table: list[tuple[str, RolloutArgs, dict[str, float], bool]] = [
+        ("all 0", rollout, zeros, True),
+        ("all 0.25, whose name is rounded", rollout, {**zeros, "rollout/raw_reward": 0.03}, True),
+        ("one group differs", rollout, {**zeros, "rollout/zero_std/count_0.0": 63.0}, False),
+        ("groups of 0 and groups of 1", rollout, {**zeros, "rollout/zero_std/count_1.0": 3.0}, False),
+        ("groups of one sample, all 0", singles, zeros, True),
+        ("groups of one sample, about 0", singles, {**zeros, "rollout/raw_reward": 0.012}, False),
+    ]
+    wrong = []
+    for name, args, metrics, expected in table:
+        alarms = Alarms(DEFAULT, args)
+        said = [each.name for number in range(2) for each in alarms.look(MetricsRow(number, number, 0.0, metrics))]
+        if said != ["same_reward"] * expected:
+            wrong.append((name, said))
+    assert not wrong
+    later = [MetricsRow(0, 0, 0.0, {**zeros, "rollout/zero_std/count_0.0": 3.0}), MetricsRow(1, 1, 0.0, zeros)]
+    assert not seen(later)
+
+
 ALIKE = """
 from slime_core import Score
 
@@ -139,8 +161,10 @@ def test_a_run_says_it_and_its_folder_says_it_again(alike: Project, slime: Slime
         if "alarm no_variance, rollout 9: in 100% of the groups" in line
     ]
     assert len(said) == 1
-    (alarm,) = read_alarms(alike.run)
+    first, alarm = read_alarms(alike.run)
     assert str(alarm) in said[0]
+    assert (first.name, first.rollout_id) == ("same_reward", 0)
+    assert str(first) in ran.out + ran.err
     assert len(MetricsLog.read(alike.run / "metrics.jsonl")) == 12
 
 
@@ -155,7 +179,7 @@ def test_an_alarm_ends_the_run_where_that_is_asked_for_and_a_resume_knows_what_w
     assert again.code == 0, again.err
     assert "alarm no_variance" not in again.out + again.err
     assert len(MetricsLog.read(alike.run / "metrics.jsonl")) == 12
-    assert [each.rollout_id for each in read_alarms(alike.run)] == [9]
+    assert [each.rollout_id for each in read_alarms(alike.run)] == [0, 9]
 
 
 def test_a_name_that_no_alarm_has_is_refused_before_anything_starts(alike: Project, slime: Slime) -> None:

@@ -121,7 +121,8 @@ def test_a_least_length_above_the_budget_is_refused_and_an_equal_one_is_not() ->
 def test_a_file_is_read_as_in_training_and_no_prompt_is_too_long() -> None:
     found = eval_file("held", EvalSetArgs(path="held.jsonl"), config(), ROWS)
     assert (found.path, found.name, found.max_prompt_len) == (Path("held.jsonl"), "eval:held", None)
-    for key in RowFormat.__dataclass_fields__.keys() - {"max_prompt_len"}:
+    assert found.flag_prefix == "eval-"
+    for key in RowFormat.__dataclass_fields__.keys() - {"max_prompt_len", "flag_prefix"}:
         assert getattr(found, key) == getattr(ROWS, key), key
 
 

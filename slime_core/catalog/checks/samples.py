@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite, nan
 from typing import cast
 
-from slime_core._numbers import unpackable
+from slime_core._numbers import scalar, unpackable
 from slime_core.catalog.checks._refuse import check_list, check_reason, refuse
 from slime_core.catalog.checks.extras import check_extras
 from slime_core.errors import ContractError
@@ -103,11 +103,17 @@ def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size
     return returned
 
 
+def as_verdict(returned: object) -> object:
+    """A finite number, a bool or a scalar of numpy or torch as a `Score`; anything else as it is."""
+    number = scalar(returned)
+    return returned if number is None or not isfinite(number) else Score(number)
+
+
 def check_verdict(returned: object, *, plugin: str, sample: Sample) -> Verdict:
-    """A reward's answer about `sample`.
+    """A reward's answer about `sample`; a number, a bool or a scalar of numpy or torch becomes a `Score`.
 
     Raises:
-        ContractError: not a `Score`, `Unscored` or `NotApplicable`, or one with values of the wrong type.
+        ContractError: none of these, `Unscored` or `NotApplicable`, or one with values of the wrong type.
     """
     return _verdict(returned, f"reward of plugin {plugin}, {_named(sample)}")
 
@@ -119,10 +125,23 @@ def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) 
         ContractError: not a sequence, not one verdict a sample, or something that `check_verdict` refuses.
     """
     where = f"group reward of plugin {plugin}, group {samples[0].group_index}"
-    answers = check_list(where, "a list of Score, Unscored or NotApplicable", returned)
+    if callable(as_list := getattr(returned, "tolist", None)):  # an array of numpy or torch
+        returned = as_list()
+    answers = check_list(where, "a list of numbers, Score, Unscored or NotApplicable", returned)
     if len(answers) != len(samples):
         raise ContractError(f"{where}: {len(answers)} verdicts for {len(samples)} samples; return one a sample")
     return [_verdict(answer, f"{where}, {_named(each)}") for answer, each in zip(answers, samples, strict=True)]
+
+
+def checked_label(returned: object) -> str | None:
+    """What `ChecksLabels.check_label` returned.
+
+    Raises:
+        ContractError: it is neither None nor a text.
+    """
+    if returned is not None:
+        check_reason("check_label", returned)
+    return cast(str | None, returned)
 
 
 def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
@@ -194,13 +213,15 @@ def _unknown(tokens: Sequence[int], vocab_size: int | None) -> Iterator[str]:
 
 
 def _verdict(returned: object, where: str) -> Verdict:
+    returned = as_verdict(returned)
     match returned:
         case Score(value=value, components=components):
-            for name, number in (("value", value), *components.items()):
+            for name in components:
                 if not isinstance(name, str):
                     refuse(f"{where}, Score.components", "names that are texts", name)
-                if not isinstance(number, int | float):
-                    refuse(f"{where}, Score {name!r}", "a float", number, f"pass float({name})")
+            if not all(isinstance(number, int | float) for number in (value, *components.values())):
+                parts = {name: _float(f"{where}, Score {name!r}", number) for name, number in components.items()}
+                returned = Score(_float(f"{where}, Score 'value'", value), parts)
             size = sum(map(len, components))
         case Unscored(reason=reason):
             check_reason(f"{where}, Unscored.reason", reason)
@@ -208,18 +229,18 @@ def _verdict(returned: object, where: str) -> Verdict:
         case NotApplicable():
             size = 0
         case _:
-            refuse(where, "Score, Unscored or NotApplicable", returned, _verdict_hint(returned))
+            hint = "return Unscored(reason) when there is no score" if scalar(returned) or returned is None else ""
+            refuse(where, "a finite number, Score, Unscored or NotApplicable", returned, hint)
     if size > LARGEST_VERDICT:
         raise ContractError(f"{where}: its answer holds {size} characters of text; reasons and names are short")
     return returned
 
 
-def _verdict_hint(returned: object) -> str:
-    if isinstance(returned, bool | int | float):
-        return f"return Score({float(returned)})"
-    if returned is None:
-        return "return Unscored(reason) when there is no score"
-    return ""
+def _float(where: str, value: object) -> float:
+    number = scalar(value)
+    if number is None:
+        refuse(where, "a float", value, "pass float(value)")
+    return number
 
 
 def _named(sample: Sample) -> str:

@@ -36,13 +36,19 @@ def _settler(settings: MathSettings) -> Callable[[Grade], Grade]:
 
 
 Finder = Callable[[str, MathSettings], Extracted]
+BOXED = r"\boxed{{}}"
+"""How most responses give an answer."""
 
 
 class Answers:
     """Grades what a finder extracts from a response."""
 
-    def __init__(self, settings: MathSettings, find: Finder, strict: slime.Strict, wrong: float = 0.0) -> None:
+    def __init__(
+        self, settings: MathSettings, find: Finder, strict: slime.Strict, form: str = BOXED, wrong: float = 0.0
+    ) -> None:
+        """Grade as the settings say; `form` is how a response gives its answer, which stands for `{}`."""
         self._settings, self._find, self._strict, self._wrong = settings, find, strict, wrong
+        self._form = form
         # Here, before anything runs: on the event loop everybody would wait for the import.
         warm_up()
         self._turns = Turns()
@@ -63,6 +69,20 @@ class Answers:
             # Algebra takes long, and in a thread of its own: nobody else waits for it.
             grade = await asyncio.to_thread(self._settle, grade)
         return verdict_of(grade, wrong=self._wrong)
+
+    def check_label(self, sample: Sample) -> str | None:
+        """Grade the gold answer as a response that gives it; see `slime_core.roles.ChecksLabels`."""
+        given = [self._form.replace("{}", text) for text in map(gold_text, golds(sample.label)) if text]
+        if not given:
+            return NO_GOLD.reason
+        if self._settings.strict_slime:
+            if self._strict is slime.never or any(self._strict(each, sample.label) for each in given):
+                return None
+            return "a response that gives it earns nothing with strict_slime"
+        grades = [self._graded(each, sample.label) for each in given]
+        if any(grade is not None and grade.correct for grade in grades):
+            return None
+        return "a response that gives it does not earn full marks"
 
     def _graded(self, response: str, label: Json) -> Grade | None:
         expected = [text for text in map(gold_text, golds(label)) if text]
@@ -101,12 +121,12 @@ def math(settings: MathSettings) -> Answers:
 
 def deepscaler(settings: MathSettings) -> Answers:
     """Slime's `deepscaler`."""
-    return Answers(settings, find_response, slime.deepscaler)
+    return Answers(settings, find_response, slime.deepscaler, f"</think>{BOXED}")
 
 
 def dapo(settings: MathSettings) -> Answers:
     """Slime's `dapo`: 1 or -1."""
-    return Answers(settings, find_line, slime.dapo, wrong=-1.0)
+    return Answers(settings, find_line, slime.dapo, "Answer: {}", wrong=-1.0)
 
 
 def boxed_math(settings: MathSettings) -> Answers:
@@ -121,4 +141,5 @@ def boxed_deepscaler(settings: MathSettings) -> Answers:
 
 def boxed_dapo(settings: MathSettings) -> Answers:
     """`dapo` of the box: the box is the answer; slime's own looks for `Answer:` within the box."""
-    return Answers(settings, find_box, slime.boxed_dapo, wrong=-1.0)
+    form = r"\boxed{Answer: {}}" if settings.strict_slime else BOXED
+    return Answers(settings, find_box, slime.boxed_dapo, form, wrong=-1.0)

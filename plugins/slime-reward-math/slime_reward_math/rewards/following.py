@@ -42,6 +42,20 @@ class Following:
             return Unscored("an instruction without its arguments", detail=str(error))
         return Score(float(all(followed)), {"followed": sum(followed) / len(followed)})
 
+    def check_label(self, sample: Sample) -> str | None:
+        """See whether the row's instructions can be verified; see `slime_core.roles.ChecksLabels`."""
+        names = _names(sample.metadata.get("instruction_id_list"))
+        if not names:
+            return "no instructions in the row"
+        if unknown := [name for name in names if name not in VERIFIERS]:
+            return f"no verifier of {', '.join(unknown)}"
+        try:
+            for name, each in zip(names, _arguments(sample.metadata.get("kwargs"), len(names)), strict=True):
+                self._follows("a", name, each)
+        except MissingArgument as error:
+            return f"an instruction without its arguments: {error}"
+        return None
+
     def _follows(self, text: str, name: str, given: Arguments) -> bool:
         if not text.strip():
             return False

@@ -18,6 +18,8 @@ from slime_reward_math.rewards.verdicts import NO_GOLD, boxed
 
 DEFAULT_LETTERS = tuple(string.ascii_uppercase[:10])
 """The letters where the row names none: A to J, as in slime."""
+NO_CHOICE = "the label is not a choice"
+"""Why a row has no right letter."""
 _STRICT = (
     re.compile(r"(?:answer|option|choice)\s{0,20}(?:is|:)?\s{0,20}([A-Z])", re.IGNORECASE),
     re.compile(r"([A-Z])\s{0,20}(?:is\s{0,20}(?:the)?\s{0,20}correct)", re.IGNORECASE),
@@ -41,10 +43,19 @@ class Letters:
         response = boxed(sample) if self._within_box else sample.response
         if self._strict:
             return Score(float(_slime(response, sample, right, letters, choices)))
-        if right is None:
-            return Unscored("the label is not a choice", detail=f"label {sample.label!r}, letters {', '.join(letters)}")
+        if right is None or right not in letters:
+            return Unscored(NO_CHOICE, detail=f"label {sample.label!r}, letters {', '.join(letters)}")
         found = chosen_letter(response, letters, choices)
         return Score(float(found == right), {"correct": float(found == right), "answered": float(found is not None)})
+
+    def check_label(self, sample: Sample) -> str | None:
+        """See whether the label is one of the choices; see `slime_core.roles.ChecksLabels`."""
+        choices = _texts(sample.metadata.get("choices")) or listed_choices(_asked(sample))
+        letters = _letters(sample.metadata.get("valid_letters"), choices)
+        right = right_letter(sample.label, sample.metadata.get("correct_letter"), letters, choices)
+        if sample.label is None and right is None:
+            return NO_GOLD.reason
+        return None if right in letters else f"{NO_CHOICE}: {', '.join(letters)}"
 
 
 def right_letter(label: Json, named: Json, letters: Sequence[str], choices: Sequence[str]) -> str | None:
@@ -54,7 +65,7 @@ def right_letter(label: Json, named: Json, letters: Sequence[str], choices: Sequ
     if isinstance(label, bool):
         return None
     if isinstance(label, int | float):
-        return letters[int(label)] if 0 <= label < len(letters) else None
+        return letters[int(label)] if 0 <= label < len(letters) and label == int(label) else None
     if not isinstance(label, str):
         return None
     text = label.strip()

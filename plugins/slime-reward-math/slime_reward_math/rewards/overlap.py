@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 
 from slime_core import RewardContext, Sample, Score, Verdict
+from slime_core.sample import Json
 from slime_reward_math.extract import thought_ends
 from slime_reward_math.rewards.settings import F1Settings
 from slime_reward_math.rewards.verdicts import NO_GOLD, boxed, golds
@@ -31,14 +32,28 @@ class Overlap:
 
     async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
         """Return the F1 of a sample's answer, between 0 and 1."""
-        expected = golds(sample.label)
+        expected = texts(sample.label)
         if not expected:
             return NO_GOLD
         response = boxed(sample) if self._within_box else sample.response
         if not self._strict:
             start = thought_ends(response)
             response = "" if start is None else response[start:]
-        return Score(max(f1(response, str(each), strict=self._strict) for each in expected))
+        return Score(max(f1(response, each, strict=self._strict) for each in expected))
+
+    def check_label(self, sample: Sample) -> str | None:
+        """Score the gold answer as a response; see `slime_core.roles.ChecksLabels`."""
+        expected = texts(sample.label)
+        if not expected:
+            return NO_GOLD.reason
+        if any(f1(each, each, strict=self._strict) == 1.0 for each in expected):
+            return None
+        return "it holds no words to compare"
+
+
+def texts(label: Json) -> list[str]:
+    """The gold answers of a label as texts; an object, as SQuAD's `answers`, is none."""
+    return [str(each) for each in golds(label) if not isinstance(each, dict | list)]
 
 
 def f1(answer: str, gold: str, strict: bool = False) -> float:

@@ -5,6 +5,9 @@ Example:
     verdict_of(grade("4", r"\boxed{4}"))      # Score(1.0, {"answered": 1.0})
 """
 
+import json
+from contextlib import suppress
+
 from slime_core import Score, Unscored, Verdict
 from slime_core.sample import Json, Sample
 from slime_reward_math.extract import extract
@@ -32,6 +35,12 @@ def boxed(sample: Sample) -> str:
 
 
 def golds(label: Json) -> list[Json]:
-    """The gold answers of a label: each item of a list, or the label itself; nothing for None and empty texts."""
+    """The gold answers of a label: each item of a list, or the label itself; nothing for None and empty texts.
+
+    A text that is a JSON list of texts, as `["72"]`, is that list: parquet files of verl keep labels so.
+    """
+    if isinstance(label, str) and label.startswith('["') and label.endswith('"]'):
+        with suppress(ValueError):
+            label = json.loads(label)
     several = label if isinstance(label, list) else [label]
     return [each for each in several if each is not None and not (isinstance(each, str) and not each.strip())]

@@ -1,0 +1,251 @@
+"""What `slime plan` and a run's start see in the rows: labels that no answer fits, prompts that do not fit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.run import row_checks
+from slime_core.sample import Json
+
+Slime = Callable[..., Any]
+Project = Any
+OWN = '''
+import os
+import time
+
+from slime_core import RewardSpec
+
+
+class Hangs:
+    def __init__(self, settings, setup): ...
+
+    def __call__(self, sample, ctx):
+        return 1.0
+
+    def check_label(self, sample):
+        time.sleep(60)
+
+
+class Dies(Hangs):
+    def check_label(self, sample):
+        os.abort()
+
+
+hangs = RewardSpec("hangs", Hangs, timeout_s=0.3)
+dies = RewardSpec("dies", Dies)
+
+
+class Yes:
+    """Runs in a worker process, for it is a plain `def`."""
+
+    def __call__(self, sample, ctx):
+        return sample.response == sample.label
+
+    def check_label(self, sample):
+        return None if sample.label in ("yes", "no") else "neither yes nor no"
+
+
+async def always(sample, ctx):
+    return True
+
+
+always.check_label = lambda sample: 1 / 0
+'''
+
+
+def rows(*labels: Json) -> list[dict[str, Json]]:
+    return [{"question": f"What is {number}?", "answer": label} for number, label in enumerate(labels)]
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_labels_that_no_answer_fits_are_refused_with_their_rows_before_anything_starts(
+    project: Project, slime: Slime, command: str
+) -> None:
+    project.write_rows("prompts.jsonl", rows("proof", "4", "see above?", {"value": "4"}))
+    ran = slime(command, "run.toml", "--reward", "math")
+    assert ran.code == 2
+    assert "prompts.jsonl: 3 of 4 rows cannot be used" in ran.err
+    assert "prompts.jsonl:1: reward 'math' cannot score its label 'proof': no gold answer" in ran.err
+    assert "prompts.jsonl:3: " in ran.err
+    assert "prompts.jsonl:4: " in ran.err
+    assert "name another label_key" in ran.err
+    assert not (project.run / "metrics.jsonl").exists()
+
+
+def test_few_such_rows_are_an_error_or_left_out_as_bad_rows_are(project: Project, slime: Slime) -> None:
+    project.write_rows("prompts.jsonl", rows(*map(str, range(50)), "proof"))
+    refused = slime("plan", "run.toml", "--reward", "math")
+    assert refused.code == 2
+    assert "1 of 51 rows cannot be used" in refused.err
+    assert 'bad_rows = "skip"' in refused.err
+    ran = slime("plan", "run.toml", "--reward", "math", "--bad-rows", "skip", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json()["data"][0]["prompts"] == 50
+    (note,) = ran.json()["data_notes"]
+    assert note.startswith("prompts.jsonl: left out 1 bad row, the first: prompts.jsonl:51: reward 'math'")
+
+
+def test_every_reward_that_scores_a_row_is_asked_wherever_it_runs(project: Project, slime: Slime) -> None:
+    (project.root / "own.py").write_text(OWN)
+    table: list[tuple[str, list[dict[str, Json]], list[str], int, str]] = [
+        ("in a process", rows("yes", "7"), ["./own.py:Yes"], 2, ":2: reward './own.py:Yes' cannot score its label '7'"),
+        ("in a process, all well", rows("yes", "no"), ["./own.py:Yes"], 0, ""),
+        ("the second of two", rows("yes", "proof"), ["./rewards.py:digits", "math=0.5"], 2, ":2: reward 'math'"),
+        ("one without a check", rows("yes", {"a": 1}), ["./rewards.py:digits"], 0, ""),
+        ("a row's own", [{**rows("proof")[0], "metadata": {"rm_type": "math"}}], ["f1"], 2, ":1: reward 'math'"),
+        ("only a row's own", [{**rows("proof")[0], "metadata": {"rm_type": "f1"}}], ["math"], 0, ""),
+        (
+            "a check that hangs",
+            rows("yes"),
+            ["./own.py:hangs"],
+            2,
+            "its check took longer than the reward's time limit",
+        ),
+        ("a check that dies", rows("yes"), ["./own.py:dies"], 1, "check_label of reward './own.py:dies' failed"),
+        ("a fault of the check", rows("yes"), ["./own.py:always"], 1, "check_label of reward './own.py:always'"),
+    ]
+    wrong = []
+    for name, given, rewards, code, said in table:
+        project.write_rows("prompts.jsonl", given)
+        ran = slime("plan", "run.toml", *(flag for each in rewards for flag in ("--reward", each)))
+        if (ran.code == 0) != (code == 0) or said not in ran.err:
+            wrong.append((name, ran.code, ran.err))
+    assert not wrong
+
+
+def test_a_reward_that_needs_labels_without_label_key_is_refused_and_the_flag_is_named(
+    project: Project, slime: Slime
+) -> None:
+    project.write_rows("held.jsonl", [{"question": "What is 1?", "gold": "1"}])
+    held: dict[str, Json] = {"eval_interval": 1, "eval_prompt_data": {"held": "held.jsonl"}}
+    table: list[tuple[dict[str, Json], list[str]]] = [
+        ({"label_key": None}, ["reward 'math' needs a gold answer", "--label-key", "has question, answer"]),
+        (held, ["held.jsonl:1: no key 'answer'; the row has question, gold: give --eval-label-key one of these"]),
+        (
+            {**held, "label_key": None, "reward": {"use": "./rewards.py:digits"}}
+            | {"eval_prompt_data": {"held": {"path": "held.jsonl", "reward": "gpqa"}}},
+            ["reward 'gpqa' needs a gold answer", "--eval-label-key", "held.jsonl has question, gold"],
+        ),
+    ]
+    wrong = []
+    for changes, said in table:
+        project.write_run(**({"reward": {"use": "math"}} | changes))
+        ran = slime("plan", "run.toml")
+        wrong += [(ran.code, ran.err, each) for each in said if each not in ran.err or ran.code != 2]
+    assert not wrong
+
+
+def test_a_reward_that_needs_no_label_plans_without_label_key(project: Project, slime: Slime) -> None:
+    project.write_run(label_key=None, reward={"use": ["format"]})
+    ran = slime("plan", "run.toml")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_dotted_label_key_names_a_place_in_a_column(project: Project, slime: Slime, ending: str) -> None:
+    given = [{"question": "What is 1?", "reward_model": {"style": "rule", "ground_truth": str(n)}} for n in range(4)]
+    path = project.write_rows("verl.jsonl", given)
+    if ending == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        path = project.root / "verl.parquet"
+        parquet.write_table(pa.Table.from_pylist(given), path)
+    flags = ["--prompt-data", path, "--reward", "math", "--label-key"]
+    ran = slime("plan", "run.toml", *flags, "reward_model.ground_truth", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json()["data"][0]["label"] == "0"
+    ran = slime("plan", "run.toml", *flags, "reward_model.truth")
+    assert ran.code == 2
+    assert "no key 'truth'; the row has style, ground_truth: give --label-key" in ran.err
+
+
+def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_out(
+    project: Project, slime: Slime
+) -> None:
+    long = {"question": "1+" * 400 + "1?", "answer": "401"}
+    held = project.write_rows("held.jsonl", [*rows(*"123456789"), long])
+    evaluated = ["--eval-interval", "1", "--eval-prompt-data", "held", held, "--reward", "math"]
+    for command in ("plan", "train"):
+        ran = slime(command, "run.toml", *evaluated)
+        assert ran.code == 2
+        assert "held.jsonl:10: its prompt has " in ran.err
+        assert "may have 256" in ran.err
+    skipped = slime("plan", "run.toml", *evaluated, "--bad-rows", "skip", "--max-bad-row-rate", "0.2", "--json")
+    assert skipped.code == 0, skipped.err
+    assert [each["prompts"] for each in skipped.json()["data"]] == [8, 9]
+    assert "eval:held: left out 1 bad row" in skipped.json()["data_notes"][0]
+    ran = slime("plan", "run.toml", "--prompt-data", held, "--reward", "math")
+    assert ran.code == 2
+    assert "--rollout-max-prompt-len 255 leaves such prompts out" in ran.err
+    assert slime("plan", "run.toml", "--prompt-data", held, "--rollout-max-prompt-len", "255").code == 0
+
+
+def test_a_plan_shows_each_data_set_as_the_model_gets_it(project: Project, slime: Slime) -> None:
+    project.write_rows("held.jsonl", [{"question": "\x1b[2J" + "why " * 30, "answer": "so"}])
+    ran = slime("plan", "run.toml", "--eval-interval", "1", "--eval-prompt-data", "held", "held.jsonl")
+    assert ran.code == 0, ran.err
+    text = " ".join(ran.out.split())
+    assert "data prompts.jsonl 8 prompts" in text
+    assert "data eval:held 1 prompts" in text
+    assert r"\x1b[2Jwhy why" in text
+    assert "\x1b[2J" not in ran.out
+    assert "its label '1'" in text
+    described = slime("plan", "run.toml", "--json").json()["data"][0]
+    assert described["tokens"].keys() == {"p50", "p99", "max"}
+    assert described["context"] == 256
+    assert "What is 0+1?" in described["first_prompt"] != "What is 0+1?"
+
+
+def test_a_plan_without_data_reads_none(project: Project, slime: Slime) -> None:
+    (project.root / "prompts.jsonl").unlink()
+    assert slime("plan", "run.toml").code == 2
+    ran = slime("plan", "run.toml", "--no-data", "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json()["data"], ran.json()["data_notes"]) == ([], [])
+
+
+def test_slow_checks_look_at_a_part_of_the_rows_and_say_so_but_where_they_leave_rows_out(
+    project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_checks, "LIMIT_S", 1e-3)
+    project.write_rows("prompts.jsonl", rows(*map(str, range(400))))
+    ran = slime("plan", "run.toml", "--reward", "math", "--json")
+    assert ran.code == 0, ran.err
+    (note,) = ran.json()["data_notes"]
+    assert note.startswith("prompts.jsonl: the labels of ")
+    assert " of 400 rows were not checked" in note
+    skipping = slime("plan", "run.toml", "--reward", "math", "--bad-rows", "skip", "--json")
+    assert skipping.json()["data_notes"] == []
+
+
+ORACLE = '''
+from slime_core.sample import Status
+
+
+async def oracle(sample, ctx):
+    """Answers with what the question asks for, right to the even ones."""
+    number = int(sample.prompt.split("What is ")[1].split("+")[0])
+    text = "\\\\boxed{%d}" % (number + 1 if number % 2 == 0 else 7_000)
+    sample.tokens = ctx.tokenizer.encode(sample.prompt)
+    out = await ctx.generate(sample.tokens)
+    sample.append_response_tokens(output=out, text=text)
+    sample.status = Status.COMPLETED
+    return [sample]
+'''
+
+
+def test_right_answers_to_rows_like_gsm8k_earn_a_reward(project: Project, slime: Slime) -> None:
+    (project.root / "oracle.py").write_text(ORACLE)
+    given = [
+        {"question": f"What is {n}+1?", "answer": f"We add <<{n}+1={n + 1}>>{n + 1}.\n#### {n + 1}"} for n in range(4)
+    ]
+    project.write_rows("prompts.jsonl", given)
+    flags = ["--reward", "math", "--generator", "./oracle.py:oracle", "--debug-rollout-only", "--num-rollout", "1"]
+    ran = slime("train", "run.toml", *flags, "--no-progress")
+    assert ran.code == 0, ran.err
+    metrics = json.loads(Path(project.run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert '"rollout/raw_reward": 0.5' in json.dumps(metrics)
