@@ -61,6 +61,7 @@ class BaseLoop(ABC):
         template = self._config.run.save_hf
         self._hf_copies = HfCopies(template) if template is not None else None
         self._saved_at = -1
+        self._plugins = lock_plugins(plan)  # now: this code is loaded, and files may be edited while the run goes on
 
     @property
     @abstractmethod
@@ -150,7 +151,7 @@ class BaseLoop(ABC):
             "step": self._step,
             **await self._parts(),
             "metrics_position": self._metrics.position(),
-            "plugins": lock_plugins(self._plan),
+            "plugins": self._plugins,
             "config": saved_settings(self._plan),
         }
         save = partial(self._trainer.save, hf=self._config.run.checkpoint_hf)
