@@ -17,9 +17,11 @@ from typing import Self, TextIO
 import click
 
 from slime_core.errors import ConfigError
+from slime_core.outputs import refuse_occupied
 from slime_core.sample import Json
 
 _STDOUT = Path("/dev/stdout")
+LONGEST_LINE = 1 << 24
 
 
 class AnswerFile:
@@ -66,6 +68,9 @@ class AnswerFile:
                     f"--out {path}{which} and --prompt-data {read} are the same file, and answers would replace the "
                     "prompts: give another --out"
                 )
+        for each in (made._target, made.part):
+            if not _has_answers(each):
+                refuse_occupied(f"--out {path}", each)
         return made
 
     def __enter__(self) -> Self:
@@ -106,6 +111,16 @@ class AnswerFile:
             click.echo(f"not complete: the first {self.lines} responses are in {self.part}", err=True)
         else:
             self.part.unlink(missing_ok=True)
+
+
+def _has_answers(path: Path) -> bool:
+    """Whether a file is one of answers, which newer ones replace."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(LONGEST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and "response" in first
 
 
 def _within(path: Path, read: Path) -> bool:
