@@ -68,10 +68,17 @@ class AnswerFile:
                     f"--out {path}{which} and --prompt-data {read} are the same file, and answers would replace the "
                     "prompts: give another --out"
                 )
-        for each in (made._target, made.part):
-            if not _has_answers(each):
-                refuse_occupied(f"--out {path}", each)
         return made
+
+    def refuse_other_files(self) -> None:
+        """See that nothing but earlier answers is replaced.
+
+        Raises:
+            ConfigError: there is a file of something else.
+        """
+        for each in (self._target, self.part):
+            if not self.direct and not _has_answers(each):
+                refuse_occupied(f"--out {self.path}", each)
 
     def __enter__(self) -> Self:
         """Begin anew.

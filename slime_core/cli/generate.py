@@ -84,6 +84,8 @@ def generate(
     prompt_ids = [tokenizer.encode(text) for text in texts]
     asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
     limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
+    if answers is not None:
+        answers.refuse_other_files()
     serving = Serving.of(directory, engine, _settings(given), seed=seed, bf16=bf16)
     asyncio.run(_run(serving, tokenizer, _Job(asked, texts, limit, answers)))
     if said := limit.said():

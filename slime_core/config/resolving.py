@@ -61,9 +61,9 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         ModelError: the model directory cannot be used.
     """
     roles, unused = resolve_choices(config, catalog)
-    check_outputs(config)
     check_model_dir(config.run.hf_checkpoint)
     check_companion_dirs(config)
+    check_outputs(config)
     _check_trained(config, roles.one(TrainerSpec))
     _check_use(config, roles.one(TrainerSpec))
     _check_size(config)

@@ -105,8 +105,8 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     """
     if (target / "config.json").exists():
         raise ConfigError(f"{target} has a model already; give another folder, or remove it")
-    refuse_occupied("the target", target)
     folder = files_of(source)
+    refuse_occupied("the target", target)
     config, origin = _origin(folder, origin)
     stored = Stored(folder)
     further = FURTHER in stored.shapes()
