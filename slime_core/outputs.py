@@ -94,7 +94,9 @@ def mark_run(folder: Path) -> None:
     """
     if not run_id_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RUN_MARK).write_text(uuid.uuid4().hex, "ascii")
+        (folder / RUN_MARK).unlink(missing_ok=True)  # a link would be followed
+        with (folder / RUN_MARK).open("x", encoding="ascii") as file:
+            file.write(uuid.uuid4().hex)
 
 
 def run_id_of(folder: Path) -> str:

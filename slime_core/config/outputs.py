@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from string import Formatter
 
+from slime_core.config.families import FAMILY_OF_KEY
 from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError
 from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, run_id_of
@@ -34,48 +35,33 @@ def check_outputs(config: RunConfig) -> None:
     """
     root = real(config.run.save)
     if not is_run_folder(root):
-        refuse_occupied(_said("save", str(config.run.save)), root)
+        refuse_occupied(f"save = {str(config.run.save)!r}", root)
     places = {"save": root}
-    made = _made_before(root)
-    for key, template in (("save_hf", config.run.save_hf), ("save_debug_train_data", _dumps(config))):
+    for key in OUTPUT_KEYS[1:]:
+        template = getattr(getattr(config, FAMILY_OF_KEY[key]), key)
         if template is None:
             continue
-        place = places[key] = real(_filled(template))
-        if root.is_relative_to(place) or (place.is_relative_to(root) and place.relative_to(root).parts[0] in RUN_PARTS):
-            raise ConfigError(
-                f"{_said(key, template)} would replace a part of the run folder {config.run.save}: give another path"
-            )
-        if key == "save_debug_train_data" and made.get(key) == template:
-            continue
-        for path in named_by(template):
-            refuse_occupied(_said(key, template), path, run_id_of(root))
-    _refuse_nested(places)
+        place = real("".join(text + "0" * (name is not None) for text, name, *_ in Formatter().parse(template)))
+        for other, there in places.items():
+            if there.is_relative_to(place) or (place.is_relative_to(there) and not _is_beside(place, there, other)):
+                raise ConfigError(
+                    f"{key} = {template!r} and {other} = {str(there)!r}: one would replace the other, or a part of it. "
+                    "Give two paths, neither inside the other"
+                )
+        places[key] = place
+        if not _kept_dumps(key, template, root):
+            for path in named_by(template):
+                refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))
 
 
-def _dumps(config: RunConfig) -> str | None:
-    return config.debug.save_debug_train_data
+def _is_beside(place: Path, there: Path, key: str) -> bool:
+    """Whether a place inside another is apart from what is written there: in a run folder, under a name of its own."""
+    return key == "save" and place.relative_to(there).parts[0] not in RUN_PARTS
 
 
-def _said(key: str, value: str) -> str:
-    return f"{key} = {value!r}"
-
-
-def _filled(template: str) -> str:
-    return "".join(text + "0" * (name is not None) for text, name, *_ in Formatter().parse(template))
-
-
-def _made_before(root: Path) -> dict[str, Json]:
-    """The keys that the run had when it was started last."""
+def _kept_dumps(key: str, template: str, root: Path) -> bool:
+    """Whether files that a template names are of this run: a dump has no mark, and the run file says what was asked."""
+    before: dict[str, Json] = {}
     with suppress(OSError, ValueError):
-        return tomllib.loads((root / "run.toml").read_text("utf-8"))
-    return {}
-
-
-def _refuse_nested(places: dict[str, Path]) -> None:
-    """A directory is replaced as a whole, with what another key wrote there."""
-    model, dumps = places.get("save_hf"), places.get("save_debug_train_data")
-    if model and dumps and (dumps.is_relative_to(model) or model.is_relative_to(dumps)):
-        raise ConfigError(
-            f"save_hf writes to {model} and save_debug_train_data to {dumps}: one would replace the other. Give two "
-            "paths, neither inside the other"
-        )
+        before = tomllib.loads((root / "run.toml").read_text("utf-8"))
+    return key == "save_debug_train_data" and before.get(key) == template
