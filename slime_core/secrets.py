@@ -9,6 +9,7 @@ The process knows the values that it has read, and replaces them wherever text l
 """
 
 import base64
+import codecs
 import json
 import logging
 import os
@@ -128,6 +129,8 @@ class _Redacting:
             self.write(line)
 
     def __getattr__(self, name: str) -> object:
+        if name == "buffer" and codecs.lookup(self._stream.encoding or "ascii").name == "ascii":
+            raise AttributeError(name)  # click writes its text there, past `write`, where the encoding is ASCII
         return getattr(self._stream, name)
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -204,3 +205,13 @@ def test_what_python_says_about_an_uncaught_error_is_redacted() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "RuntimeError: denied: $env:JUDGE_KEY" in ran.stderr
     assert "tok-5f1c" not in ran.stderr
+
+
+def test_an_encoding_that_click_distrusts_hides_the_value_too() -> None:
+    program = (
+        "import click; from slime_core.secrets import *; read_variable('$env:JUDGE_KEY'); redact_output(); "
+        "click.echo('key " + VALUE.replace("'", "\\'") + "')"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "key $env:JUDGE_KEY\n"

@@ -17,9 +17,11 @@ from typing import Self, TextIO
 import click
 
 from slime_core.errors import ConfigError
+from slime_core.outputs import refuse_occupied
 from slime_core.sample import Json
 
 _STDOUT = Path("/dev/stdout")
+LONGEST_LINE = 1 << 24
 
 
 class AnswerFile:
@@ -68,6 +70,16 @@ class AnswerFile:
                 )
         return made
 
+    def refuse_other_files(self) -> None:
+        """See that nothing but earlier answers is replaced.
+
+        Raises:
+            ConfigError: there is a file of something else.
+        """
+        for each in (self._target, self.part):
+            if not self.direct and not _has_answers(each):
+                refuse_occupied(f"--out {self.path}", each)
+
     def __enter__(self) -> Self:
         """Begin anew.
 
@@ -106,6 +118,16 @@ class AnswerFile:
             click.echo(f"not complete: the first {self.lines} responses are in {self.part}", err=True)
         else:
             self.part.unlink(missing_ok=True)
+
+
+def _has_answers(path: Path) -> bool:
+    """Whether a file is one of answers, which newer ones replace."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(LONGEST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and "response" in first
 
 
 def _within(path: Path, read: Path) -> bool:

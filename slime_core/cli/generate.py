@@ -71,8 +71,8 @@ def generate(
     """Generate with MODEL: a model directory, or a run folder or checkpoint, whose newest weights are taken.
 
     Prompts are arguments, the rows of --prompt-data, or else what is piped in, as one. A terminal shows a single
-    response as it is made. What --out names is replaced when all responses are there; until then, and after a Ctrl-C,
-    those made so far are in a file beside it, OUT.part.
+    response as it is made. Earlier answers in the file that --out names are replaced when all responses are there, and
+    other files never. Until then, and after a Ctrl-C, those made so far are in a file beside it, OUT.part.
 
     \b
     slime generate runs/first "What is 2+3?" --apply-chat-template
@@ -101,6 +101,8 @@ def generate(
     prompt_ids = [tokenizer.encode(text) for text in texts]
     asked = Asked(prompt_ids, parse_sampling(sampling), n_samples_per_prompt, seed)
     limit = TextLimit(prompt_ids, asked.sampling.max_new_tokens, read_positions(directory))
+    if answers is not None:
+        answers.refuse_other_files()
     serving = Serving.of(directory, engine, _settings(given), seed=seed, bf16=bf16)
     asyncio.run(_run(serving, tokenizer, _Job(asked, texts, limit, answers)))
     if said := limit.said():

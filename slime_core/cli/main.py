@@ -14,6 +14,7 @@ import click
 from slime_core import __version__
 from slime_core.cli.lazy import Commands, LazyGroup
 from slime_core.cli.sources import help_line
+from slime_core.cli.streams import protect_output
 from slime_core.errors import (
     ConfigError,
     DataError,
@@ -118,6 +119,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    protect_output()
     redact_output()  # also of what Python itself says about an error of ours
     code = run_cli(sys.argv[1:] if arguments is None else arguments)
     threading.Thread(target=_end, args=(code,), name="exit", daemon=True).start()

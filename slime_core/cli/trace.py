@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from slime_core.outputs import refuse_occupied
 from slime_core.run.trace import Trace
 from slime_core.telemetry import run_folder_errors
 
@@ -30,6 +31,8 @@ def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
     The loop (generate, train, publish, evaluate, checkpoint), the trainer's steps, each sample (queue, generate with
     its turns, teacher, rewards) and each group (until it was trained on or dropped). It works while the run goes on.
     """  # noqa: D301  # \b keeps click from filling the lines below it
+    if out is not None:
+        refuse_occupied(f"--out {out}", out)
     found = Trace.of(run, first, last)
     path = out or run / "report" / "trace.json"
     with run_folder_errors(path, "write"):

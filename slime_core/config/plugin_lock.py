@@ -2,22 +2,23 @@
 
 Example:
 
-    saved = lock_plugins(plan)                # {"slime-reward-math": {"version": "0.1.0", "choices": ["reward/math"]}}
-    changed_plugins(saved, plan)              # on resume: ["slime-reward-math 0.1.0 (reward/math) is 0.2.0 now: …"]
+    saved = lock_plugins(plan)      # {"slime-reward-math": {"version": "0.1.0", "choices": ["reward/math"], ...}}
+    changed_plugins(saved, plan)    # on resume: ["slime-reward-math 0.1.0 (reward/math) is 0.2.0 now: …"]
 """
 
 import hashlib
 from collections.abc import Mapping
 
-from slime_core.catalog import Catalog, how_to_get, is_in_project, project_source
+from slime_core.catalog import Catalog, code_digest, how_to_get, is_in_project, project_source
 from slime_core.config.plan import Plan
 from slime_core.sample import Json
 
 
 def lock_plugins(plan: Plan) -> dict[str, Json]:
-    """Version of each loaded plugin and the choices that the plan takes from it, by plugin.
+    """Version and code of each loaded plugin and the choices that the plan takes from it, by plugin.
 
-    A file of the project has no version: the beginning of its SHA-256 stands for one.
+    A file of the project has no version: the beginning of its SHA-256 stands for one. An editable plugin keeps its
+    version when it changes, so `code` is a digest of the files as they are now.
     """
     taken: dict[str, list[Json]] = {}
     for role, several in plan.roles.items():
@@ -25,12 +26,18 @@ def lock_plugins(plan: Plan) -> dict[str, Json]:
             found = chosen.registered
             name = found.qualified if is_in_project(found.qualified) else found.spec.name
             taken.setdefault(found.plugin, []).append(f"{role}/{name}")
-    dists = {each.plugin: each.dist for each in plan.catalog.loaded}
-    versions = {each.plugin: each.version for each in plan.catalog.loaded}
+    loaded = plan.catalog.loaded
+    dists = {each.plugin: each.dist for each in loaded}
+    versions = {each.plugin: each.version for each in loaded}
+    modules = {
+        each.plugin: [other.origin.partition(":")[0] for other in loaded if other.plugin == each.plugin]
+        for each in loaded
+    }
     return {
         plugin: {
             "dist": (dist := dists.get(plugin, "")),
             "version": versions[plugin] if dist else _digest(plugin, plan.catalog),
+            "code": code_digest(modules[plugin]) if dist and plugin in taken else "",
             "choices": taken.get(plugin, []),
         }
         for plugin in dict.fromkeys([*versions, *taken])
@@ -72,6 +79,8 @@ def _change(plugin: str, before: Mapping[str, Json], now: Mapping[str, Json]) ->
         return f"{plugin} {now.get('version')} brings {', '.join(came)}, which came from another plugin"
     if (gone or came or _choices(now)) and before.get("version") != now.get("version"):
         return f"{_named(plugin, before)} is {now.get('version')} now{_install(before)}"
+    if _choices(now) and before.get("code") and before["code"] != now.get("code"):
+        return f"{_named(plugin, before)} has other code now, under the same version"
     if gone:
         return f"{plugin} brought {', '.join(gone)}, which comes from another plugin now"
     return ""

@@ -16,6 +16,7 @@ from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.groups import group_uses
 from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
+from slime_core.config.outputs import check_outputs
 from slime_core.config.plan import Plan, choice
 from slime_core.config.prompts import check_media, check_rendered_once
 from slime_core.config.role_table import DEFAULT_USE, OPTIONAL, RoleTable
@@ -62,6 +63,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     roles, unused = resolve_choices(config, catalog)
     check_model_dir(config.run.hf_checkpoint)
     check_companion_dirs(config)
+    check_outputs(config)
     _check_trained(config, roles.one(TrainerSpec))
     _check_use(config, roles.one(TrainerSpec))
     _check_size(config)

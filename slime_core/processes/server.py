@@ -27,7 +27,7 @@ from typing import IO
 
 from slime_core.processes.forked import Forked
 
-DRIVER_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
+DRIVER_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """What asks a run to stop: for the driver alone to answer."""
 ENVIRONMENT = {
     # Workers are many and of one core each; a pool of threads in each would also count against its memory.

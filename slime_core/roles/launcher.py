@@ -9,12 +9,13 @@ Example:
 
 import enum
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
+from urllib.parse import urlsplit
 
-from slime_core.errors import ConfigError
 from slime_core.roles._plugin_set import PluginSet
 from slime_core.roles._spec import Settings, Setup, Spec, Stability
 
@@ -105,14 +106,15 @@ class Rendezvous:
 
     @classmethod
     def file(cls, path: Path) -> Self:
-        """In a file that does not exist yet; torch takes its path as it is written, and no escapes.
+        """In a file that does not exist yet; its folder does.
 
-        Raises:
-            ConfigError: it has a `?` or `#`, where torch takes the path to end, so that ranks would wait for ever.
+        torch reads the URL without decoding escapes, and drops or cuts at some characters. A folder whose path would
+        not arrive as it is gets an alias: a descriptor that this process holds open until it ends.
         """
         whole = str(path.absolute())
-        if cut := sorted({"?", "#"} & {*whole}):
-            raise ConfigError(f"ranks cannot meet in {whole}: its path has {cut[0]!r}; choose a folder without")
+        if not whole.isascii() or urlsplit(f"file://{whole}").path != whole:
+            folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+            whole = f"/proc/{os.getpid()}/fd/{folder}/{path.name}"
         return cls(f"file://{whole}")
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from slime_core.config import Plan, lock_plugins
 from slime_core.errors import CheckpointError, RunFolderError
 from slime_core.events import CheckpointLoaded, CheckpointSaved, Event
+from slime_core.outputs import run_id_of
 from slime_core.run.alarms import Alarms
 from slime_core.run.changes import saved_settings
 from slime_core.run.checkpoint import Checkpoint
@@ -61,8 +62,9 @@ class BaseLoop(ABC):
         self._step = 0
         self._saver = Saver(folder.checkpoints, self._config.run.save_keep)
         template = self._config.run.save_hf
-        self._hf_copies = HfCopies(template) if template is not None else None
+        self._hf_copies = HfCopies(template, run_id_of(folder.root)) if template is not None else None
         self._saved_at = -1
+        self._plugins = lock_plugins(plan)  # now: this code is loaded, and files may be edited while the run goes on
 
     @property
     @abstractmethod
@@ -153,7 +155,7 @@ class BaseLoop(ABC):
             **await self._parts(),
             "metrics_position": self._metrics.position(),
             "day": self.build.day.isoformat(),
-            "plugins": lock_plugins(self._plan),
+            "plugins": self._plugins,
             "config": saved_settings(self._plan),
         }
         save = partial(self._trainer.save, hf=self._config.run.checkpoint_hf)

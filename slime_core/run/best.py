@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slime_core.errors import RunFolderError
+from slime_core.outputs import refuse_occupied
 from slime_core.run.checkpoint import MODEL
 from slime_core.run.saving import OLD, SaveModel, put_in_place, sync
 from slime_core.telemetry import names
@@ -31,6 +32,8 @@ class Best:
         if (old := root.with_name(root.name + OLD)).exists() and not root.exists():
             old.rename(root)  # killed between the two renames that put another in its place
         self._reward, self._rollout_id = _read(root / RECORD)
+        if self._reward is None:
+            refuse_occupied(f"save_best = {dataset!r}", root)
 
     @property
     def text(self) -> str:

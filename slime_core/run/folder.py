@@ -17,6 +17,7 @@ from types import TracebackType
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
+from slime_core.outputs import mark_run
 from slime_core.run.changes import changed_settings
 from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
 from slime_core.sample import Json
@@ -57,9 +58,11 @@ class RunFolder:
         """
         folder = cls(root)
         try:
-            for directory in (root, folder.checkpoints, folder.samples, folder.logs):
-                directory.mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
             folder._acquire()
+            mark_run(root)
+            for directory in (folder.checkpoints, folder.samples, folder.logs):
+                directory.mkdir(exist_ok=True)
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
             clear_unfinished(folder.checkpoints)

@@ -1,4 +1,4 @@
-"""Ctrl-C with manners: once, finish the step and save; twice, stop at once. SIGTERM counts as once."""
+"""Ctrl-C with manners: once, finish the step and save; twice, stop at once. SIGTERM and SIGHUP count as once."""
 
 import asyncio
 import signal
@@ -24,7 +24,10 @@ class StopRequest:
 
 @contextmanager
 def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop request; SIGINT after either cancels the current task."""
+    """Turn SIGINT, SIGTERM and SIGHUP into a stop request; SIGINT after any of them cancels the current task.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     signalled = False
@@ -39,10 +42,13 @@ def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[
             request.ask()
             notify("finishing this step, then saving; press Ctrl-C again to stop at once")
 
-    loop.add_signal_handler(signal.SIGINT, stop, True)
-    loop.add_signal_handler(signal.SIGTERM, stop, False)
+    taken = {signal.SIGINT, signal.SIGTERM}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        taken.add(signal.SIGHUP)
+    for each in taken:
+        loop.add_signal_handler(each, stop, each is signal.SIGINT)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
+        for each in taken:
+            loop.remove_signal_handler(each)

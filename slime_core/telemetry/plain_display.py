@@ -80,8 +80,8 @@ class PlainDisplay(Display):
         try:
             self.stream.write(line + "\n")
             self.stream.flush()
-        except (BrokenPipeError, ValueError):
-            # The reader left, or the stream is closed: the run outlives whoever watches it.
+        except (OSError, ValueError):
+            # The reader left, the disk is full or the stream is closed: the run outlives what shows it.
             self._stopped.set()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.errors import RunFolderError
+from slime_core.errors import ConfigError, RunFolderError
 from slime_core.run.best import Best
 from slime_core.run.checkpoint import list_checkpoints
 from slime_core.telemetry import MetricsLog
@@ -98,3 +98,10 @@ def test_a_best_that_cannot_be_is_refused(
     ran = slime("train", "run.toml")
     assert ran.code == 2
     assert message in ran.err
+
+
+def test_a_folder_of_a_user_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"save_best = 'heldout': .*'notes.txt' in it"):
+        Best(tmp_path / "best", "heldout")

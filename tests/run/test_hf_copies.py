@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slime_core.errors import RunFolderError
+from slime_core.outputs import mark_made
 from slime_core.run.checkpoint import Checkpoint
 from slime_core.run.hf_copies import HfCopies
 
@@ -44,3 +45,71 @@ def test_what_cannot_be_written_is_said_and_leaves_the_checkpoint(tmp_path: Path
     (tmp_path / "checkpoint" / "hf").mkdir(parents=True)
     with pytest.raises(RunFolderError, match=r"cannot write save_hf .*a_file.*checkpoint has the model"):
         HfCopies(str(tmp_path / "a_file" / "model")).keep(Checkpoint(tmp_path / "checkpoint", 3))
+
+
+def model_of(root: Path, number: int, **files: str) -> Checkpoint:
+    hf = root / f"checkpoint_{number}" / "hf"
+    hf.mkdir(parents=True)
+    for name, text in {"config.json": f'{{"number": {number}}}', **files}.items():
+        (hf / name).write_text(text)
+    return Checkpoint(hf.parent, number)
+
+
+def test_files_that_a_user_adds_stay_and_stale_ones_of_the_run_go(tmp_path: Path) -> None:
+    copies, model = HfCopies(str(tmp_path / "model"), "a1"), tmp_path / "model"
+    copies.keep(model_of(tmp_path, 1, shard_2="weights"))
+    (model / "notes").mkdir()
+    (model / "notes" / "mine.txt").write_text("mine")
+    (model / "link").symlink_to("notes")
+    copies.keep(model_of(tmp_path, 2))
+    copies.keep(model_of(tmp_path, 3))
+    assert (model / "notes" / "mine.txt").read_text() == "mine"
+    assert (model / "link").is_symlink()
+    assert not (model / "shard_2").exists()
+    assert (model / "config.json").read_text() == '{"number": 3}'
+
+
+@pytest.mark.parametrize("other", ["notes", "of another run"])
+def test_a_directory_that_came_while_the_run_went_on_is_left_alone(tmp_path: Path, other: str) -> None:
+    if other == "notes":
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "config.json").write_text("mine")
+    else:
+        HfCopies(str(tmp_path / "model"), "b2").keep(model_of(tmp_path, 1))
+    before = (tmp_path / "model" / "config.json").read_text()
+    with pytest.raises(RunFolderError, match=r"this run did not make it.*checkpoint_2 has the model"):
+        HfCopies(str(tmp_path / "model"), "a1").keep(model_of(tmp_path, 2))
+    assert (tmp_path / "model" / "config.json").read_text() == before
+
+
+def test_folders_beside_it_are_left_alone(tmp_path: Path) -> None:
+    for name in ("model.old", ".model.tmp", ".model.old", ".model.x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.txt").write_text("mine")
+    copies = HfCopies(str(tmp_path / "model"), "a1")
+    for number in (1, 2):
+        copies.keep(model_of(tmp_path, number))
+    assert len([*tmp_path.rglob("mine.txt")]) == 4
+
+
+def test_a_kill_between_two_renames_loses_neither_model_nor_notes(tmp_path: Path) -> None:
+    copies, model = HfCopies(str(tmp_path / "model"), "a1"), tmp_path / "model"
+    copies.keep(model_of(tmp_path, 1))
+    (model / "mine.txt").write_text("mine")
+    left = tmp_path / ".model.killed"
+    left.mkdir()
+    mark_made(left, "a1")
+    model.rename(left / "old")
+    copies.keep(model_of(tmp_path, 2))
+    assert (model / "mine.txt").read_text() == "mine"
+    assert (model / "config.json").read_text() == '{"number": 2}'
+    assert not left.exists()
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("real")
+    copies = HfCopies(str(tmp_path / "link"), "a1")
+    for number in (1, 2):
+        copies.keep(model_of(tmp_path, number))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "config.json").read_text() == '{"number": 2}'

@@ -14,7 +14,7 @@ async def next_message(said: list[str]) -> str:
     return said.pop()
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_to_stop_and_interrupts_nothing(sent: signal.Signals) -> None:
     async def go() -> None:
         stop, said = StopRequest(), list[str]()
@@ -27,7 +27,23 @@ def test_the_first_signal_asks_to_stop_and_interrupts_nothing(sent: signal.Signa
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_hangup_that_is_ignored_stays_ignored() -> None:
+    async def go() -> None:
+        stop = StopRequest()
+        with on_signals(stop, print):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+        assert not stop.asked
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asyncio.run(go())
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_second_ctrl_c_cancels_the_run(first: signal.Signals) -> None:
     said = list[str]()
 
@@ -74,3 +90,4 @@ def test_afterwards_ctrl_c_means_what_it_always_means() -> None:
     asyncio.run(go())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL

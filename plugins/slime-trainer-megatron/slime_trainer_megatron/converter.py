@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from slime_core.errors import CheckpointError, ConfigError
+from slime_core.outputs import refuse_occupied
 from slime_core.roles import WeightDtype
 from slime_trainer_megatron.collectives import alone
 from slime_trainer_megatron.compat import importing
@@ -63,6 +64,7 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
     config, folder = config_of(source), target / RELEASE
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give another folder, or remove it")
+    refuse_occupied("the target", target)
     alone()
     weights, further = HfWeights(source), further_layers(config)
     model = with_further(config, further)
@@ -104,6 +106,7 @@ def to_hf(source: Path, target: Path, origin: Path | None, shard_bytes: int, say
     if (target / "config.json").exists():
         raise ConfigError(f"{target} has a model already; give another folder, or remove it")
     folder = files_of(source)
+    refuse_occupied("the target", target)
     config, origin = _origin(folder, origin)
     stored = Stored(folder)
     further = FURTHER in stored.shapes()

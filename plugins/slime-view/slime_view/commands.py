@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from slime_core.errors import ConfigError, RunFolderError
+from slime_core.outputs import refuse_occupied
 from slime_core.run.looking import write_report
 
 TOKEN = "SLIME_VIEW_TOKEN"
@@ -69,6 +70,8 @@ def report(runs: Sequence[Path], as_html: bool, samples: int, out: Path | None) 
     The page has the views of slime view in it, with all metrics and a part of the samples: whole groups, evenly over
     the run. It needs no server and no other file, and asks no other machine for anything.
     """  # noqa: D301  # \b keeps click from filling the lines below it
+    if out is not None:
+        refuse_occupied(f"--out {out}", out)
     if not as_html and out is None:
         for run in runs:
             click.echo(write_report(run).report)

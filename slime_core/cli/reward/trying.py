@@ -16,6 +16,7 @@ from slime_core.cli.run_options import in_tables, split_settings
 from slime_core.cli.shown import last_of
 from slime_core.config import read_settings
 from slime_core.errors import ConfigError, DataError, UnknownName
+from slime_core.outputs import refuse_occupied
 from slime_core.roles import Settings
 from slime_core.sample import Json
 from slime_core.score import NotApplicable, Score, Unscored
@@ -69,6 +70,8 @@ def try_command(
     slime reward try ./my.py:score --data rows.jsonl --response-key output --label-key answer
     slime reward try ranking --data rows.jsonl --group-key group --group-reward.ranking.top 2
     """  # noqa: D301  # \b keeps click from filling the lines below it
+    if out is not None:
+        refuse_occupied(f"--out {out}", out)
     keys = Keys(prompt_key, response_key, label_key, metadata_key, group_key)
     rows = read_sample_rows(data, keys, limit)
     catalog = discover(ctx)

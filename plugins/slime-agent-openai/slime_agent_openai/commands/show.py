@@ -11,6 +11,7 @@ from slime_agent_openai.page import page
 from slime_agent_openai.spans import Execution, Span, SpanKind, executions_of
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ModelError, RunFolderError
+from slime_core.outputs import refuse_occupied
 from slime_core.roles import Tokenizer
 from slime_core.rollout.executions import main_of
 from slime_core.telemetry.samples import Shard, list_shards
@@ -33,6 +34,8 @@ def show(run: Path, rollout: int | None, limit: int, model: Path | None, as_html
     slime agent show runs/first
     slime agent show runs/first --rollout 3 --html --out page.html
     """  # noqa: D301  # \b keeps click from filling the lines below it
+    if out is not None:
+        refuse_occupied(f"--out {out}", out)
     shard = _shard(run, rollout)
     executions = list(islice(_executions(shard), limit))
     tokenizer = _tokenizer(run, model)

@@ -25,6 +25,7 @@ from slime_compat.runner.result import STATUS, Outcome, TrainResult, read_result
 from slime_compat.runner.started import Note, ask_to_end, read_note, run_logged
 from slime_core.config.asking import Installed, read_run_file, write_toml
 from slime_core.errors import ConfigError, SlimeError
+from slime_core.outputs import is_run_folder, refuse_occupied
 from slime_core.sample import Json
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class SlimeRunner(RunnerFields):
         if not self.extra_flags and not self.is_job:  # flags win, and may mend it; a cluster has its own plugins
             Installed().check(keys)
         self._refuse_second()
+        if not self._note.exists() and not is_run_folder(self.folder):
+            refuse_occupied(f"exp_id = {self.exp_id!r}", self._file)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_text(write_toml(keys), "utf-8")
         return self._run("train")

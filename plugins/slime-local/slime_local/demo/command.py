@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from slime_core.cli import run_cli
 from slime_core.errors import ConfigError
+from slime_core.outputs import claim_run_folder
 from slime_core.telemetry.transcripts import before_and_after, prompt_text
 from slime_local.demo import pretrained, recipe
 
@@ -75,6 +76,8 @@ def demo(
     if model == "tiny":
         root = save or Path("runs") / f"demo-{task}-{seed}"
         base = root.parent / f"demo-base-{task}"
+        for each in (root, base):
+            claim_run_folder(f"--save {root}", each)
         run_file = recipe.run_file(task, seed, recipe.warm_model(task, base), root, num_rollout)
         _refuse_unknown(ctx, [str(run_file), *flags, *options])
         if code := _warm_start(task, base, flags):
@@ -83,6 +86,7 @@ def demo(
         raise ConfigError(f"--task {task} has no effect here: it is the tiny model's, and --model is {model}")
     else:
         root = save or Path("runs") / f"demo-{Path(model).name}-{seed}"
+        claim_run_folder(f"--save {root}", root)
         directory = pretrained.smollm2_base() if model == "smollm2" else Path(model)
         run_file = pretrained.run_file(directory, seed, root, num_rollout)
     if code := run_cli(["train", str(run_file), *flags, *options]):

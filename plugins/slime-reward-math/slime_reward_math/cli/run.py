@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from slime_core.outputs import refuse_occupied
 from slime_core.sample import Json
 from slime_reward_math.cli.grading import grading_of, parse_settings, reward_names
 from slime_reward_math.cli.rows import Graded, read_rows
@@ -50,6 +51,8 @@ def run(
     output has id, verdict, score, extracted, reason and milliseconds; without --out the verdicts themselves are not
     written.
     """
+    if out is not None:
+        refuse_occupied(f"--out {out}", out)
     console = Console(stderr=True)
     rows = list(read_rows(answers))
     settings = parse_settings(given) | ({"strict_slime": True} if strict_slime else {})

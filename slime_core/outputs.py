@@ -1,0 +1,134 @@
+"""Outputs: where a run or a command may write. A file of the user, or of another run, is never replaced.
+
+Every key and option that names a place to write passes through `refuse_occupied`. A run knows what it made itself by
+its number, which stands in a file of its folder and of each directory that it made elsewhere.
+
+Example:
+
+    refuse_occupied("save_hf = 'models/first'", "models/first", run_id_of(run))     # absent, empty or of this run
+    mark_made(directory, run_id_of(run))                                            # now it is of this run
+"""
+
+import glob
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from string import Formatter
+
+from slime_core.errors import ConfigError, RunFolderError
+
+RUN_MARK = ".slime-run"
+"""File with a run's number, in its folder."""
+MADE_MARK = ".slime-made"
+"""File that says which run made a directory, and which files in it."""
+
+
+def real(path: Path | str) -> Path:
+    """An absolute path without links."""
+    return Path(os.path.realpath(path))
+
+
+def refuse_occupied(what: str, path: Path | str, run_id: str = "") -> None:
+    """See that writing to a path loses nothing: it is absent or empty, a device, or made by the run of that number.
+
+    Args:
+        what: the key or option with its value, for the error.
+        path: a file or a directory; links are followed.
+        run_id: number of the run that writes there; empty for a command.
+
+    Raises:
+        ConfigError: something else is there.
+    """
+    place = real(path)
+    if place in (real(""), real(os.path.expanduser("~")), Path(place.anchor)):  # noqa: PTH111  # "~" without a home
+        raise ConfigError(f"{what} is {place}, where other files belong, too. Give a folder that does not exist yet")
+    if os.path.isfile(place) and os.path.getsize(place):  # noqa: PTH113, PTH202  # pathlib raises on what it may not see
+        raise ConfigError(f"{what}: {place} is a file that is there already. Give another path, or move the file away")
+    if not os.path.isdir(place) or (run_id and made_by(place)[0] == run_id):  # noqa: PTH112
+        return
+    try:
+        inside = sorted(os.listdir(place))[:1]  # noqa: PTH208
+    except OSError as error:
+        raise ConfigError(f"{what}: {place} cannot be read: {error.strerror}. Give another folder") from None
+    if inside:
+        raise ConfigError(
+            f"{what}: {place} is there already, with {inside[0]!r} in it, and this run did not make it. Give a folder "
+            "that is empty or does not exist yet, or move this one away. An earlier run continues with `slime resume`"
+        )
+
+
+def claim_run_folder(what: str, path: Path | str) -> None:
+    """Make a folder for a run, or find the one of an earlier start.
+
+    Raises:
+        ConfigError: something else is there; see `refuse_occupied`.
+        RunFolderError: it cannot be written.
+    """
+    place = real(path)
+    if not is_run_folder(place):
+        refuse_occupied(what, place)
+    try:
+        mark_run(place)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {place}: {error.strerror}. Give another folder") from None
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a run was begun in a folder."""
+    if run_id_of(folder):
+        return True
+    # A run that was killed before it had its number, or that had none.
+    return os.path.isfile(folder / "lock") and (  # noqa: PTH113
+        (folder / "checkpoints").is_dir() or len([*folder.iterdir()]) == 1
+    )
+
+
+def mark_run(folder: Path) -> None:
+    """Give a run's folder its number, unless it has one; makes the folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if not run_id_of(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / RUN_MARK).unlink(missing_ok=True)  # a link would be followed
+        with (folder / RUN_MARK).open("x", encoding="ascii") as file:
+            file.write(uuid.uuid4().hex)
+
+
+def run_id_of(folder: Path) -> str:
+    """A run's number; empty before it has one."""
+    try:
+        return (folder / RUN_MARK).read_text("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def mark_made(directory: Path, run_id: str) -> None:
+    """Note in a directory which run made it, and which files it has now.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    names = sorted(each.name for each in directory.iterdir())
+    (directory / MADE_MARK).write_text(json.dumps({"run": run_id, "files": [*names, MADE_MARK]}), "utf-8")
+
+
+def made_by(directory: Path) -> tuple[str | None, frozenset[str]]:
+    """The number of the run that made a directory, and what it wrote there; None where no run did."""
+    try:
+        found = json.loads((directory / MADE_MARK).read_text("utf-8"))
+        return str(found["run"]), frozenset(map(str, found["files"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, frozenset()
+
+
+def named_by(template: str) -> Iterable[Path]:
+    """Paths that are there now and that a template with numbers in braces may come to name."""
+    parts = [(text, name is not None) for text, name, *_ in Formatter().parse(str(Path(template)))]
+    pattern = "".join(glob.escape(text) + "*" * number for text, number in parts)
+    wanted = re.compile("".join(re.escape(text) + r"\d+" * number for text, number in parts))
+    return [Path(each) for each in glob.glob(pattern) if wanted.fullmatch(each)]  # noqa: PTH207  # it may be absolute

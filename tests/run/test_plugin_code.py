@@ -1,0 +1,89 @@
+"""A plugin whose files changed under the same version is another plugin when a run is continued."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_core.catalog import code_digest
+from slime_core.testing.distribution import write_distribution
+
+Project = Any
+PLUGIN = """
+import slime_core
+from slime_core import RewardSpec
+from slime_letters.counting import share
+
+SLIME_API = "1"
+
+
+async def letters(sample, ctx):
+    return slime_core.Score(share(sample.response))
+
+
+@slime_core.hookimpl
+def slime_rewards():
+    return [RewardSpec.from_function("letters", letters)]
+"""
+COUNTING = "def share(text):\n    return sum(map(str.isalpha, text)) / max(1, len(text))\n"
+
+
+def test_a_run_refuses_a_plugin_of_the_same_version_with_other_code(project: Project) -> None:
+    site = project.root / "site"
+    files = {
+        "slime_letters/__init__.py": "",
+        "slime_letters/plugin.py": PLUGIN,
+        "slime_letters/counting.py": COUNTING,
+    }
+    write_distribution(site, "slime-letters", files, entry_points={"letters": "slime_letters.plugin"})
+    project.write_run(num_rollout=1, reward={"use": "letters"})
+
+    def slime(*arguments: object) -> tuple[int, str]:
+        environment = {**os.environ, "PYTHONPATH": f"{site}", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "slime_core", *map(str, arguments), "--no-progress"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    code, said = slime("train", "run.toml")
+    assert code == 0, said
+    (site / "slime_letters" / "counting.py").write_text(COUNTING.replace("isalpha", "isdigit"))
+    code, said = slime("resume", project.run, "--num-rollout", 2)
+    assert code == 2
+    assert "slime-letters 1.0 (reward/letters) has other code now, under the same version" in said
+    assert "--accept-changed-plugins" in said
+    code, said = slime("resume", project.run, "--num-rollout", 2, "--accept-changed-plugins")
+    assert code == 0, said
+
+
+def test_every_python_file_of_a_package_counts_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "space" / "letters_package" / "inner"  # `space` is a namespace: others install into it, too
+    inner.mkdir(parents=True)
+    for file in (inner.parent / "__init__.py", inner / "__init__.py", inner / "deep.py"):
+        file.write_text("")
+    (tmp_path / "space" / "letters_module.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    import space.letters_module  # type: ignore[import-not-found]
+    import space.letters_package.inner  # type: ignore[import-not-found]  # noqa: F401
+
+    module, package = "space.letters_module", "space.letters_package.inner"
+    seen = [code_digest([package])]
+    (inner / "deep.py").write_text("X = 1")
+    seen.append(code_digest([package]))
+    (inner / "deep.py").rename(inner / "deeper.py")
+    seen.append(code_digest([package]))
+    (inner.parent / "added.py").write_text("")
+    seen.append(code_digest([package]))
+    assert len(set(seen)) == 4
+    (inner.parent / "added.py").unlink()
+    assert code_digest([package]) == seen[2]
+    (inner / "data.txt").write_text("data")
+    (tmp_path / "space" / "other.py").write_text("")
+    assert code_digest([package]) == seen[2]
+    alone = code_digest([module])
+    (tmp_path / "space" / "letters_module.py").write_text("Y = 2")
+    assert "" != code_digest([module]) != alone
+    assert code_digest([package, module]) == code_digest([module, package])
+    assert code_digest(["sys"]) == code_digest([]) == ""
