@@ -48,6 +48,9 @@ class Outcome(enum.Enum):
 class BaseLoop(ABC):
     """One run in progress."""
 
+    train_steps: int
+    """Optimizer steps of the whole run."""
+
     def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
         """Begin at nothing; metrics are appended to `metrics`."""
         self._config = plan.config
@@ -148,6 +151,7 @@ class BaseLoop(ABC):
         await self._saved(wait=True)
         state: dict[str, Json] = {
             "step": self._step,
+            "train_steps": self.train_steps,
             **await self._parts(),
             "metrics_position": self._metrics.position(),
             "plugins": lock_plugins(self._plan),

@@ -39,6 +39,7 @@ class RunFolder:
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self._lock: FileIO | None = None
+        self._config = ""
 
     @classmethod
     def open(cls, root: Path, config: Mapping[str, Json], *, accept_changed: bool = False) -> "RunFolder":
@@ -63,14 +64,11 @@ class RunFolder:
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
             clear_unfinished(folder.checkpoints)
-            text = write_toml(config)
-            if not accept_changed and any(
-                path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)
-            ):
-                folder._refuse_other_config(tomllib.loads(text))
-            beside = folder.config_file.with_suffix(".tmp")
-            beside.write_text(text, encoding="utf-8")
-            beside.rename(folder.config_file)
+            folder._config = write_toml(config)
+            if not any(path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
+                folder.keep_config()
+            elif not accept_changed:
+                folder._refuse_other_config(tomllib.loads(folder._config))
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
@@ -92,6 +90,19 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(_explain(root, error)) from None
         return folder
+
+    def keep_config(self) -> None:
+        """Write run.toml. Where something is trained, call this once the checkpoint was compared with the settings.
+
+        Raises:
+            RunFolderError: it cannot be written.
+        """
+        beside = self.config_file.with_suffix(".tmp")
+        try:
+            beside.write_text(self._config, encoding="utf-8")
+            beside.rename(self.config_file)
+        except OSError as error:
+            raise RunFolderError(_explain(self.root, error)) from None
 
     def _acquire(self) -> None:
         lock = (self.root / "lock").open("a+b", buffering=0)  # closing must not fail on a full disk

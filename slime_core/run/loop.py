@@ -58,8 +58,9 @@ async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[
         )
         return Outcome.DONE
     try:
-        for note in check_changes(checkpoint, plan) if checkpoint else ():
+        for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
             display.message(note)
+        folder.keep_config()
     except BaseException:
         await session.close()
         raise
@@ -83,7 +84,7 @@ class Loop(BaseLoop):
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleStore) -> None:
         """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
         super().__init__(session.plan, session.folder, display, metrics)
-        self._session, self._samples = session, samples
+        self._session, self._samples, self.train_steps = session, samples, session.train_steps
         session.scheduler.runner.waiting.on_end = self._spans.add_sample
         best = self._config.run.save_best
         self._best = Best(session.folder.root / "best", best) if best is not None else None

@@ -99,6 +99,8 @@ class SavedState(_Saved):
 
     step: NonNegativeInt
     """Optimizer steps done."""
+    train_steps: NonNegativeInt
+    """Optimizer steps of the whole run, which the learning rate's decay follows."""
     metrics_position: NonNegativeInt
     """Bytes of metrics.jsonl."""
     plugins: dict[str, JsonValue]

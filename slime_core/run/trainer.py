@@ -37,6 +37,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.run.patience import Patience
+from slime_core.run.schedule import Schedule
 from slime_core.sample import GroupId, Json
 from slime_core.tasks import together
 from slime_core.train.balance import Cost
@@ -298,25 +299,7 @@ def _cost(config: Mapping[str, Json], *, is_needed: bool) -> Cost | None:
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     config, keys = plan.config, plan.config.optim
-    warmup = keys.lr_warmup_iters
-    if keys.lr_warmup_fraction is not None:
-        warmup = round(keys.lr_warmup_fraction * (keys.lr_decay_iters or train_steps))
-    optim = Optim(
-        lr=keys.lr,
-        lr_warmup_iters=warmup,
-        lr_decay_style=keys.lr_decay_style,
-        min_lr=keys.min_lr,
-        adam_beta1=keys.adam_beta1,
-        adam_beta2=keys.adam_beta2,
-        adam_eps=keys.adam_eps,
-        weight_decay=keys.weight_decay,
-        clip_grad=keys.clip_grad,
-        train_steps=train_steps,
-        lr_decay_iters=keys.lr_decay_iters,
-        lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
-        lr_wsd_decay_style=keys.lr_wsd_decay_style,
-        reset_optimizer_states=keys.reset_optimizer_states,
-    )
+    optim = optim_of(keys, train_steps)
     advantage, correction = plan.roles.one(AdvantageSpec), plan.roles.maybe(CorrectionSpec)
     critic = critic_of(config, optim) if advantage.spec.uses_values else None
     without = critic.num_critic_only_steps * keys.num_steps_per_rollout if critic else 0
@@ -340,6 +323,26 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         train_data=config.debug.save_debug_train_data,
         float32_matmul_precision=config.run.float32_matmul_precision,
         bf16=config.run.bf16,
+    )
+
+
+def optim_of(keys: OptimArgs, train_steps: int) -> Optim:
+    """The optimizer's keys as trainers get them, for a run of so many optimizer steps."""
+    return Optim(
+        lr=keys.lr,
+        lr_warmup_iters=Schedule.of(keys, train_steps).warmup,
+        lr_decay_style=keys.lr_decay_style,
+        min_lr=keys.min_lr,
+        adam_beta1=keys.adam_beta1,
+        adam_beta2=keys.adam_beta2,
+        adam_eps=keys.adam_eps,
+        weight_decay=keys.weight_decay,
+        clip_grad=keys.clip_grad,
+        train_steps=train_steps,
+        lr_decay_iters=keys.lr_decay_iters,
+        lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
+        lr_wsd_decay_style=keys.lr_wsd_decay_style,
+        reset_optimizer_states=keys.reset_optimizer_states,
     )
 
 
