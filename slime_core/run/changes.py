@@ -63,7 +63,7 @@ def derived_changes(
         Schedule.of(_optim(values), steps, cast(int, values["num_critic_only_steps"]))
         for values, steps in ((before, steps_before), (now, steps_now))
     )
-    same = {key for key in OptimArgs.model_fields if before[key] == now[key]}
+    same = {key for key in OptimArgs.model_fields if before.get(key) == now.get(key)}
     if old.decay != new.decay and "lr_decay_style" in same:
         yield (
             f"{DERIVED}: {old.decay} -> {new.decay}. The learning rate ({now['lr_decay_style']}) follows the length of "
@@ -74,7 +74,7 @@ def derived_changes(
     if old.warmup != new.warmup and {"lr_warmup_iters", "lr_warmup_fraction"} <= same:
         yield (
             f"lr_warmup_fraction: warm-up of {old.warmup} -> {new.warmup} optimizer steps; --lr-decay-iters "
-            f"{before[DERIVED] or steps_before} keeps the {old.warmup}"
+            f"{before.get(DERIVED) or steps_before} keeps the {old.warmup}"
         )
     if before["save_interval"] != now["save_interval"] and now["update_weights_interval"] != 1:
         yield (

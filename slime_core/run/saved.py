@@ -99,8 +99,6 @@ class SavedState(_Saved):
 
     step: NonNegativeInt
     """Optimizer steps done."""
-    train_steps: NonNegativeInt
-    """Optimizer steps of the whole run, which the learning rate's decay follows."""
     metrics_position: NonNegativeInt
     """Bytes of metrics.jsonl."""
     plugins: dict[str, JsonValue]
@@ -113,5 +111,7 @@ class SavedState(_Saved):
     """Work that was in flight."""
     buffer: dict[str, JsonValue] | None = None
     """Groups that wait."""
+    train_steps: NonNegativeInt | None = None
+    """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
     ledger: SavedAccounts | None = None
     """Accounts of all groups."""
