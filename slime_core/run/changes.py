@@ -107,10 +107,8 @@ def check_changes(checkpoint: Checkpoint, plan: Plan, train_steps: int) -> Seque
     state, run = checkpoint.state(), plan.config.run
     plugins = changed_plugins(state.plugins, plan)
     now = saved_settings(plan)
-    settings = [
-        *changed_settings(state.config, now),
-        *derived_changes(state.config, now, state.train_steps, train_steps),
-    ]
+    steps_before = train_steps if state.train_steps is None else state.train_steps
+    settings = [*changed_settings(state.config, now), *derived_changes(state.config, now, steps_before, train_steps)]
     problems = []
     if plugins and not run.accept_changed_plugins:
         problems.append(

@@ -39,7 +39,7 @@ class RunFolder:
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self._lock: FileIO | None = None
-        self._config = ""
+        self._config_before: str | None = None
 
     @classmethod
     def open(cls, root: Path, config: Mapping[str, Json], *, accept_changed: bool = False) -> "RunFolder":
@@ -64,11 +64,14 @@ class RunFolder:
             shutil.rmtree(folder.scratch, ignore_errors=True)
             folder.scratch.mkdir()
             clear_unfinished(folder.checkpoints)
-            folder._config = write_toml(config)
-            if not any(path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)):
-                folder.keep_config()
-            elif not accept_changed:
-                folder._refuse_other_config(tomllib.loads(folder._config))
+            text = write_toml(config)
+            if not accept_changed and any(
+                path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)
+            ):
+                folder._refuse_other_config(tomllib.loads(text))
+            if folder.config_file.exists():
+                folder._config_before = folder.config_file.read_text("utf-8")
+            folder._write_config(text)
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
@@ -91,18 +94,19 @@ class RunFolder:
             raise RunFolderError(_explain(root, error)) from None
         return folder
 
-    def keep_config(self) -> None:
-        """Write run.toml. Where something is trained, call this once the checkpoint was compared with the settings.
+    def restore_config(self) -> None:
+        """Write the run.toml of before `open` again, because its new one cannot continue the newest checkpoint.
 
         Raises:
-            RunFolderError: it cannot be written.
+            OSError: it cannot be written.
         """
+        if self._config_before is not None:
+            self._write_config(self._config_before)
+
+    def _write_config(self, text: str) -> None:
         beside = self.config_file.with_suffix(".tmp")
-        try:
-            beside.write_text(self._config, encoding="utf-8")
-            beside.rename(self.config_file)
-        except OSError as error:
-            raise RunFolderError(_explain(self.root, error)) from None
+        beside.write_text(text, encoding="utf-8")
+        beside.rename(self.config_file)
 
     def _acquire(self) -> None:
         lock = (self.root / "lock").open("a+b", buffering=0)  # closing must not fail on a full disk

@@ -60,8 +60,8 @@ async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[
     try:
         for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
             display.message(note)
-        folder.keep_config()
     except BaseException:
+        folder.restore_config()
         await session.close()
         raise
     display.start(session.num_rollout, folder.root.name, first_rollout=done)

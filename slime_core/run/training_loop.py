@@ -44,9 +44,13 @@ async def run_training(plan: Plan, folder: RunFolder, display: Display, make: Lo
         check_records(checkpoint, folder)
     with MetricsLog(folder.metrics) as metrics:
         loop = make(plan, folder, display, metrics)
-        for note in check_changes(checkpoint, plan, loop.train_steps) if checkpoint else ():
-            display.message(note)
-        folder.keep_config()
+        try:
+            for note in check_changes(checkpoint, plan, loop.train_steps) if checkpoint else ():
+                display.message(note)
+        except CheckpointError:
+            folder.restore_config()
+            await loop.close()
+            raise
         if not checkpoint and (lost := what_is_lost(plan, folder, loop.unit)):
             display.message(lost)
         first = checkpoint.rollout_id if checkpoint else 0
