@@ -25,7 +25,7 @@ def make_portable(directory: Path) -> None:
     Raises:
         OSError: a file cannot be read or written.
     """
-    _rewrite(directory / "config.json", with_both_ropes)
+    _rewrite(directory / "config.json", readable_by_both)
     _rewrite(directory / "tokenizer_config.json", _known_tokenizer)
     umask = _umask(directory)
     for path in directory.iterdir():
@@ -33,12 +33,14 @@ def make_portable(directory: Path) -> None:
             path.chmod(0o666 & ~umask)
 
 
-def with_both_ropes(config: Mapping[str, Json]) -> dict[str, Json]:
-    """A config.json in which the positions stand where transformers 4 reads them, and where 5 does."""
+def readable_by_both(config: Mapping[str, Json]) -> dict[str, Json]:
+    """A config.json in which positions and experts stand where transformers 4 reads them, and where 5 does."""
     found = {
-        key: with_both_ropes(value) if key.endswith("_config") and isinstance(value, dict) else value
+        key: readable_by_both(value) if key.endswith("_config") and isinstance(value, dict) else value
         for key, value in config.items()
     }
+    if "num_local_experts" in found:
+        found.setdefault("num_experts", found["num_local_experts"])
     rope = found.get("rope_parameters")
     if not isinstance(rope, dict):
         if "rope_theta" not in found:
@@ -55,7 +57,7 @@ def with_both_ropes(config: Mapping[str, Json]) -> dict[str, Json]:
     found["rope_theta"] = whole["rope_theta"]
     if "partial_rotary_factor" in whole:
         found["partial_rotary_factor"] = whole["partial_rotary_factor"]
-    if whole.get("rope_type", "default") != "default":
+    if whole.get("rope_type", "default") != "default" and not found.get("rope_scaling"):
         found["rope_scaling"] = {key: value for key, value in whole.items() if key != "rope_theta"}
     return found
 
