@@ -15,7 +15,13 @@ from slime_core.config.chosen import Chosen, ChosenRoles
 from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.groups import group_uses
-from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
+from slime_core.config.model_dir import (
+    check_companion_dirs,
+    check_missing_model,
+    check_model_dir,
+    read_model_config,
+    read_positions,
+)
 from slime_core.config.plan import Plan, choice
 from slime_core.config.prompts import check_media, check_rendered_once
 from slime_core.config.replay import check_replay
@@ -62,6 +68,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     """
     roles, unused = resolve_choices(config, catalog)
     check_model_dir(config.run.hf_checkpoint)
+    check_missing_model(config, roles.one(TrainerSpec))
     check_companion_dirs(config)
     _check_trained(config, roles.one(TrainerSpec))
     _check_use(config, roles.one(TrainerSpec))

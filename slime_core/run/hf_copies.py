@@ -36,7 +36,7 @@ class HfCopies:
         try:
             shutil.rmtree(beside, ignore_errors=True)
             final.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(checkpoint.path / MODEL, beside, copy_function=_link_or_copy)
+            shutil.copytree(checkpoint.path / MODEL, beside, copy_function=link_or_copy)
             for path in sorted(beside.rglob("*")):
                 sync(path)
             sync(beside)
@@ -46,7 +46,8 @@ class HfCopies:
         return final
 
 
-def _link_or_copy(source: str, target: str) -> None:
+def link_or_copy(source: str, target: str) -> None:
+    """Make a file of the same contents: a hard link where the storage can, else a copy."""
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without links

@@ -8,6 +8,7 @@ Example:
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from slime_core.catalog.checks import check_slots, check_step_result
 from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
-from slime_core.errors import ConfigError
+from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
@@ -50,6 +51,10 @@ TRAINER_GROUP = "trainer"
 """What the ranks' worker group is called."""
 HOST = "slime_core.train.rank_host:RankHost"
 START_TIMEOUT_S = 600.0
+PORT_TRIES = 4
+PORT_TAKEN = "address already in use"
+"""What torch and the system say of a port that another process has, in lower case."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class Trainer:
         nodes = plan.config.cluster.actor_num_nodes or 1
         pack = PerNode(size // nodes) if needs.gpus else Pack.TOGETHER  # on a CPU it counts ranks alone
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, pack=pack)
-        group = await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
+        group = await _start_ranks(launcher, ranks)
         patience = Patience(group, plan.config.run.step_timeout_s, tell)
         shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)
         cost = _cost(plan.model_config(), is_needed=balances)
@@ -275,6 +280,18 @@ class Trainer:
     async def load(self, directory: Path) -> None:
         """Continue from what `save` wrote."""
         await self._patience.call("load", [directory] * self._group.size)
+
+
+async def _start_ranks(launcher: Launcher, ranks: WorkerGroupSpec) -> WorkerGroup:
+    """Start the ranks. Where another process took the port at which they meet, start them again with another one."""
+    for left in reversed(range(PORT_TRIES)):
+        try:
+            return await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
+        except WorkerError as error:
+            if not left or PORT_TAKEN not in str(error).lower():
+                raise
+            log.warning("the port at which the trainer's ranks meet was taken meanwhile; starting them with another")
+    raise AssertionError("the last try returns or raises")
 
 
 def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
