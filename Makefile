@@ -38,6 +38,9 @@ LOWEST_TESTS := tests/buffer tests/catalog tests/config tests/data tests/isolati
 DEMO_MODEL := runs/demo-base-word/checkpoints/rollout_000480/hf/config.json
 AGENT_MODEL := runs/agents-sft/checkpoints/rollout_000600/hf/config.json
 
+# A release of transformers before 5, read from a folder by the test that loads checkpoints with both.
+TRANSFORMERS_4 := .cache/transformers-4
+
 # And the libraries of trackers, of which the other environment has W&B's alone.
 TRACKERS := .venv-trackers
 
@@ -148,7 +151,7 @@ faults: $(STAMPS)/dev $(SERVERS) ## every fault of the fault suite, and a table 
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) SLIME_FAULTS=whole $(BIN)/python -m pytest -m "" tests/faults $(ARGS)
 
-peers: $(STAMPS)/peers ## the tests that compare with TRL, reasoning-gym and datasets, which it installs
+peers: $(STAMPS)/peers $(TRANSFORMERS_4)/stamp ## the tests that compare with TRL, reasoning-gym, datasets and transformers 4, which it installs
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@$(INSIDE) $(BIN)/python -m pytest -q $(PEERS) $(ARGS)
 
@@ -233,7 +236,8 @@ clean: ## remove the environment, caches and builds (runs are kept)
 
 # What skips without a peer.
 PEERS := plugins/slime-agent-openai/tests/parsers/test_fitting.py plugins/slime-agent-openai/tests/test_gym_agent.py \
-  plugins/slime-agent-openai/tests/test_known_templates.py plugins/slime-local/tests/test_against_trl.py tests/data
+  plugins/slime-agent-openai/tests/test_known_templates.py plugins/slime-local/tests/test_against_trl.py \
+  plugins/slime-local/tests/test_transformers_4.py tests/data
 
 # --- environments -------------------------------------------------------------------------------------------
 # slime-core and its plugins are always named by path and in one pip command: the public index has an
@@ -329,6 +333,10 @@ $(TRACKERS)/stamp: pyproject.toml plugins/slime-trackers/pyproject.toml
 
 $(STAMPS)/peers: $(STAMPS)/dev
 	$(PIP) install -e '.[local,bench,reasoning-gym]' $(EVERY_PLUGIN)
+	@touch $@
+
+$(TRANSFORMERS_4)/stamp: $(STAMPS)/dev
+	$(PIP) install -q --no-deps --target $(TRANSFORMERS_4) 'transformers==4.57.*' 'huggingface-hub<1' 'tokenizers>=0.22,<0.23'
 	@touch $@
 
 $(STAMPS)/docs: $(PROJECTS) $(STAMPS)/venv

@@ -19,6 +19,8 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from slime_core.train.portable import make_portable
+
 SPECIAL = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
 MARKERS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 TEMPLATE = """{% if tools %}<|im_start|>system
@@ -56,6 +58,7 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     _model(tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    make_portable(folder)
     _write(folder / "sft.jsonl", ({"messages": messages, "tools": TOOLS} for messages in dialogs))
     train = [each for each in _sums(random.Random(2), QUESTIONS) if each not in held_out]
     for name, sums in (("train", train), ("eval", sorted(held_out))):

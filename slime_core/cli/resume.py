@@ -33,6 +33,9 @@ class ResumeCommand(click.Command):
 @click.command(cls=ResumeCommand)
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option("--num-rollout", metavar="INT", help="Rollouts of the whole run, to make it longer.")
+@click.option(
+    "--lr-decay-iters", metavar="INT", help="Optimizer steps of the learning rate's decay, to keep it in a longer run."
+)
 @click.option("--save-interval", metavar="INT", help="Rollouts between checkpoints.")
 @click.option("--save-keep", metavar="INT", help="Newest checkpoints to keep.")
 @click.option(

@@ -23,7 +23,7 @@ from slime_core.config import (
     say_lines,
 )
 from slime_core.errors import CheckpointError, ConfigError, UnknownName, WorkerError
-from slime_core.run import Checkpoint, Outcome, RunFolder, list_checkpoints, run
+from slime_core.run import Checkpoint, Outcome, RunFolder, list_checkpoints, run, with_own_model
 from slime_core.sample import Json
 from slime_core.telemetry import make_display, write_report
 
@@ -111,6 +111,11 @@ def plan_config(ctx: click.Context, config: RunConfig) -> Plan:
 
 def resolve_in_folder(config: RunConfig, catalog: Catalog) -> Plan:
     """Resolve a configuration; an unknown name is explained by the plugins that its run folder was made with."""
+    config = with_own_model(config)
+    if config.missing_model is not None:
+        click.echo(
+            f"hf_checkpoint = {config.missing_model} is gone; {config.run.hf_checkpoint} serves instead", err=True
+        )
     try:
         return resolve(config, catalog)
     except UnknownName as error:

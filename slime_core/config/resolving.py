@@ -15,10 +15,17 @@ from slime_core.config.chosen import Chosen, ChosenRoles
 from slime_core.config.companions import check_companions
 from slime_core.config.estimation import check_estimation, check_scored
 from slime_core.config.groups import group_uses
-from slime_core.config.model_dir import check_companion_dirs, check_model_dir, read_model_config, read_positions
+from slime_core.config.model_dir import (
+    check_companion_dirs,
+    check_missing_model,
+    check_model_dir,
+    read_model_config,
+    read_positions,
+)
 from slime_core.config.outputs import check_outputs
 from slime_core.config.plan import Plan, choice
 from slime_core.config.prompts import check_media, check_rendered_once
+from slime_core.config.replay import check_replay
 from slime_core.config.role_table import DEFAULT_USE, OPTIONAL, RoleTable
 from slime_core.config.run_config import RunConfig
 from slime_core.config.served import Served, ServedPlan
@@ -62,6 +69,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
     """
     roles, unused = resolve_choices(config, catalog)
     check_model_dir(config.run.hf_checkpoint)
+    check_missing_model(config, roles.one(TrainerSpec))
     check_companion_dirs(config)
     check_outputs(config)
     _check_trained(config, roles.one(TrainerSpec))
@@ -200,6 +208,7 @@ def _check_fit(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> None:
     check_interval(config, roles.one(TransportSpec).spec, engine)
     if config.run.bf16:
         check_bf16(config, engine, spec, catalog)
+    check_replay(config, roles.one(BufferSpec))
     buffer, own_filter = roles.one(BufferSpec), roles.one(BufferFilterSpec)
     if not buffer.spec.uses_buffer_filter and own_filter.reference not in DEFAULT_USE["buffer_filter"]:
         raise ConfigError(

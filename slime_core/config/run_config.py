@@ -9,6 +9,7 @@ Example:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from slime_core.config.alarms import AlarmArgs
 from slime_core.config.cluster import ClusterArgs
@@ -63,12 +64,16 @@ class RunConfig:
     """Which plugins are loaded."""
     finetunes: bool
     """Whether it is a finetuning on responses that are given: nothing scores, and its loss reads no advantages."""
+    missing_model: Path | None = None
+    """The directory that `hf_checkpoint` names, where it is gone and `run.hf_checkpoint` is a checkpoint's model."""
 
     def to_dict(self) -> dict[str, Json]:
         """The configuration as a run file's keys, defaults written out."""
         flat: dict[str, Json] = {}
         for family in FAMILIES:
             flat.update(getattr(self, family).model_dump(mode="json", exclude_none=True))
+        if self.missing_model is not None:
+            flat["hf_checkpoint"] = str(self.missing_model)
         for role, chosen in self.roles.items():
             table: dict[str, Json] = {"use": dict(chosen.use)}
             table.update({name: dict(section) for name, section in chosen.sections.items()})

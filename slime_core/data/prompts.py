@@ -42,7 +42,7 @@ class PromptSource:
         self._weights = weights
         self._turns = Interleaving(weights, setup.seed) if len(streams) > 1 else None
         self._template_kwargs = dict(setup.row_format.apply_chat_template_kwargs or {})
-        self._draws = 0
+        self._draws = self._samples = 0
         self._requeued: deque[Group] = deque()
 
     async def draw(self, count: int) -> list[Group]:
@@ -86,6 +86,7 @@ class PromptSource:
         return {
             "of": {"run": self._run(), "data": {stream.name: stream.identity() for stream in self._streams}},
             "draws": self._draws,
+            "samples": self._samples,
             "streams": {stream.name: stream.state_dict() for stream in self._streams},
             "requeued": [group.to_dict() for group in self._requeued],
         }
@@ -108,7 +109,7 @@ class PromptSource:
                 "pass --accept-changed-data to go on with the new from the same place, or start a new run with "
                 "another --save"
             )
-        self._draws = cast(int, state["draws"])
+        self._draws, self._samples = cast(int, state["draws"]), cast(int, state["samples"])
         self._requeued = deque(Group.from_dict(each) for each in cast(list[Mapping[str, Json]], state["requeued"]))
         places = _table(state["streams"])
         for stream in self._streams:
@@ -126,7 +127,6 @@ class PromptSource:
             "streams": [*weights] if len(weights) == 1 else cast(Json, weights),
             "seed": self._setup.seed,
             "shuffle": self._setup.shuffle,
-            "n_samples_per_prompt": self._setup.n_samples_per_prompt,
         }
 
     def _changed_data(self, saved: Mapping[str, Json]) -> list[str]:
@@ -143,8 +143,10 @@ class PromptSource:
 
     def _next(self) -> Group:
         stream = self._streams[self._turns.member(self._draws) if self._turns else 0]
-        group = group_of(stream.next(), self._draws, self._setup.n_samples_per_prompt, self._template_kwargs)
+        size = self._setup.n_samples_per_prompt
+        group = group_of(stream.next(), self._draws, self._samples, size, self._template_kwargs)
         self._draws += 1
+        self._samples += size  # which may be another after a resume
         return group
 
 
@@ -160,12 +162,19 @@ def _collecting_no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def group_of(taken: Taken, draw: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
-    """A group of pending samples, none of which shares anything that can be changed with another."""
+def group_of(taken: Taken, draw: int, first: int, size: int, template_kwargs: Mapping[str, Json]) -> Group:
+    """A group of pending samples, none of which shares anything that can be changed with another.
+
+    Args:
+        taken: the prompt.
+        draw: number of the group.
+        first: number of its first sample among all that were drawn.
+        size: samples.
+        template_kwargs: extra arguments of the chat template.
+    """
     source, epoch, row, prompt = taken
     reward = cast("str | None", prompt.metadata.get("custom_rm_path"))
     generator = cast("str | None", prompt.metadata.get("generate_function_path"))
-    first = draw * size
     samples = [
         Sample(
             draw,

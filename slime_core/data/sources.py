@@ -70,7 +70,7 @@ def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: i
     stream = FileStream(file.name, table, seed=0, shuffle=False)
     taken = [stream.taken(number) for number in range(len(table))]
     kwargs = file.apply_chat_template_kwargs or {}
-    groups = [group_of(each, each.row, n_samples_per_prompt, kwargs) for each in taken]
+    groups = [group_of(each, each.row, each.row * n_samples_per_prompt, n_samples_per_prompt, kwargs) for each in taken]
     return EveryPrompt(groups, table.named, stream.data_notes())
 
 

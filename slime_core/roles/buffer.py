@@ -35,6 +35,8 @@ class Replay:
     ratio: float = 1.0
     """Mean uses of a group, 1 to `max_uses`: a rollout generates so many groups that uses are at most this many times
     the groups; more only while the buffer cannot fill a batch."""
+    max_staleness: int | None = None
+    """Weight versions by which a group may lag before the buffer gives it up; None: any number."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.ratio <= self.max_uses:

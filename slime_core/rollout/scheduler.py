@@ -21,6 +21,7 @@ from slime_core.roles import DataSource, Engine, GroupFilter, SampleFilter, Toke
 from slime_core.rollout.choices import Choices
 from slime_core.rollout.policy import RolloutPolicy
 from slime_core.rollout.sieve import Sieve
+from slime_core.rollout.tally import joined_metrics
 from slime_core.rollout.work import RunGroup, SampleRunner
 from slime_core.sample import Group, GroupId, Json, Status
 
@@ -39,6 +40,16 @@ class RolloutResult:
     """Under slime's names."""
     failed: Sequence[Group] = ()
     """Samples that failed, frozen, by the groups that went on without them, whenever these are handed over."""
+
+    def joined(self, later: "RolloutResult") -> "RolloutResult":
+        """Both, as one rollout; its means are those of the parts, weighted by their kept groups."""
+        return RolloutResult(
+            [*self.kept, *later.kept],
+            [*self.dropped, *later.dropped],
+            {**self.reasons, **later.reasons},
+            joined_metrics((self.metrics, len(self.kept)), (later.metrics, len(later.kept))),
+            [*self.failed, *later.failed],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Everything is added up in the order of the draws, so that figures do not depend 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from slime_core.errors import RolloutError
@@ -25,6 +25,9 @@ from slime_core.rollout.sample_metrics import (
 from slime_core.rollout.work import RunGroup, failure_of
 from slime_core.sample import Group, GroupId
 from slime_core.score import NotApplicable, Score
+
+COUNTS = ("/zero_std/", "/dynamic_filter/", "/sample_filter/", "/errors/")
+"""Parts of the names of metrics that count."""
 
 
 class Tally:
@@ -130,6 +133,25 @@ class Tally:
         found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
         found |= speculation(samples) | caching(samples) | non_generation(self._elsewhere)
         return found | measured_metrics("rollout/", self._measured)
+
+
+def joined_metrics(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
+    """The metrics of a rollout made in parts, each with its number of groups.
+
+    Counts are summed and extremes compared. Other figures are means weighted by the groups; that of a median or a
+    percentile is not exact.
+    """
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(name for metrics, _ in parts for name in metrics):
+        values = [(metrics[name], groups) for metrics, groups in parts if name in metrics]
+        if name.endswith("/not_applicable") or any(each in name for each in COUNTS):
+            found[name] = sum(value for value, _ in values)
+        elif name.endswith(("max", "min")):
+            found[name] = (max if name.endswith("max") else min)(value for value, _ in values)
+        else:
+            groups = sum(groups for _, groups in values)
+            found[name] = sum(value * (count / groups if groups else 1 / len(values)) for value, count in values)
+    return found
 
 
 def _without(group: Group, positions: Collection[int]) -> Group:

@@ -75,10 +75,17 @@ class OneAhead(Waves):
     _ready: RolloutResult | None = None
 
     async def collect(self, rollout_id: int, want: int) -> RolloutResult:
-        """The rollout that was generated ahead, or one that is generated now; errors as in `Scheduler`."""
+        """The rollout that was generated ahead, and what it lacks of one that is generated now.
+
+        It lacks groups where the buffer has given up others meanwhile. Errors as in `Scheduler`.
+        """
         await self.settle()
-        result, self._ready = self._ready, None
-        return result or await super().collect(rollout_id, want)
+        ahead, self._ready = self._ready, None
+        if ahead is None:
+            return await super().collect(rollout_id, want)
+        if (missing := want - len(ahead.kept)) <= 0:
+            return ahead
+        return ahead.joined(await super().collect(rollout_id, missing))
 
     def look_ahead(self, rollout_id: int, want: int) -> None:
         """Begin to generate that rollout."""

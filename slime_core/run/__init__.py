@@ -17,6 +17,7 @@ from slime_core.run.checkpoint import (
 )
 from slime_core.run.folder import RunFolder
 from slime_core.run.ledger import Ledger
+from slime_core.run.missing_model import with_own_model
 from slime_core.run.prompts import DataRead, read_all_prompts
 from slime_core.run.row_checks import DataSetReport
 from slime_core.run.saving import Saver
@@ -45,4 +46,5 @@ __all__ = [
     "read_dialogs",
     "run",
     "verify",
+    "with_own_model",
 ]

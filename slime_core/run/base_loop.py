@@ -50,6 +50,9 @@ class Outcome(enum.Enum):
 class BaseLoop(ABC):
     """One run in progress."""
 
+    train_steps: int
+    """Optimizer steps of the whole run."""
+
     def __init__(self, build: Builder, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
         """Begin at nothing; `build` builds the run's parts, and metrics are appended to `metrics`."""
         plan, self.build = build.plan, build
@@ -152,6 +155,7 @@ class BaseLoop(ABC):
         await self._saved(wait=True)
         state: dict[str, Json] = {
             "step": self._step,
+            "train_steps": self.train_steps,
             **await self._parts(),
             "metrics_position": self._metrics.position(),
             "day": self.build.day.isoformat(),

@@ -40,6 +40,7 @@ class RunFolder:
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self._lock: FileIO | None = None
+        self._config_before: str | None = None
 
     @classmethod
     def open(cls, root: Path, config: Mapping[str, Json], *, accept_changed: bool = False) -> "RunFolder":
@@ -71,9 +72,9 @@ class RunFolder:
                 path.name != NOTHING_TRAINED for path in list_checkpoints(folder.checkpoints)
             ):
                 folder._refuse_other_config(tomllib.loads(text))
-            beside = folder.config_file.with_suffix(".tmp")
-            beside.write_text(text, encoding="utf-8")
-            beside.rename(folder.config_file)
+            if folder.config_file.exists():
+                folder._config_before = folder.config_file.read_text("utf-8")
+            folder._write_config(text)
         except OSError as error:
             folder.close()
             raise RunFolderError(_explain(root, error)) from None
@@ -95,6 +96,20 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(_explain(root, error)) from None
         return folder
+
+    def restore_config(self) -> None:
+        """Write the run.toml of before `open` again, because its new one cannot continue the newest checkpoint.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._config_before is not None:
+            self._write_config(self._config_before)
+
+    def _write_config(self, text: str) -> None:
+        beside = self.config_file.with_suffix(".tmp")
+        beside.write_text(text, encoding="utf-8")
+        beside.rename(self.config_file)
 
     def _acquire(self) -> None:
         lock = (self.root / "lock").open("a+b", buffering=0)  # closing must not fail on a full disk

@@ -55,7 +55,7 @@ class HfCopies:
         try:
             mark_made(beside, self._run_id)
             new = beside / "new"
-            shutil.copytree(model, new, copy_function=_link_or_copy)
+            shutil.copytree(model, new, copy_function=link_or_copy)
             mark_made(new, self._run_id)
             if final.is_dir():
                 _keep_foreign(final, new)
@@ -83,12 +83,13 @@ def _keep_foreign(old: Path, new: Path) -> None:
         if each.name in made_by(old)[1] or (new / each.name).exists():
             continue
         if each.is_dir() and not each.is_symlink():
-            shutil.copytree(each, new / each.name, symlinks=True, copy_function=_link_or_copy)
+            shutil.copytree(each, new / each.name, symlinks=True, copy_function=link_or_copy)
         else:
             shutil.copy2(each, new / each.name, follow_symlinks=False)
 
 
-def _link_or_copy(source: str, target: str) -> None:
+def link_or_copy(source: str, target: str) -> None:
+    """Make a file of the same contents: a hard link where the storage can, else a copy."""
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without links

@@ -74,9 +74,9 @@ class Ledger:
             self._file.write(written)
         self._digest.update(written)
 
-    def is_drawn(self, group_id: GroupId) -> bool:
-        """Whether the group is being generated."""
-        return self._accounts.live.get(group_id) is GroupState.DRAWN
+    def drawn(self) -> set[GroupId]:
+        """The groups that were drawn and have not finished."""
+        return {group_id for group_id, state in self._accounts.live.items() if state is GroupState.DRAWN}
 
     def buffered(self) -> dict[GroupId, int]:
         """The groups that wait in the buffer, and how often each was trained on."""
@@ -94,6 +94,11 @@ class Ledger:
 
     def reconcile(self, buffered: int, in_flight: int = 0, finished: int = 0) -> None:
         """See that buffer and scheduler hold what the accounts say, and let readers of the file see it too.
+
+        Args:
+            buffered: groups in the buffer.
+            in_flight: groups that were drawn and have not finished, those that went back to the source included.
+            finished: groups that no rollout handed over yet.
 
         Raises:
             LedgerError: they differ.

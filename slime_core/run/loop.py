@@ -58,9 +58,10 @@ async def run_loop(plan: Plan, folder: RunFolder, display: Display, kind: "type[
         )
         return Outcome.DONE
     try:
-        for note in check_changes(checkpoint, plan) if checkpoint else ():
+        for note in check_changes(checkpoint, plan, session.train_steps) if checkpoint else ():
             display.message(note)
     except BaseException:
+        folder.restore_config()
         await session.close()
         raise
     display.start(session.num_rollout, folder.root.name, first_rollout=done)
@@ -83,7 +84,7 @@ class Loop(BaseLoop):
     def __init__(self, session: Session, display: Display, metrics: MetricsLog, samples: SampleStore) -> None:
         """Take over a started session; metrics are appended to `metrics`, and what is generated goes to `samples`."""
         super().__init__(session.build, session.folder, display, metrics)
-        self._session, self._samples = session, samples
+        self._session, self._samples, self.train_steps = session, samples, session.train_steps
         session.scheduler.runner.waiting.on_end = self._spans.add_sample
         best = self._config.run.save_best
         self._best = Best(session.folder.root / "best", best) if best is not None else None
@@ -152,7 +153,7 @@ class Loop(BaseLoop):
         trained = time.monotonic()
         await self._publish(self.rollout_id + 1)
         async with session.scheduler.undisturbed():
-            session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
+            self._reconcile()
         published = time.monotonic()
         for phase, began, ended in (
             ("generate", started, rolled_out),
@@ -255,13 +256,19 @@ class Loop(BaseLoop):
         session = self._session
         await self._samples.flush()
         async with session.scheduler.undisturbed():
-            session.ledger.reconcile(len(session.buffer), *session.scheduler.live())
+            self._reconcile()
             return {
                 "data_source": session.source.state_dict(),
                 "scheduler": session.scheduler.state_dict(),
                 "buffer": session.buffer.state_dict(),
                 "ledger": session.ledger.state_dict(),
             }
+
+    def _reconcile(self) -> None:
+        """See that every live group is somewhere: in flight, back in the source, finished, or in the buffer."""
+        session = self._session
+        in_flight, finished = session.scheduler.live()
+        session.ledger.reconcile(len(session.buffer), in_flight + session.source.returned, finished)
 
     def _start_over(self) -> None:
         """Forget what a run that was stopped before its first checkpoint wrote."""
@@ -275,6 +282,7 @@ class Loop(BaseLoop):
         session.source.load_state_dict(_held(checkpoint, state.data_source, "data_source"))
         session.buffer.load_state_dict(_held(checkpoint, state.buffer, "buffer"))
         session.ledger.load_state_dict(_held(checkpoint, state.ledger, "ledger").model_dump())
+        session.source.hold(session.ledger.drawn())
         session.buffer.hold(session.ledger.buffered())
         with restoring(checkpoint, "scheduler"):
             session.scheduler.load_state_dict(_held(checkpoint, state.scheduler, "scheduler"))

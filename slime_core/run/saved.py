@@ -114,5 +114,7 @@ class SavedState(_Saved):
     """Work that was in flight."""
     buffer: dict[str, JsonValue] | None = None
     """Groups that wait."""
+    train_steps: NonNegativeInt | None = None
+    """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
     ledger: SavedAccounts | None = None
     """Accounts of all groups."""

@@ -100,6 +100,7 @@ class Session:
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
             self._memory: Memory | None = None
             self.num_rollout = count_rollouts(plan.config.rollout, lambda: self.source)
+            self.train_steps = self.num_rollout * plan.config.optim.num_steps_per_rollout
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
@@ -122,9 +123,8 @@ class Session:
             await self.build.protection.start()
             if not self.plan.config.debug.debug_rollout_only:
                 self._phase("trainer: loading the model")
-                steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
                 self.trainer = await Trainer.start(
-                    self.plan, self.launcher, self.folder.scratch, steps, tell=self._message
+                    self.plan, self.launcher, self.folder.scratch, self.train_steps, tell=self._message
                 )
                 spec = self.plan.roles.one(TransportSpec).spec
                 self._publishing = await Publishing.start(

@@ -8,6 +8,7 @@ Example:
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from slime_core.catalog.checks import check_slots, check_step_result
 from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
-from slime_core.errors import ConfigError
+from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
@@ -37,6 +38,7 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.run.patience import Patience
+from slime_core.run.schedule import Schedule
 from slime_core.sample import GroupId, Json
 from slime_core.tasks import together
 from slime_core.train.balance import Cost
@@ -49,6 +51,10 @@ TRAINER_GROUP = "trainer"
 """What the ranks' worker group is called."""
 HOST = "slime_core.train.rank_host:RankHost"
 START_TIMEOUT_S = 600.0
+PORT_TRIES = 4
+PORT_TAKEN = "address already in use"
+"""What torch and the system say of a port that another process has, in lower case."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ class Trainer:
         nodes = plan.config.cluster.actor_num_nodes or 1
         pack = PerNode(size // nodes) if needs.gpus else Pack.TOGETHER  # on a CPU it counts ranks alone
         ranks = WorkerGroupSpec(TRAINER_GROUP, size, HOST, arguments, needs=needs, preload=preload, pack=pack)
-        group = await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
+        group = await _start_ranks(launcher, ranks)
         patience = Patience(group, plan.config.run.step_timeout_s, tell)
         shares = Shares(spec.share_of_ranks(chosen.settings), chosen.registered.plugin)
         cost = _cost(plan.model_config(), is_needed=balances)
@@ -276,6 +282,18 @@ class Trainer:
         await self._patience.call("load", [directory] * self._group.size)
 
 
+async def _start_ranks(launcher: Launcher, ranks: WorkerGroupSpec) -> WorkerGroup:
+    """Start the ranks. Where another process took the port at which they meet, start them again with another one."""
+    for left in reversed(range(PORT_TRIES)):
+        try:
+            return await launcher.start(ranks, timeout_s=START_TIMEOUT_S)
+        except WorkerError as error:
+            if not left or PORT_TAKEN not in str(error).lower():
+                raise
+            log.warning("the port at which the trainer's ranks meet was taken meanwhile; starting them with another")
+    raise AssertionError("the last try returns or raises")
+
+
 def means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Mean of each metric over optimizer steps."""
     names = sorted({name for step in steps for name in step})
@@ -298,25 +316,7 @@ def _cost(config: Mapping[str, Json], *, is_needed: bool) -> Cost | None:
 
 def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
     config, keys = plan.config, plan.config.optim
-    warmup = keys.lr_warmup_iters
-    if keys.lr_warmup_fraction is not None:
-        warmup = round(keys.lr_warmup_fraction * (keys.lr_decay_iters or train_steps))
-    optim = Optim(
-        lr=keys.lr,
-        lr_warmup_iters=warmup,
-        lr_decay_style=keys.lr_decay_style,
-        min_lr=keys.min_lr,
-        adam_beta1=keys.adam_beta1,
-        adam_beta2=keys.adam_beta2,
-        adam_eps=keys.adam_eps,
-        weight_decay=keys.weight_decay,
-        clip_grad=keys.clip_grad,
-        train_steps=train_steps,
-        lr_decay_iters=keys.lr_decay_iters,
-        lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
-        lr_wsd_decay_style=keys.lr_wsd_decay_style,
-        reset_optimizer_states=keys.reset_optimizer_states,
-    )
+    optim = optim_of(keys, train_steps)
     advantage, correction = plan.roles.one(AdvantageSpec), plan.roles.maybe(CorrectionSpec)
     critic = critic_of(config, optim) if advantage.spec.uses_values else None
     without = critic.num_critic_only_steps * keys.num_steps_per_rollout if critic else 0
@@ -340,6 +340,26 @@ def _rank_setup(plan: Plan, scratch: Path, train_steps: int) -> RankSetup:
         train_data=config.debug.save_debug_train_data,
         float32_matmul_precision=config.run.float32_matmul_precision,
         bf16=config.run.bf16,
+    )
+
+
+def optim_of(keys: OptimArgs, train_steps: int) -> Optim:
+    """The optimizer's keys as trainers get them, for a run of so many optimizer steps."""
+    return Optim(
+        lr=keys.lr,
+        lr_warmup_iters=Schedule.of(keys, train_steps).warmup,
+        lr_decay_style=keys.lr_decay_style,
+        min_lr=keys.min_lr,
+        adam_beta1=keys.adam_beta1,
+        adam_beta2=keys.adam_beta2,
+        adam_eps=keys.adam_eps,
+        weight_decay=keys.weight_decay,
+        clip_grad=keys.clip_grad,
+        train_steps=train_steps,
+        lr_decay_iters=keys.lr_decay_iters,
+        lr_wsd_decay_iters=keys.lr_wsd_decay_iters,
+        lr_wsd_decay_style=keys.lr_wsd_decay_style,
+        reset_optimizer_states=keys.reset_optimizer_states,
     )
 
 

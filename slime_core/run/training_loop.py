@@ -40,12 +40,17 @@ async def run_training(plan: Plan, folder: RunFolder, display: Display, make: Lo
         SlimeError: whatever ends the run; the newest checkpoint stays usable.
     """
     checkpoint = newest_checkpoint(folder.checkpoints, display.message)
-    for note in check_changes(checkpoint, plan) if checkpoint else ():
-        display.message(note)
     if checkpoint:
         check_records(checkpoint, folder)
     with MetricsLog(folder.metrics) as metrics:
         loop = make(plan, folder, display, metrics)
+        try:
+            for note in check_changes(checkpoint, plan, loop.train_steps) if checkpoint else ():
+                display.message(note)
+        except CheckpointError:
+            folder.restore_config()
+            await loop.close()
+            raise
         for note in tokenizer_notes(loop.build):
             display.message(note)
         if not checkpoint and (lost := what_is_lost(plan, folder, loop.unit)):
@@ -80,6 +85,7 @@ class TrainingLoop(BaseLoop):
         self._tracked, self._started = Trackers(), cast(Trainer | None, None)
         self._num_rollout = self.last = count_rollouts(plan.config.rollout, self._prompts)
         """Rollouts to train on."""
+        self.train_steps = self._num_rollout * self._config.optim.num_steps_per_rollout
         self._stop = StopRequest()
 
     @property
@@ -105,9 +111,8 @@ class TrainingLoop(BaseLoop):
         first = checkpoint.rollout_id if checkpoint else 0
         await self.emit(RunStart(self._folder.root, first, self.last))
         self._display.phase("trainer: loading the model")
-        steps = self._num_rollout * self._config.optim.num_steps_per_rollout  # as long a schedule as theirs
         self._started = await Trainer.start(
-            self._plan, self._launcher, self._folder.scratch, steps, tell=self._display.message
+            self._plan, self._launcher, self._folder.scratch, self.train_steps, tell=self._display.message
         )
         if checkpoint is None:
             self._metrics.truncate(0)

@@ -217,7 +217,6 @@ def test_no_file_at_all_says_which_flag(setup_of: Callable[..., DataSourceSetup]
         ([*ROWS[:-1], {"input": "another"}], {}, "rows: as many prompts, but not the same"),
         (ROWS, {"seed": 1}, "seed: 0 -> 1"),
         (ROWS, {"shuffle": True}, "shuffle: False -> True"),
-        (ROWS, {"n": 4}, "n_samples_per_prompt: 2 -> 4"),
         (ROWS, {"name": "other"}, r"streams: \['rows'\] -> \['other'\]"),
     ],
 )
@@ -227,6 +226,16 @@ def test_a_position_in_other_data_is_refused(
     state = make_source(ROWS).state_dict()
     with pytest.raises(CheckpointError, match=says):
         make_source(rows, **fields).load_state_dict(state)
+
+
+def test_other_samples_a_prompt_go_on_from_the_same_place_with_numbers_of_their_own(make_source: MakeSource) -> None:
+    first, more = make_source(ROWS, n=4), make_source(ROWS, n=2)
+    old = asyncio.run(first.draw(3))
+    more.load_state_dict(first.state_dict())
+    new = asyncio.run(more.draw(2))
+    assert [(group.id.row, len(group.samples)) for group in new] == [(3, 2), (4, 2)]
+    numbers = [sample.rollout_id for group in (*old, *new) for sample in group.samples]
+    assert numbers == list(range(16))
 
 
 def test_a_file_that_moved_is_the_same_data(make_source: MakeSource) -> None:

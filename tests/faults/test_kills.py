@@ -35,14 +35,25 @@ class Scene:
     """Cut at every boundary, and at a thousand instants; when the whole is tried."""
 
 
+SLOW: dict[str, Json] = {"reward": {"use": "slow", "slow": {"most_s": 0.03}}, "max_concurrency": 6}
+"""More groups wait for their rewards than can be generated at once."""
+POLICIES: dict[str, dict[str, Json]] = {
+    "sync": {"rollout_policy": "sync"},
+    "async": {"rollout_policy": "async"},
+    "continuous": {"rollout_policy": "continuous", "max_staleness": 2},
+    "partial": {"partial_rollout": True, "over_sampling_batch_size": 6},
+}
+REPLAY: dict[str, Json] = {"buffer": {"use": "priority", "priority": PRIORITY}}
 SCENES = {
     "sync": Scene({}, thorough=True),
     "async save": Scene({"async_save": True}),
-    "replay": Scene({"buffer": {"use": "priority", "priority": PRIORITY}}, max_uses=3),
-    "async": Scene({"rollout_policy": "async"}, exact=False),
-    "continuous": Scene({"rollout_policy": "continuous", "max_staleness": 2}, exact=False),
-    "partial": Scene({"partial_rollout": True, "over_sampling_batch_size": 6}, exact=False),
+    "replay": Scene(REPLAY, max_uses=3),
 }
+for name, policy in POLICIES.items():
+    exact = name == "sync"
+    SCENES.setdefault(name, Scene(policy, exact=exact))
+    SCENES[f"slow {name}"] = Scene(policy | SLOW, exact=exact)
+    SCENES[f"slow {name} replay"] = Scene(policy | SLOW | REPLAY, max_uses=3, exact=exact)
 WORKERS = 2
 MOST = 200 if WHOLE else 12
 """Boundaries of a fresh and of a resumed run each that are tried, where not all are."""
@@ -68,7 +79,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
         yield make
 
 
-OFTEN = ("sync", "continuous")
+OFTEN = ("sync", "slow continuous replay")
 """Looked at with every change; the others are between these two."""
 
 

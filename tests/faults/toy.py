@@ -176,11 +176,21 @@ class ToyRank:
         self._random.setstate((version, tuple(numbers), gauss))
 
 
+class LauncherSettings(Settings):
+    """`[launcher.in_process]`."""
+
+    step_s: float = 0.0
+    """Of an optimizer step, in which the driver does other things."""
+
+
 class InProcess:
     """Launcher: the one worker is an object of the driver's process."""
 
+    def __init__(self, settings: LauncherSettings) -> None:
+        self._step_s = settings.step_s
+
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])))
+        return OneWorker(ToyRank(cast(RankSetup, spec.arguments["setup"])), self._step_s)
 
     async def close(self) -> None: ...
 
@@ -191,12 +201,14 @@ class OneWorker:
     size = 1
     places = (Place(0),)
 
-    def __init__(self, worker: object) -> None:
-        self._worker = worker
+    def __init__(self, worker: object, step_s: float) -> None:
+        self._worker, self._step_s = worker, step_s
 
     async def call(
         self, method: str, arguments: Sequence[object] | None = None, *, timeout_s: float | None = None
     ) -> list[object]:
+        if self._step_s and method == "train_step":
+            await asyncio.sleep(self._step_s)
         return [getattr(self._worker, method)(*(arguments or ()))]
 
     async def call_one(self, rank: int, method: str, argument: object, *, timeout_s: float | None = None) -> object:
@@ -209,6 +221,21 @@ class OneWorker:
         await asyncio.Event().wait()
 
     async def close(self) -> None: ...
+
+
+class SlowSettings(Settings):
+    """`[reward.slow]`."""
+
+    most_s: float = 0.01
+
+
+def _slow(settings: SlowSettings, setup: object) -> object:
+    async def slow(sample: Sample, ctx: RewardContext) -> Score:
+        """The same after a time that the sample's seed says: most are fast, and few take `most_s`."""
+        await asyncio.sleep(settings.most_s * (ctx.seed % 1000 / 1000) ** 3)
+        return await even(sample, ctx)
+
+    return slow
 
 
 async def even(sample: Sample, ctx: RewardContext) -> Score:
@@ -226,13 +253,14 @@ def _engine(settings: Settings, setup: object) -> InstantEngine:
     return InstantEngine()
 
 
-def _launcher(settings: Settings, setup: object) -> InProcess:
-    return InProcess()
+def _launcher(settings: LauncherSettings, setup: object) -> InProcess:
+    return InProcess(settings)
 
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
     yield RewardSpec.from_function("even", even)
+    yield RewardSpec("slow", _slow, settings=SlowSettings)
 
 
 @hookimpl
@@ -252,7 +280,7 @@ def slime_transports() -> Iterable[TransportSpec]:
 
 @hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
-    yield LauncherSpec("in_process", _launcher)
+    yield LauncherSpec("in_process", _launcher, settings=LauncherSettings)
 
 
 def write_project(root: Path, rows: int = 13, **changes: Json) -> Path:

@@ -9,6 +9,7 @@ import pytest
 from slime_core.errors import CheckpointError
 from slime_core.roles import GenerateOutput, GenerateRequest
 from slime_core.rollout import OneAhead, RolloutResult
+from slime_core.rollout.tally import joined_metrics
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 
@@ -32,6 +33,30 @@ def test_what_was_made_ahead_is_handed_over_once(make_bench: Make) -> None:
         assert draws(await bench.scheduler.collect(2, 2)) == [4, 5]
 
     asyncio.run(go())
+
+
+def test_what_the_buffer_lacks_by_then_is_made_in_addition(make_bench: Make) -> None:
+    bench = make_bench(make=OneAhead)
+
+    async def go() -> None:
+        bench.scheduler.look_ahead(1, 1)
+        await bench.scheduler.settle()
+        result = await bench.scheduler.collect(1, 3)
+        assert draws(result) == [0, 1, 2]
+        assert result.metrics["rollout/raw_reward"] == 0.5
+        bench.scheduler.look_ahead(2, 0)
+        assert draws(await bench.scheduler.collect(2, 2)) == [3, 4]
+        assert bench.scheduler.live() == (0, 0)
+
+    asyncio.run(go())
+
+
+def test_parts_of_a_rollout_have_metrics_together() -> None:
+    first = {"a/mean": 1.0, "a/max": 5.0, "rollout/errors/x": 2.0, "a/min": 1.0}
+    later = {"a/mean": 4.0, "a/max": 3.0, "rollout/errors/x": 1.0, "a/min": 0.5, "only": 7.0}
+    expected = {"a/mean": 3.0, "a/max": 5.0, "rollout/errors/x": 3.0, "a/min": 0.5, "only": 7.0}
+    assert joined_metrics((first, 1), (later, 2)) == expected
+    assert joined_metrics(({}, 0), (later, 0)) == later
 
 
 def test_whoever_asks_too_early_waits_for_what_is_under_way(make_bench: Make) -> None:

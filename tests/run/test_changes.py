@@ -1,9 +1,19 @@
 """Changes: which keys may be others when a run is continued, and how the rest is named."""
 
-import pytest
+import re
+from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import slime_core
 from slime_core.config import default_settings
-from slime_core.run.changes import CHANGEABLE, changed_settings
+from slime_core.config.families import OptimArgs
+from slime_core.run.changes import CHANGEABLE, changed_settings, derived_changes
+from slime_core.run.trainer import optim_of
+from slime_core.sample import Json
+from slime_core.train.schedule import learning_rate
 
 
 def test_what_differs_is_named_with_both_values_in_order_of_the_keys() -> None:
@@ -32,3 +42,75 @@ def test_a_key_without_a_default_that_is_gone_is_none() -> None:
 def test_how_long_a_run_is_and_where_it_is_kept_may_change(key: str) -> None:
     assert key in CHANGEABLE
     assert changed_settings({key: 1}, {key: 2}) == []
+
+
+STYLES = ("constant", "linear", "cosine", "inverse-square-root", "WSD")
+lengths = st.integers(1, 12)
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> dict[str, Json]:
+    """Keys of the optimizer that a schedule is made of."""
+    fraction, ends = draw(st.sampled_from([None, 0.1, 0.5])), draw(st.sampled_from([None, None, 4, 9]))
+    style = draw(st.sampled_from(STYLES))
+    return {
+        "lr_decay_style": style,
+        "lr_warmup_fraction": fraction,
+        "lr_decay_iters": ends,
+        "lr_wsd_decay_iters": 3 if style == "WSD" else None,
+        "num_steps_per_rollout": draw(st.integers(1, 2)),
+    }
+
+
+def rates(keys: dict[str, Json], steps: int) -> list[float]:
+    """The learning rate of each step that two runs have in common, and of later ones."""
+    optim = optim_of(OptimArgs.model_validate(keys), steps)
+    return [learning_rate(optim, step) for step in range(14)]
+
+
+@given(keys(), lengths, lengths, st.sampled_from([None, 4, 9]))
+def test_a_longer_run_has_the_same_learning_rates_or_says_that_it_has_not(
+    keys: dict[str, Json], before: int, now: int, ends: int | None
+) -> None:
+    other = keys | ({} if ends is None else {"lr_decay_iters": ends})
+    if not list(derived_changes(keys, other, before, now)):
+        assert rates(keys, before) == rates(other, now)
+
+
+@given(keys(), lengths, lengths)
+def test_the_named_key_keeps_the_schedule(keys: dict[str, Json], before: int, now: int) -> None:
+    for line in derived_changes(keys, keys, before, now):
+        if named := re.search(r"--lr-decay-iters (\d+)", line):
+            kept = keys | {"lr_decay_iters": int(named[1])}
+            assert list(derived_changes(keys, kept, before, now)) == []
+            assert rates(keys, before) == rates(kept, now)
+
+
+def test_a_save_that_publishes_weights_is_a_change_and_others_are_not() -> None:
+    rare: dict[str, Json] = {"update_weights_interval": 4}
+    assert len(list(derived_changes(rare | {"save_interval": 2}, rare | {"save_interval": 3}, 5, 5))) == 1
+    assert list(derived_changes({"save_interval": 2}, {"save_interval": 3}, 5, 5)) == []
+
+
+USES = {
+    "async_save": {"run/base_loop.py"},
+    "checkpoint_hf": {"config/inert.py", "config/resolving.py", "run/base_loop.py"},
+    "num_epoch": {"config/inert.py", "run/prompts.py", "run/sft.py"},
+    "num_rollout": {"config/companions.py", "config/inert.py", "run/prompts.py"},
+    "save_best": {"config/inert.py", "run/loop.py"},
+    "save_interval": {"run/base_loop.py", "run/loop.py", "run/training_loop.py"},
+    "save_keep": {"run/base_loop.py"},
+    "step_timeout_s": {"run/trainer.py"},
+}
+"""Modules that read each key. A new one may derive something from it: see that `derived_changes` compares that."""
+
+
+def test_what_reads_a_key_that_may_change_is_known() -> None:
+    root = Path(slime_core.__file__).parent
+    families = r"\b(?:run|rollout|keys|_config|config)\."
+    found: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        for key in re.findall(rf"{families}({'|'.join(USES)})\b", path.read_text("utf-8")):
+            found.setdefault(key, set()).add(path.relative_to(root).as_posix())
+    assert found == USES
+    assert USES.keys() | {"save", "plugins"} == CHANGEABLE

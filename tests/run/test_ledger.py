@@ -74,7 +74,7 @@ def test_a_refused_move_moves_none_of_its_groups(tmp_path: Path) -> None:
     ledger.record(GroupState.DRAWN, [group(0)], 0)
     with pytest.raises(LedgerError, match="d1 cannot become finished: it is unknown"):
         ledger.record(GroupState.FINISHED, [group(0), group(1)], 0)
-    assert ledger.is_drawn(group(0))
+    assert ledger.drawn() == {group(0)}
     ledger.close()
     assert len(lines(path)) == 1
 

@@ -11,6 +11,7 @@ from slime_core.catalog.used import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import DataSource
 from slime_core.run import GroupState, Ledger
+from slime_core.run.accounts import LedgerError
 from slime_core.run.ledgered_source import LedgeredSource
 from slime_core.sample import Group, GroupId, Json
 from slime_core.testing.samples import make_pending
@@ -85,6 +86,28 @@ def test_a_draw_is_recorded_beside_its_rollout_and_one_that_comes_again_is_not(t
         ("kit:e0:r2:d2", "drawn", 3),
     ]
     assert ledger.counts()[GroupState.DRAWN.value] == 3
+
+
+def test_what_came_back_is_counted_until_it_is_drawn_again_and_after_a_resume(tmp_path: Path) -> None:
+    source, ledger = ledgered(Source(), tmp_path)
+    first = asyncio.run(source.draw(3))
+    assert source.returned == 0
+    source.add(first[1:])
+    assert source.returned == 2
+    asyncio.run(source.draw(1))
+    assert source.returned == 1
+    source.hold(ledger.drawn())
+    assert source.returned == 3, "none is in flight in a process that begins"
+    ledger.close()
+
+
+def test_a_group_in_flight_that_is_drawn_again_is_an_error(tmp_path: Path) -> None:
+    inner = Source()
+    source, ledger = ledgered(inner, tmp_path)
+    inner.back = asyncio.run(source.draw(1))
+    with pytest.raises(LedgerError, match="cannot become drawn: it is drawn"):
+        asyncio.run(source.draw(1))
+    ledger.close()
 
 
 def test_a_draw_of_another_number_is_refused_and_recorded_nowhere(tmp_path: Path) -> None:

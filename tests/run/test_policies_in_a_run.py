@@ -25,6 +25,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     },
     "partial": {"partial_rollout": True, "over_sampling_batch_size": 6},
 }
+PRIORITY: dict[str, Any] = {"buffer": {"use": "priority", "priority": {"max_staleness": 0}}}
 
 
 def states_of(run: Path) -> Counter[str]:
@@ -81,6 +82,18 @@ def test_a_stopped_run_goes_on_with_what_was_alive(project: Project, slime: Slim
             "over_sampling_batch_size = 9 has no effect here: with max_staleness = 1 at most 8 groups",
         ),
         ({"rollout_policy": "continous"}, "continuous"),
+        (
+            PRIORITY | {"rollout_policy": "async"},
+            "groups more than 0 weight versions old, and with rollout_po",
+        ),
+        (
+            PRIORITY | {"rollout_policy": "continuous", "max_staleness": 2},
+            "allow 2 in [buffer.priority], or change",
+        ),
+        (
+            PRIORITY | {"update_weights_interval": 3},
+            "allow 2 in [buffer.priority], or change up",
+        ),
     ],
 )
 def test_what_would_have_no_effect_is_refused(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from slime_core.config import ChosenRoles, Plan, parse_config, read_run_file, re
 from slime_core.errors import WorkerError
 from slime_core.processes import tree
 from slime_core.processes.launcher import LocalLauncher
-from slime_core.roles import Draw, LauncherSetup, Needs, Pack, PerNode, TrainerSpec, WorkerGroup, WorkerGroupSpec
+from slime_core.processes.machine import Lease
+from slime_core.roles import Draw, LauncherSetup, Needs, Pack, PerNode, Place, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.train.prepare import Preparation, TrainGroup
@@ -217,3 +219,28 @@ def test_a_rank_that_dies_idle_is_told_of_to_who_watches(
         return str(raised.value)
 
     assert "trainer 0 died (killed by SIGKILL" in with_trainer(plan_of(1), tmp_path / "scratch", killed)
+
+
+def test_a_port_that_is_taken_after_all_is_replaced_by_another(plan_of: Callable[..., Plan], tmp_path: Path) -> None:
+    taken: list[socket.socket] = []
+
+    class Crowded(LocalLauncher):
+        """Another process listens where the ranks of the first start are to meet."""
+
+        def _places(self, spec: WorkerGroupSpec) -> tuple[list[Place], Lease | None]:
+            places, lease = super()._places(spec)
+            if not taken:
+                taken.append(socket.create_server(("", places[0].port or 0)))
+            meeting = f"127.0.0.2:{places[0].port}"  # ranks elsewhere than on the loopback's first address use it
+            return [replace(place, address="127.0.0.2", meeting=meeting) for place in places], lease
+
+    async def go() -> int:
+        launcher = Crowded(LauncherSetup(_nothing, 0, scratch=tmp_path))
+        try:
+            return len(await (await Trainer.start(plan_of(2), launcher, tmp_path, train_steps=1)).weight_slots())
+        finally:
+            await launcher.close()
+
+    assert asyncio.run(go()) > 0
+    assert len(taken) == 1
+    taken[0].close()

@@ -17,7 +17,7 @@ def _priority(settings: PrioritySettings, setup: BufferSetup) -> Buffer:
 
 
 def _replay(settings: PrioritySettings) -> Replay:
-    return Replay(settings.max_uses, settings.replay_ratio)
+    return Replay(settings.max_uses, settings.replay_ratio, settings.max_staleness)
 
 
 @hookimpl

@@ -1,10 +1,12 @@
 """The families of docs/train.md, tiny and random, against Hugging Face's own forward; and those that are refused."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from test_model_forward import hf_log_probs, some_groups
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -95,3 +97,15 @@ def test_a_model_that_is_no_decoder_of_text_is_refused_in_a_sentence(tmp_path: P
     with pytest.raises(ModelError, match=f"transformers has none for model_type '{family}'") as caught:
         load_model(tmp_path)
     assert len(str(caught.value)) < 400
+
+
+def test_a_buffer_of_the_model_is_in_what_is_saved(tiny_hf: Callable[..., Path], tmp_path: Path) -> None:
+    directory = tiny_hf("glm4_moe", **SERVED["glm4_moe"])
+    name = "model.layers.1.mlp.gate.e_score_correction_bias"
+    weights = load_file(directory / "model.safetensors")
+    weights[name] = torch.arange(4.0)
+    shutil.copytree(directory, tmp_path / "biased")
+    save_file(weights, tmp_path / "biased" / "model.safetensors", metadata={"format": "pt"})
+    model = load_model(tmp_path / "biased")
+    model.save_hf(tmp_path / "saved", model.flat)
+    assert load_file(tmp_path / "saved" / "model.safetensors")[name].tolist() == [0.0, 1.0, 2.0, 3.0]

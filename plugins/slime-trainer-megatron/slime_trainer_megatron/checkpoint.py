@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from slime_core.errors import CheckpointError
 from slime_core.roles import WeightSlot
+from slime_core.train.portable import make_portable
 from slime_trainer_megatron.beside import Beside
 from slime_trainer_megatron.config_json import config_of
 from slime_trainer_megatron.export import exported
@@ -212,6 +213,7 @@ def write_config(target: Path, given: Mapping[str, object], dtype: str) -> None:
     for key in {"dtype", "torch_dtype"} & config.keys() or {"dtype"}:
         config[key] = dtype
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    make_portable(target)
 
 
 def _write_hf(folder: Path, saved: Saved) -> None:

@@ -5,12 +5,11 @@ it for all.
 """
 
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import timedelta
 
 import torch
@@ -56,13 +55,11 @@ class BroadcastSender(MeetingSender):
         settings, end = self._settings, time.monotonic() + self._settings.timeout_s
         size = 1 + sum(ranks for _, ranks in members)
         name, first = f"slime-{self._listening.getsockname()[1]}-{next(self._numbers)}", 1
-        with closing(socket.create_server((settings.address, 0))) as kept:
-            port = kept.getsockname()[1]
         timeout = timedelta(seconds=settings.timeout_s)
         # Made before anybody is told of it, who would have to try again.
-        store = TCPStore(settings.address, port, size, is_master=True, wait_for_workers=False, timeout=timeout)
+        store = TCPStore(settings.address, 0, size, is_master=True, wait_for_workers=False, timeout=timeout)
         for guest in come:
-            guest.say(Join(settings.address, port, first, size, name, settings.backend, left))
+            guest.say(Join(settings.address, store.port, first, size, name, settings.backend, left))
             first += guest.hello.ranks
         made: Future[dist.ProcessGroup] = Future()
         # In a thread, which waits on where one server fails; it is then left alone.

@@ -27,6 +27,8 @@ def write_smollm2(directory: Path, gguf: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    from slime_core.train.portable import make_portable
+
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
     # A fresh model of the same weights: the loaded one calls itself quantized, and would be saved as such.
@@ -34,3 +36,4 @@ def write_smollm2(directory: Path, gguf: Path) -> None:
     model.load_state_dict(loaded.state_dict())
     model.to(torch.bfloat16).save_pretrained(directory)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)
+    make_portable(directory)

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from slime_core.train.portable import make_portable
 from slime_local.demo.tasks import problems
 from slime_local.demo.warmup import worked_response
 
@@ -28,6 +29,7 @@ def write_tiny_model(directory: Path, task: str, seed: int) -> None:
     model = build_model(tokenizer, seed)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+    make_portable(directory)
 
 
 def build_tokenizer(task: str) -> PreTrainedTokenizerFast:

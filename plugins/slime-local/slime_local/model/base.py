@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor
 
+from slime_core.train.portable import make_portable
 from slime_local.model.layout import Slot, check_flat
 from slime_local.model.support import ModelPath
 from slime_local.model.tokens import GroupTokens, TokenLogProbs
@@ -174,6 +175,7 @@ class LocalModel(ABC):
         for name in TOKENIZER_FILES:
             if (self.source / name).is_file():
                 shutil.copyfile(self.source / name, directory / name)
+        make_portable(directory)
 
     @abstractmethod
     def _save_weights(self, directory: Path, flat: Tensor) -> None: ...

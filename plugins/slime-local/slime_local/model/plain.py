@@ -166,8 +166,12 @@ class PlainModel(LocalModel):
         return PlainDecode(self)
 
     def _save_weights(self, directory: Path, flat: Tensor) -> None:
-        # A copy each: safetensors refuses tensors that share storage.
-        self.hf.save_pretrained(directory, state_dict={slot.name: slot.view(flat).clone() for slot in self.layout})
+        # Buffers are part of the model too: DeepSeek-V3 chooses experts by one. A copy of each tensor, because
+        # safetensors refuses tensors that share storage.
+        buffers = self.hf.state_dict().keys() & dict(self.hf.named_buffers()).keys()
+        tensors = {name: self.hf.get_buffer(name).detach().cpu().clone() for name in sorted(buffers)}
+        tensors |= {slot.name: slot.view(flat).clone() for slot in self.layout}
+        self.hf.save_pretrained(directory, state_dict=tensors)
 
 
 @dataclass(frozen=True, slots=True)
