@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         owner_of,
         who_knows_foreign_names,
     )
-    from slime_core.catalog._modules import import_project_module, project_source
+    from slime_core.catalog._modules import find_project_files, import_project_module, project_source
     from slime_core.catalog._selection import allowed_by_environment
     from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
     from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
@@ -39,7 +39,7 @@ _HOMES = {
         "beside_this_core command_brought_by first_party how_to_get how_to_install is_ours key_brought_by owner_of "
         "who_knows_foreign_names"
     ),
-    "slime_core.catalog._modules": "import_project_module project_source",
+    "slime_core.catalog._modules": "find_project_files import_project_module project_source",
     "slime_core.catalog._selection": "allowed_by_environment",
     "slime_core.catalog.catalog": "ALL_INSTALLED Catalog",
     "slime_core.catalog.checks": "check_decision check_generated check_selection check_verdict",
@@ -74,6 +74,7 @@ __all__ = [
     "check_verdict",
     "command_brought_by",
     "discover_in_worker",
+    "find_project_files",
     "first_party",
     "how_to_get",
     "how_to_install",
