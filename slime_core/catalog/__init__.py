@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from slime_core.catalog._modules import find_project_files, import_project_module, project_source
     from slime_core.catalog._selection import allowed_by_environment
+    from slime_core.catalog._slow import Load, how_to_speed_up, loads
     from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
     from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
     from slime_core.catalog.listing import Listed, list_plugins, remember
@@ -41,6 +42,7 @@ _HOMES = {
     ),
     "slime_core.catalog._modules": "find_project_files import_project_module project_source",
     "slime_core.catalog._selection": "allowed_by_environment",
+    "slime_core.catalog._slow": "Load how_to_speed_up loads",
     "slime_core.catalog.catalog": "ALL_INSTALLED Catalog",
     "slime_core.catalog.checks": "check_decision check_generated check_selection check_verdict",
     "slime_core.catalog.listing": "Listed list_plugins remember",
@@ -59,6 +61,7 @@ __all__ = [
     "Listed",
     "ListedChoice",
     "ListedHook",
+    "Load",
     "PluginDeprecation",
     "PluginPhase",
     "PluginState",
@@ -78,6 +81,7 @@ __all__ = [
     "first_party",
     "how_to_get",
     "how_to_install",
+    "how_to_speed_up",
     "import_project_module",
     "installed_candidates",
     "is_in_project",
@@ -85,6 +89,7 @@ __all__ = [
     "is_plugin_module",
     "key_brought_by",
     "list_plugins",
+    "loads",
     "owner_of",
     "place_of",
     "project_source",
