@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from slime_core.catalog.rank_hooks import RankHooks
     from slime_core.catalog.used import Used
     from slime_core.catalog.worker import discover_in_worker
+    from slime_core.config.weights import not_trainable, refuse_quantized
     from slime_core.train.algorithm import Algorithm
     from slime_core.train.build import build_in_rank
     from slime_core.train.estimators.grpo import GrpoSettings
@@ -34,6 +35,7 @@ _HOMES = {
     "slime_core.catalog.rank_hooks": "RankHooks",
     "slime_core.catalog.used": "Used",
     "slime_core.catalog.worker": "discover_in_worker",
+    "slime_core.config.weights": "not_trainable refuse_quantized",
     "slime_core.train.algorithm": "Algorithm",
     "slime_core.train.build": "build_in_rank",
     "slime_core.train.estimators.grpo": "GrpoSettings",
@@ -74,7 +76,9 @@ __all__ = [
     "masked_mean",
     "masked_sum",
     "mismatch_extremes",
+    "not_trainable",
     "policy_gradient",
+    "refuse_quantized",
     "save_train_data",
     "token_weights",
     "value_loss",
