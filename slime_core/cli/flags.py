@@ -19,6 +19,9 @@ from slime_core.config import MAX_DEPTH, refuse_unfit, shown
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 
+_FAR = 10**6
+"""Upper bounds from here on only catch slips of the finger; no help names them."""
+
 
 def flag(key: str) -> str:
     """How a key is typed on the command line."""
@@ -96,7 +99,7 @@ def _bounds(info: FieldInfo) -> Iterator[str]:
             found += each.metadata if isinstance(each, FieldInfo) else [each]
     for kind, words in (("ge", "{} or more"), ("gt", "over {}"), ("le", "at most {}"), ("lt", "below {}")):
         for bound in found:
-            if (limit := getattr(bound, kind, None)) is not None:
+            if (limit := getattr(bound, kind, None)) is not None and limit < _FAR:
                 yield words.format(f"{limit:g}")
 
 

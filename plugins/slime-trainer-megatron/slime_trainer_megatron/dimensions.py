@@ -9,23 +9,23 @@ from collections.abc import Mapping
 from typing import cast
 
 from slime_core.errors import ConfigError
-from slime_core.roles import Settings
+from slime_core.roles import Coefficient, Positive, Settings
 from slime_core.sample import Json
 from slime_trainer_megatron.families import Model
 
-DIMENSIONS: Mapping[str, type] = {
-    "num_layers": int,
-    "hidden_size": int,
-    "ffn_hidden_size": int,
-    "num_attention_heads": int,
-    "num_query_groups": int,
-    "kv_channels": int,
-    "layernorm_epsilon": float,
+DIMENSIONS: Mapping[str, object] = {
+    "num_layers": Positive,
+    "hidden_size": Positive,
+    "ffn_hidden_size": Positive,
+    "num_attention_heads": Positive,
+    "num_query_groups": Positive,
+    "kv_channels": Positive,
+    "layernorm_epsilon": Coefficient,
     "add_qkv_bias": bool,
     "qk_layernorm": bool,
-    "num_moe_experts": int,
-    "moe_router_topk": int,
-    "moe_ffn_hidden_size": int,
+    "num_moe_experts": Positive,
+    "moe_router_topk": Positive,
+    "moe_ffn_hidden_size": Positive,
 }
 """Megatron's names, and what each may be."""
 
