@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 SLOW_S = 2.0
 """Seconds of loading after which a plugin is named."""
-HEAVY = ("torch", "tensorflow", "jax", "transformers", "ray", "sglang", "vllm")
-"""Packages that take seconds to import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,8 @@ class Load:
 
     seconds: float
     """Wall time."""
-    heavy: tuple[str, ...]
-    """Heavy packages that it imported."""
+    imported: frozenset[str]
+    """Modules that it was the first to import, packages of others included."""
 
 
 _LOADS: dict[str, Load] = {}
@@ -56,7 +54,7 @@ def watched(plugin: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        load = Load(time.perf_counter() - began, tuple(each for each in HEAVY if each in sys.modules.keys() - before))
+        load = Load(time.perf_counter() - began, frozenset(sys.modules.keys() - before))
         _LOADS.setdefault(plugin, load)
         if load.seconds >= SLOW_S:  # an import that holds the interpreter's lock keeps the timer waiting
             name()

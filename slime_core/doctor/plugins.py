@@ -6,6 +6,8 @@ from slime_core.catalog import Catalog, PluginPhase, PluginStatus, PluginWarning
 from slime_core.hookspecs import API_VERSION
 from slime_core.roles import Finding, Health
 
+HEAVY = frozenset({"torch", "tensorflow", "jax", "transformers", "ray", "sglang", "vllm"})
+"""Packages that take seconds to import."""
 SLOW_S = 0.5
 """Seconds of loading that the user of a command notices."""
 
@@ -34,11 +36,12 @@ def plugin_api() -> Finding:
 def plugin_speed() -> Finding:
     """Names plugins that took long to load, or imported a heavy package; every command waits for them."""
     _statuses()
-    slow = {name: load for name, load in loads().items() if load.seconds >= SLOW_S or load.heavy}
+    heavy = {name: sorted(load.imported & HEAVY) for name, load in loads().items()}
+    slow = {name: load for name, load in loads().items() if load.seconds >= SLOW_S or heavy[name]}
     if not slow:
         return Finding(Health.OK, f"no plugin takes over {SLOW_S:g} s to load, or imports a heavy package")
     told = [
-        f"{name} takes {load.seconds:.1f} s" + (f" and imports {', '.join(load.heavy)}" if load.heavy else "")
+        f"{name} takes {load.seconds:.1f} s" + (f" and imports {', '.join(heavy[name])}" if heavy[name] else "")
         for name, load in slow.items()
     ]
     text = f"every command waits for plugins to load: {'; '.join(told)}"

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import ray
 
-from slime_core.catalog import find_project_files
 from slime_core.errors import WorkerError
-from slime_core.processes import Host, Reply, answered, free_port
+from slime_core.processes import Host, Reply, answered, find_project_files, free_port
 from slime_core.roles import Place, PluginSet, WorkerGroupSpec
 from slime_launcher_ray import guard
 
