@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
+    from slime_core.catalog import find_project_files
     from slime_core.processes.group import GroupOfWorkers
     from slime_core.processes.group_worker import GroupWorker
-    from slime_core.catalog import find_project_files
     from slime_core.processes.host import Host, Reply, answered
     from slime_core.processes.launcher import free_port
 

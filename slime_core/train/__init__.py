@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slime_core.train.groups import Groups
     from slime_core.train.losses import policy_gradient, value_loss
     from slime_core.train.mismatch import mismatch_extremes
-    from slime_core.train.norm import gradient_norm
+    from slime_core.train.norm import check_weights_finite, gradient_norm
     from slime_core.train.reduce import token_weights
     from slime_core.train.schedule import learning_rate
     from slime_core.train.sequences import masked_mean, masked_sum
@@ -43,7 +43,7 @@ _HOMES = {
     "slime_core.train.groups": "Groups",
     "slime_core.train.losses": "policy_gradient value_loss",
     "slime_core.train.mismatch": "mismatch_extremes",
-    "slime_core.train.norm": "gradient_norm",
+    "slime_core.train.norm": "check_weights_finite gradient_norm",
     "slime_core.train.reduce": "token_weights",
     "slime_core.train.schedule": "learning_rate",
     "slime_core.train.sequences": "masked_mean masked_sum",
@@ -69,6 +69,7 @@ __all__ = [
     "Sums",
     "Used",
     "build_in_rank",
+    "check_weights_finite",
     "discover_in_worker",
     "failing_together",
     "gradient_norm",

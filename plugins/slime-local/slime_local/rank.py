@@ -19,6 +19,7 @@ from slime_core.train import (
     Algorithm,
     RankHooks,
     Share,
+    check_weights_finite,
     discover_in_worker,
     failing_together,
     gradient_norm,
@@ -119,6 +120,7 @@ class LocalRank:
         if of_policy:
             lr = optimizer.step(gradient, norm)
             self._parameters.apply()
+            check_weights_finite(self.weights(), optimizer.steps)
             extremes = mismatch_extremes(gather_over_ranks(sums.log_ratios()))
             scalars |= {"grad_norm": norm, "lr-pg_0": lr, **extremes}
         return sums.result(share, scalars)
