@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +24,13 @@ UNBOUNDED = {"max_shard_size"}
 
 
 def models() -> dict[str, type[BaseModel]]:
-    """Families of the core, and settings of everything that is installed."""
+    """Families of the core, and settings of all that the core and its own plugins offer."""
+    ours = {"slime-core", *(each.name for each in (Path(__file__).parents[2] / "plugins").iterdir())}
     found: dict[str, type[BaseModel]] = {**FAMILIES, "eval_prompt_data": EvalSetArgs}
     catalog = Catalog.discover()
     for role in SPECS:
         for name, each in catalog.choices(role).items():
-            if each.spec.model is not Settings:
+            if each.plugin in ours and each.spec.model is not Settings:
                 found[f"{role}/{name}"] = each.spec.model
     return found
 

@@ -20,7 +20,7 @@ SUM = re.compile(r"(\d{1,9})([+-])(\d{1,9})=$")
 class CalculatorSettings(Settings):
     """`[generator.calculator]`."""
 
-    max_turns: int = Field(8, ge=1, le=10_000, description="Uses of the tool in one response.")
+    max_turns: int = Field(8, ge=1, description="Uses of the tool in one response.")
 
 
 class Calculator:

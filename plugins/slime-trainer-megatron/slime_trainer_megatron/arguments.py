@@ -375,7 +375,7 @@ def settings_model() -> type[Settings]:
     }
     for name, kind in DIMENSIONS.items():
         said = f"{fields()[name].help} The model's config.json says it; the same may be given."
-        made[name] = (kind | None, Field(None, description=said.strip()))
+        made[name] = (kind, Field(None, description=said.strip()))
     critic = critic_model()
     made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
     model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]

@@ -14,18 +14,18 @@ from slime_core.sample import Json
 from slime_trainer_megatron.families import Model
 
 DIMENSIONS: Mapping[str, object] = {
-    "num_layers": Positive,
-    "hidden_size": Positive,
-    "ffn_hidden_size": Positive,
-    "num_attention_heads": Positive,
-    "num_query_groups": Positive,
-    "kv_channels": Positive,
-    "layernorm_epsilon": Coefficient,
-    "add_qkv_bias": bool,
-    "qk_layernorm": bool,
-    "num_moe_experts": Positive,
-    "moe_router_topk": Positive,
-    "moe_ffn_hidden_size": Positive,
+    "num_layers": Positive | None,
+    "hidden_size": Positive | None,
+    "ffn_hidden_size": Positive | None,
+    "num_attention_heads": Positive | None,
+    "num_query_groups": Positive | None,
+    "kv_channels": Positive | None,
+    "layernorm_epsilon": Coefficient | None,
+    "add_qkv_bias": bool | None,
+    "qk_layernorm": bool | None,
+    "num_moe_experts": Positive | None,
+    "moe_router_topk": Positive | None,
+    "moe_ffn_hidden_size": Positive | None,
 }
 """Megatron's names, and what each may be."""
 
