@@ -29,9 +29,9 @@ class SapoSettings(PolicyGradientSettings):
 class GmpoSettings(PolicyGradientSettings):
     """`[loss.gmpo]`: bounds in nats; the default is the paper's, ratios of exp(-0.4) to exp(0.4)."""
 
-    eps_clip: float = Field(0.4, gt=0.0, le=1e6, description="How far a token's log-ratio may fall below 0, nats.")
+    eps_clip: float = Field(0.4, gt=0.0, le=1e9, description="How far a token's log-ratio may fall below 0, nats.")
     eps_clip_high: float | None = Field(
-        None, gt=0.0, le=1e6, description="How far it may rise above 0; default eps_clip."
+        None, gt=0.0, le=1e9, description="How far it may rise above 0; default eps_clip."
     )
 
     @property
