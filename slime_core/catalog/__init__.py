@@ -23,8 +23,9 @@ if TYPE_CHECKING:
         owner_of,
         who_knows_foreign_names,
     )
-    from slime_core.catalog._modules import import_project_module, project_source
+    from slime_core.catalog._modules import find_project_files, import_project_module, project_source
     from slime_core.catalog._selection import allowed_by_environment
+    from slime_core.catalog._slow import Load, how_to_speed_up, loads
     from slime_core.catalog.catalog import ALL_INSTALLED, Catalog
     from slime_core.catalog.checks import check_decision, check_generated, check_selection, check_verdict
     from slime_core.catalog.listing import Listed, list_plugins, remember
@@ -41,8 +42,9 @@ _HOMES = {
         "beside_this_core command_brought_by first_party how_to_get how_to_install is_ours key_brought_by owner_of "
         "who_knows_foreign_names"
     ),
-    "slime_core.catalog._modules": "import_project_module project_source",
+    "slime_core.catalog._modules": "find_project_files import_project_module project_source",
     "slime_core.catalog._selection": "allowed_by_environment",
+    "slime_core.catalog._slow": "Load how_to_speed_up loads",
     "slime_core.catalog.catalog": "ALL_INSTALLED Catalog",
     "slime_core.catalog.checks": "check_decision check_generated check_selection check_verdict",
     "slime_core.catalog.listing": "Listed list_plugins remember",
@@ -61,6 +63,7 @@ __all__ = [
     "Listed",
     "ListedChoice",
     "ListedHook",
+    "Load",
     "PluginDeprecation",
     "PluginPhase",
     "PluginState",
@@ -77,9 +80,11 @@ __all__ = [
     "code_digest",
     "command_brought_by",
     "discover_in_worker",
+    "find_project_files",
     "first_party",
     "how_to_get",
     "how_to_install",
+    "how_to_speed_up",
     "import_project_module",
     "installed_candidates",
     "is_in_project",
@@ -87,6 +92,7 @@ __all__ = [
     "is_plugin_module",
     "key_brought_by",
     "list_plugins",
+    "loads",
     "owner_of",
     "place_of",
     "project_source",

@@ -19,6 +19,7 @@ from slime_core.catalog._hooks import ARGUMENTS, hook_faults, new_manager
 from slime_core.catalog._install import beside_this_core, how_to_install, is_ours
 from slime_core.catalog._late import blamed
 from slime_core.catalog._modules import describe, in_one_process
+from slime_core.catalog._slow import watched
 from slime_core.catalog.registered import Registered
 from slime_core.catalog.status import PluginPhase, PluginState, PluginStatus
 from slime_core.hookspecs import API_VERSION, HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, NAMES_HOOK, PROVIDER_OF_ROLE
@@ -66,7 +67,7 @@ class Loader:
         if owner.dist != candidate.dist:
             return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
         try:
-            with in_one_process(), _staying():
+            with in_one_process(), _staying(), watched(candidate.plugin):
                 found, names = self._load(candidate, registered_as)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None

@@ -1,17 +1,22 @@
 """Imports code of the user's project: `./my.py` by path, `package.module` by name."""
 
-import hashlib
 import importlib
 import importlib.util
 import os
+import re
+import socket
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
 from slime_core.errors import PluginError, UnknownName, said_by
+
+_NAME = "slime_project_"
 
 
 def import_project_module(text: str, root: Path | None = None) -> ModuleType:
@@ -64,26 +69,39 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {said_by(error)}{at}"
 
 
+class _ProjectFiles(MetaPathFinder):
+    """Finds modules by the names that `_name_of` gives to files, in every process that can read the file."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not fullname.startswith(_NAME):
+            return None
+        file = Path(os.fsdecode(bytes.fromhex(fullname.rpartition("_")[2])))
+        if not file.is_file():
+            raise PluginError(f"no file {file} on {socket.gethostname()}: every machine of a run needs the project")
+        _search_also(file.parent)
+        return importlib.util.spec_from_file_location(fullname, file)
+
+
+_PROJECT_FILES = _ProjectFiles()
+
+
+def find_project_files() -> None:
+    """Let this process import project files by their modules' names, which is how pickles name their classes."""
+    if _PROJECT_FILES not in sys.meta_path:
+        sys.meta_path.append(_PROJECT_FILES)
+
+
 def _import_file(text: str, directory: Path) -> ModuleType:
     path = (directory / text).resolve()
     if not path.is_file():
         raise UnknownName(f"no file {text}: looked for {path}")
-    # The path is part of the name, so that two files called reward.py are two modules.
-    name = f"slime_project_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise PluginError(f"{text} cannot be imported: Python does not take it for a source file")
-    _search_also(path.parent)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    find_project_files()
+    return importlib.import_module(_name_of(path))
+
+
+def _name_of(path: Path) -> str:
+    """A module's name that holds the file's path: two files called reward.py are two modules, the same everywhere."""
+    return f"{_NAME}{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{os.fsencode(path).hex()}"
 
 
 def _import_name(text: str, directory: Path) -> ModuleType:

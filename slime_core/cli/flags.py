@@ -15,7 +15,12 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from slime_core.config import MAX_DEPTH, refuse_unfit, shown
+from slime_core.errors import ConfigError
 from slime_core.sample import Json
+
+_FAR = 10**6
+"""Upper bounds from here on only catch slips of the finger; no help names them."""
 
 
 def flag(key: str) -> str:
@@ -24,11 +29,18 @@ def flag(key: str) -> str:
 
 
 def literal(text: str) -> Json:
-    """A value as it is typed: JSON, True or False as Python writes them, or else text."""
+    """A value as it is typed: JSON, True or False as Python writes them, or else text.
+
+    Raises:
+        ConfigError: JSON that no key takes, for example a NUL character in a text.
+    """
     try:
         value: Json = json.loads(text.lower() if text in ("True", "False") else text)
     except ValueError:
         return text
+    except RecursionError:
+        raise ConfigError(f"{shown(text)} is nested over {MAX_DEPTH} deep, which no key takes: flatten it") from None
+    refuse_unfit(value, shown(text), allow_null=True)
     return value
 
 
@@ -87,14 +99,14 @@ def _bounds(info: FieldInfo) -> Iterator[str]:
             found += each.metadata if isinstance(each, FieldInfo) else [each]
     for kind, words in (("ge", "{} or more"), ("gt", "over {}"), ("le", "at most {}"), ("lt", "below {}")):
         for bound in found:
-            if (limit := getattr(bound, kind, None)) is not None:
+            if (limit := getattr(bound, kind, None)) is not None and limit < _FAR:
                 yield words.format(f"{limit:g}")
 
 
 def metavar(info: FieldInfo) -> str:
     """What an option takes, by its type."""
     annotation = str(info.annotation)
-    for kind, shown in (
+    for kind, placeholder in (
         ("dict", "JSON"),
         ("JsonValue", "JSON"),
         ("Literal", ""),
@@ -103,5 +115,5 @@ def metavar(info: FieldInfo) -> str:
         ("float", "FLOAT"),
     ):
         if kind in annotation:
-            return shown or "|".join(map(str, get_args(info.annotation)))
+            return placeholder or "|".join(map(str, get_args(info.annotation)))
     return "TEXT"

@@ -23,6 +23,7 @@ from slime_core.errors import (
     RunFolderError,
     SlimeError,
     UnknownName,
+    shortened,
 )
 from slime_core.secrets import redact_output, redacted_output
 
@@ -183,4 +184,5 @@ def _warn(
 
 
 def _complain(error: SlimeError) -> None:
-    click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
+    text = "\n".join(map(shortened, str(error).split("\n")))
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {text}", err=True)

@@ -21,6 +21,7 @@ from slime_core.config import (
     DEFAULT_USE,
     FAMILIES,
     FAMILY_OF_KEY,
+    MAX_DEPTH,
     WEIGHTED,
     FlatKeys,
     TakenNames,
@@ -29,6 +30,7 @@ from slime_core.config import (
     merge,
     parse_use,
     read_run_file,
+    refuse_unfit,
     spellings,
 )
 from slime_core.errors import ConfigError
@@ -159,6 +161,7 @@ def collect_values(
     flat_keys, names = FlatKeys(catalog), TakenNames(catalog)
     base = names.place(read_run_file(run_file) if run_file else {}).values
     over = merge(names.place(typed_values(flags)).values, settings)
+    refuse_unfit(over, "the command line", allow_null=True)
     both = merge(base, over)
     for name in over:
         for path in _other_places(name, both, flat_keys):
@@ -227,6 +230,8 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, Json]]:
             continue
         role, _, inner = flag.removeprefix("--").partition(".")
         name, _, key = inner.rpartition(".")  # a name may hold dots and dashes, ./my.py:fn
+        if flag.count(".") > MAX_DEPTH:
+            raise ConfigError(f"{flag[:40]}...: has over {MAX_DEPTH} parts; settings are written --ROLE.NAME.KEY VALUE")
         role, key = role.replace("-", "_"), key.replace("-", "_")
         if not name or not key or role not in SELECTABLE:
             raise ConfigError(f"{flag}: settings are written --ROLE.NAME.KEY VALUE; roles are {', '.join(SELECTABLE)}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from slime_core.config.inert import unread_in_finetuning
     from slime_core.config.model_dir import check_model_dir, read_positions, read_vocab_size
     from slime_core.config.parsing import parse_config
+    from slime_core.config.plain_values import MAX_DEPTH, refuse_unfit, shown
     from slime_core.config.plan import Plan
     from slime_core.config.plugin_lock import changed_plugins, lock_plugins, missing_plugins
     from slime_core.config.plugin_table import add_plugins, parse_plugins, plugins_table
@@ -50,6 +51,7 @@ _HOMES = {
     "slime_core.config.inert": "unread_in_finetuning",
     "slime_core.config.model_dir": "check_model_dir read_positions read_vocab_size",
     "slime_core.config.parsing": "parse_config",
+    "slime_core.config.plain_values": "MAX_DEPTH refuse_unfit shown",
     "slime_core.config.plan": "Plan",
     "slime_core.config.plugin_lock": "changed_plugins lock_plugins missing_plugins",
     "slime_core.config.plugin_table": "add_plugins parse_plugins plugins_table",
@@ -71,6 +73,7 @@ __all__ = [
     "DEFAULT_USE",
     "FAMILIES",
     "FAMILY_OF_KEY",
+    "MAX_DEPTH",
     "RUN_FILES",
     "TEACHER_COLUMN",
     "TEACHES",
@@ -118,10 +121,12 @@ __all__ = [
     "read_settings",
     "read_vocab_size",
     "reference_of",
+    "refuse_unfit",
     "resolve",
     "say_lines",
     "settings_schema",
     "show_settings",
+    "shown",
     "spellings",
     "teacher_of",
     "teaching",

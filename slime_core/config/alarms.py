@@ -28,6 +28,7 @@ class AlarmArgs(Family):
     alarm_length: float = Field(
         2.0,
         ge=0.0,
+        le=1e6,
         description="Times the first rollouts' length of responses, with a fifth of them cut off, that is an "
         "explosion; 0 is off.",
     )
@@ -41,11 +42,13 @@ class AlarmArgs(Family):
     alarm_kl: float = Field(
         0.5,
         ge=0.0,
+        le=1e6,
         description="Nats a token of train/kl_loss or train/ppo_kl that are a runaway, where it doubles; 0 is off.",
     )
     alarm_mismatch: float = Field(
         0.05,
         ge=0.0,
+        le=1e6,
         description="Nats between trainer's and sampler's log-probs, on average, where they were a third of it at the "
         "beginning; 0 is off.",
     )
@@ -55,6 +58,7 @@ class AlarmArgs(Family):
     alarm_hacking: float = Field(
         0.2,
         ge=0.0,
+        le=1e6,
         description="Share of an evaluation's best that is lost, twice in a row, while the reward in training rises; "
         "0 is off.",
     )

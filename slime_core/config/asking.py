@@ -19,11 +19,12 @@ from slime_core.config.parsing import parse_config
 from slime_core.config.resolving import resolve_choices
 from slime_core.config.run_file import read_run_file, write_toml
 from slime_core.config.settings import read_settings
+from slime_core.config.yaml_file import read_yaml
 from slime_core.errors import SlimeError
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 
-__all__ = ["Installed", "read_run_file", "write_toml"]
+__all__ = ["Installed", "read_run_file", "read_yaml", "write_toml"]
 
 
 class Installed:

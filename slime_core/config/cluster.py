@@ -10,22 +10,23 @@ Example:
 
 from pydantic import Field
 
-from slime_core.config.family import Family, Positive
+from slime_core.config.family import Family
+from slime_core.roles import Workers
 
 
 class ClusterArgs(Family):
     """Workers."""
 
-    actor_num_nodes: Positive | None = Field(
+    actor_num_nodes: Workers | None = Field(
         None, description="Nodes that train; times actor_num_gpus_per_node, the trainer's ranks; default 1."
     )
-    actor_num_gpus_per_node: Positive | None = Field(
+    actor_num_gpus_per_node: Workers | None = Field(
         None, description="Ranks on each of them, one a GPU, or a process on a CPU; default: the trainer's own setting."
     )
-    rollout_num_gpus: Positive | None = Field(
+    rollout_num_gpus: Workers | None = Field(
         None, description="Workers of all engines, one a GPU, or a process on a CPU; instead of rollout_num_engines."
     )
-    rollout_num_gpus_per_engine: Positive | None = Field(
+    rollout_num_gpus_per_engine: Workers | None = Field(
         None, description="Workers of one engine; default 1 with rollout_num_gpus, else the engine's own setting."
     )
     colocate: bool = Field(

@@ -22,13 +22,23 @@ from pydantic import (
 from slime_core.config.alarms import AlarmArgs
 from slime_core.config.cluster import ClusterArgs
 from slime_core.config.companion_args import CriticArgs, DistillationArgs, ReferenceArgs
-from slime_core.config.family import Family, Positive
+from slime_core.config.family import Family
 from slime_core.config.served import ServedArgs
-from slime_core.roles import SamplingParams
+from slime_core.roles import (
+    MinNewTokens,
+    MinP,
+    Penalty,
+    Positive,
+    RepetitionPenalty,
+    SamplingParams,
+    Temperature,
+    TokenId,
+    TopK,
+    TopP,
+    Workers,
+)
 
-Unit = Annotated[float, Field(gt=0.0, le=1.0)]
 Texts = list[Annotated[str, Field(min_length=1)]]
-Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 MediaKeys = dict[Literal["image", "video", "audio"], str]
 
 
@@ -89,6 +99,7 @@ class RolloutArgs(Family):
     max_staleness: int | None = Field(
         None,
         ge=0,
+        le=1_000_000,
         description="Versions that a group's weights may be behind those that are trained, where generation goes on "
         "while weights change; default 1.",
     )
@@ -117,10 +128,10 @@ class RolloutArgs(Family):
     )
     rollout_max_turns: Positive | None = Field(None, description="Engine calls that one sample may make.")
     rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
-    rollout_top_p: Unit = Field(1.0, description="Nucleus mass; 1 is off.")
-    rollout_top_k: int = Field(-1, ge=-1, description="Candidates kept; -1 is off.")
-    rollout_min_p: float = Field(
-        0.0, ge=0.0, le=1.0, description="Least probability kept, as a share of the likeliest token's; 0 is off."
+    rollout_top_p: TopP = Field(1.0, description="Nucleus mass; 1 is off.")
+    rollout_top_k: TopK = Field(-1, description="Candidates kept; -1 is off.")
+    rollout_min_p: MinP = Field(
+        0.0, description="Least probability kept, as a share of the likeliest token's; 0 is off."
     )
     accept_biased_sampling: bool = Field(
         False,
@@ -128,14 +139,17 @@ class RolloutArgs(Family):
         "the trainer takes log-probs among all tokens.",
     )
     rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
-    rollout_stop_token_ids: list[int] = Field([], description="Ids that end a response, besides the model's own.")
+    rollout_stop_token_ids: list[TokenId] = Field([], description="Ids that end a response, besides the model's own.")
     rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
     max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
-    sample_timeout_s: float = Field(600.0, gt=0.0, description="Seconds after which one sample's rollout is given up.")
-    rollout_num_engines: Positive = Field(1, description="Engines of the chosen kind that share the samples.")
+    sample_timeout_s: float = Field(
+        600.0, gt=0.0, le=1e7, description="Seconds after which one sample's rollout is given up."
+    )
+    rollout_num_engines: Workers = Field(1, description="Engines of the chosen kind that share the samples.")
     rollout_engine_timeout_s: float | None = Field(
         None,
         gt=0.0,
+        le=1e7,
         description="Seconds without an answer after which an engine is replaced; default half of sample_timeout_s, "
         "at most 300.",
     )
@@ -165,18 +179,18 @@ class EvalSetArgs(Family):
     reward: str | None = Field(None, description="What scores it, instead of the run's rewards.")
     generator: str | None = Field(None, description="What runs its samples, instead of the run's generator.")
     n_samples_per_eval_prompt: Positive | None = Field(None, description="Samples per prompt.")
-    temperature: float | None = Field(None, ge=0.0, le=10.0, description="Sampling temperature; 0 is greedy.")
-    top_p: Unit | None = Field(None, description="Nucleus mass.")
-    top_k: int | None = Field(None, ge=-1, description="Candidates kept.")
-    min_p: float | None = Field(None, ge=0.0, le=1.0, description="Least share of the likeliest one's probability.")
+    temperature: Temperature | None = Field(None, description="Sampling temperature; 0 is greedy.")
+    top_p: TopP | None = Field(None, description="Nucleus mass.")
+    top_k: TopK | None = Field(None, description="Candidates kept.")
+    min_p: MinP | None = Field(None, description="Least share of the likeliest one's probability.")
     max_response_len: Positive | None = Field(None, description="Token budget of a response.")
-    min_new_tokens: int | None = Field(None, ge=0, description="Tokens before which no stop token is drawn.")
+    min_new_tokens: MinNewTokens | None = Field(None, description="Tokens before which no stop token is drawn.")
     stop: Texts | None = Field(None, description="Texts that end a response.")
-    stop_token_ids: list[int] | None = Field(None, description="Ids that end a response.")
+    stop_token_ids: list[TokenId] | None = Field(None, description="Ids that end a response.")
     no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
-    repetition_penalty: float | None = Field(
-        None, gt=0.0, le=2.0, description="Divides the logits of tokens made so far; 1 is off."
+    repetition_penalty: RepetitionPenalty | None = Field(
+        None, description="Divides the logits of tokens made so far; 1 is off."
     )
     presence_penalty: Penalty | None = Field(None, description="Taken off the logits of tokens made so far.")
     frequency_penalty: Penalty | None = Field(None, description="The same, as often as each was made.")
@@ -215,20 +229,18 @@ class EvalArgs(Family):
     )
     eval_input_key: str | None = Field(None, description="Default input_key.")
     eval_label_key: str | None = Field(None, description="Default label_key.")
-    eval_temperature: float | None = Field(
-        None, ge=0.0, le=10.0, description="Default rollout_temperature; 0 is greedy."
-    )
-    eval_top_p: Unit | None = Field(None, description="Default rollout_top_p.")
-    eval_top_k: int | None = Field(None, ge=-1, description="Default rollout_top_k.")
+    eval_temperature: Temperature | None = Field(None, description="Default rollout_temperature; 0 is greedy.")
+    eval_top_p: TopP | None = Field(None, description="Default rollout_top_p.")
+    eval_top_k: TopK | None = Field(None, description="Default rollout_top_k.")
     eval_max_response_len: Positive | None = Field(None, description="Default rollout_max_response_len.")
-    eval_min_new_tokens: int = Field(0, ge=0, description="Tokens before which no stop token is drawn.")
+    eval_min_new_tokens: MinNewTokens = Field(0, description="Tokens before which no stop token is drawn.")
 
 
 class OptimArgs(Family):
     """Optimization."""
 
     lr: float = Field(1e-6, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
-    lr_warmup_iters: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
+    lr_warmup_iters: int = Field(0, ge=0, le=10**9, description="Optimizer steps of linear warm-up.")
     lr_warmup_fraction: float | None = Field(
         None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters, instead of lr_warmup_iters."
     )
@@ -245,9 +257,9 @@ class OptimArgs(Family):
     min_lr: float = Field(0.0, ge=0.0, le=1.0, description="Where the decay ends.")
     adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
     adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
-    adam_eps: float = Field(1e-8, gt=0.0, description="Added to the root of the second moment.")
-    weight_decay: float = Field(0.0, ge=0.0, description="Decoupled weight decay of matrices.")
-    clip_grad: float = Field(1.0, ge=0.0, description="Global gradient norm limit; 0 is off.")
+    adam_eps: float = Field(1e-8, gt=0.0, le=1.0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(0.0, ge=0.0, le=10.0, description="Decoupled weight decay of matrices.")
+    clip_grad: float = Field(1.0, ge=0.0, le=1e6, description="Global gradient norm limit; 0 is off.")
     num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
     balance_by_flops: bool = Field(
         False, description="Balance ranks by operations, attention among them, instead of tokens; for long texts."
@@ -269,10 +281,11 @@ class OptimArgs(Family):
     max_mean_logprob_abs_diff: float | None = Field(
         None,
         gt=0.0,
+        le=1e6,
         description="Nats between trainer's and sampler's log-probs, on average, at which the run stops.",
     )
     max_logprob_abs_diff: float | None = Field(
-        None, gt=0.0, description="The same for the largest distance of a token."
+        None, gt=0.0, le=1e6, description="The same for the largest distance of a token."
     )
 
 
@@ -288,8 +301,11 @@ class DebugArgs(Family):
     load_debug_rollout_data: Path | None = Field(
         None, description="Run folder whose samples are trained on, rollout by rollout, instead of new ones."
     )
-    load_debug_rollout_data_subsample: Unit = Field(
-        1.0, description="Share of a kept rollout's groups that is trained on: from its beginning and its end."
+    load_debug_rollout_data_subsample: float = Field(
+        1.0,
+        gt=0.0,
+        le=1.0,
+        description="Share of a kept rollout's groups that is trained on: from its beginning and its end.",
     )
     save_debug_train_data: str | None = Field(
         None,
@@ -327,7 +343,7 @@ class RunArgs(Family):
     accept_changed_settings: bool = Field(
         False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
     )
-    seed: int = Field(1234, ge=0, description="Every random number derives from it.")
+    seed: int = Field(1234, ge=0, le=2**63 - 1, description="Every random number derives from it.")
     float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
         "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
     )
@@ -335,6 +351,7 @@ class RunArgs(Family):
     step_timeout_s: float | None = Field(
         None,
         gt=0.0,
+        le=1e7,
         description="Seconds a training step, a save or a publication may take before the run ends; if unset, a step "
         "may take 20 times the longest so far and at least 300, the first one and the others 1800.",
     )

@@ -1,12 +1,8 @@
 """Family: the base of the core's own keys, flat in the run file; nothing in them is read from the environment."""
 
-from typing import Annotated, ClassVar
-
-from pydantic import Field
+from typing import ClassVar
 
 from slime_core.roles import Settings
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 class Family(Settings):

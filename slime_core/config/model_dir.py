@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from slime_core.config.chosen import Chosen
+from slime_core.config.plain_values import shown
 from slime_core.config.run_config import RunConfig
 from slime_core.config.weights import check_weights
 from slime_core.errors import ModelError
@@ -26,7 +27,11 @@ def check_model_dir(directory: Path, key: str = "hf_checkpoint") -> None:
     Raises:
         ModelError: naming what is missing and how to make it.
     """
-    if not directory.is_dir():
+    try:
+        is_there = directory.is_dir()
+    except OSError as error:  # its name is too long, or has no end of links
+        raise ModelError(f"{key} = {shown(str(directory))}: {error.strerror}; give a model directory") from None
+    if not is_there:
         tried = ""
         if not directory.is_absolute():
             tried = (

@@ -35,6 +35,7 @@ from slime_core.config.train_data import check_train_data
 from slime_core.config.transport import check_interval, name_transport
 from slime_core.config.turns import check_turns
 from slime_core.config.wants import wanted_extras
+from slime_core.config.weights import refuse_quantized
 from slime_core.errors import ConfigError, UnknownName, did_you_mean
 from slime_core.roles import (
     SPECS,
@@ -306,6 +307,7 @@ def _check_trained(config: RunConfig, trainer: Chosen[TrainerSpec]) -> None:
     for key, directory in models.items():
         if directory is None:
             continue
+        refuse_quantized(directory)
         model = read_model_config(directory)
         try:
             with blaming(f"check_model of trainer {trainer.reference!r}", trainer.plugin):

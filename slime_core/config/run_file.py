@@ -8,17 +8,25 @@ Example:
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from datetime import date, time
+from collections.abc import Mapping
 from pathlib import Path
 
+from slime_core.config.plain_values import MAX_DEPTH, refuse_unfit
 from slime_core.config.yaml_file import SUFFIXES as YAML_SUFFIXES
 from slime_core.config.yaml_file import read_yaml
-from slime_core.errors import ConfigError
+from slime_core.errors import ConfigError, shortened
 from slime_core.sample import Json
 
 RUN_FILES = (".toml", *YAML_SUFFIXES)
 """What the names of run files end in."""
+MAX_BYTES = 256 * 1024
+"""Of a run file; ruamel.yaml reads about 100 KiB a second."""
+_LONG_INTEGER = "an integer has over 4300 digits; at most 64 bits are allowed"
+_STRING_OR_COMMENT = re.compile(
+    r'''"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\Z)|'{3}.*?(?:'{3}|\Z)|"(?:[^"\\\n]|\\[^\n])*+"?|'[^'\n]*+'?|#[^\n]*+''',
+    re.DOTALL,
+)
+_BETWEEN_KEYS = re.compile(r"[=\[\]{},]")
 _UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:[\w-]+\.)*([\w-]+)")
 
 
@@ -26,11 +34,27 @@ def read_run_file(path: Path) -> dict[str, Json]:
     """The keys of a run file: YAML where its name ends so, else TOML.
 
     Raises:
-        ConfigError: no such file, not a file, not TOML or YAML (with its line), or a date where no key takes one.
+        ConfigError: no such file, not a file, over `MAX_BYTES`, not TOML or YAML (with its line), or a value that no
+            key takes.
     """
+    kind, parse = ("YAML", read_yaml) if path.suffix in YAML_SUFFIXES else ("TOML", _read_toml)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin with a byte order mark
-        values = read_yaml(text, path) if path.suffix in YAML_SUFFIXES else tomllib.loads(text)
+        values = parse(_read_text(path), path)
+    except ConfigError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply: at most {MAX_DEPTH} tables and lists in each other") from None
+    except Exception as error:  # the parsers raise more than their own types, for example ValueError for a long integer
+        said = _LONG_INTEGER if "int_max_str_digits" in str(error) else shortened(" ".join(str(error).split()))
+        raise ConfigError(f"{path} is not a {kind} file: {said}") from None
+    refuse_unfit(values, str(path))
+    return values
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)  # a device or a pipe has no size to look at
     except FileNotFoundError:
         found = (
             [each for suffix in RUN_FILES for each in path.parent.glob(f"*{suffix}")] if path.parent.is_dir() else []
@@ -40,13 +64,24 @@ def read_run_file(path: Path) -> dict[str, Json]:
         raise ConfigError(f"no run file {path}.{hint}") from None
     except OSError as error:
         raise ConfigError(f"cannot read run file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        kind = "YAML" if path.suffix in YAML_SUFFIXES else "TOML"
-        raise ConfigError(f"{path} is not a {kind} file: {error}") from None
-    for key, value in _leaves(values):
-        if isinstance(value, date | time):
-            raise ConfigError(f'{path}: {key} is a date or time, which no key takes: write it as text, "{value}"')
-    return values
+    if len(content) > MAX_BYTES:
+        raise ConfigError(
+            f"{path} has over {MAX_BYTES // 1024} KiB, more than a run file may have: name the run's own file; prompts "
+            "belong in prompt_data"
+        )
+    return content.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin with a byte order mark
+
+
+def _read_toml(text: str, path: Path) -> dict[str, Json]:
+    """TOML's keys; a long dotted key is refused first, because tomllib takes the square of its length."""
+    for number, line in enumerate(_STRING_OR_COMMENT.sub(_line_breaks, text).split("\n"), 1):
+        if any(key.count(".") > MAX_DEPTH for key in _BETWEEN_KEYS.split(line)):
+            raise ConfigError(f"{path}, line {number}: a dotted key has over {MAX_DEPTH} parts, which no key has")
+    return tomllib.loads(text)
+
+
+def _line_breaks(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")
 
 
 def say_lines(message: str, path: Path) -> str:
@@ -69,18 +104,6 @@ def _with_line(sentence: str, lines: list[str], path: Path) -> str:
     key = re.compile(rf"""(?:^|[\s{{,])["']?{re.escape(match[1])}["']?\s*[:=]""")
     at = [number for number, line in enumerate(lines, 1) if key.search(line.partition("#")[0])]
     return f"{path}, line {at[0]}: {sentence}" if len(at) == 1 else sentence
-
-
-def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    match value:
-        case dict():
-            for key, each in value.items():
-                yield from _leaves(each, f"{path}.{key}" if path else str(key))
-        case list():
-            for each in value:
-                yield from _leaves(each, path)
-        case _:
-            yield path, value
 
 
 def merge(base: Mapping[str, Json], over: Mapping[str, Json]) -> dict[str, Json]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from pydantic import Field, JsonValue, field_validator
 
 from slime_core.config.chosen import Chosen
-from slime_core.config.family import Family, Positive
-from slime_core.roles import EngineSpec
+from slime_core.config.family import Family
+from slime_core.roles import EngineSpec, Workers
 
 
 class ServedModelArgs(Family):
@@ -25,7 +25,7 @@ class ServedModelArgs(Family):
 
     hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
     engine: str | None = Field(None, description="What serves it; default: the engine of the policy.")
-    engines: Positive = Field(1, description="Engines that share its requests.")
+    engines: Workers = Field(1, description="Engines that share its requests.")
     settings: dict[str, JsonValue] = Field(
         {}, description="Settings of that engine that are other here than in its own section."
     )

@@ -11,6 +11,7 @@ from typing import cast, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
+from slime_core.config.plain_values import shown
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import Settings, Spec
 from slime_core.sample import Json
@@ -90,7 +91,7 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: t
         case "literal_secret":
             return f"{where}: {item['msg']}"
     said = item["msg"].removeprefix("Value error, ")  # pydantic's name for what a check of our own says
-    return f"{where} = {REDACTOR.redact_data(item['input'])!r}: {said[0].lower()}{said[1:]}"
+    return f"{where} = {shown(REDACTOR.redact_data(item['input']))}: {said[0].lower()}{said[1:]}"
 
 
 def _model_at(model: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:

@@ -1,6 +1,6 @@
 """Which transport a run's weights travel by: what the run file says, or what trainer and engine have in common."""
 
-from slime_core.catalog import Catalog
+from slime_core.catalog import Catalog, is_in_project
 from slime_core.config.chosen import Chosen
 from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError
@@ -16,6 +16,8 @@ def name_transport(
         ConfigError: trainer and engine have none in common, or not the `forced` one, or that is for one machine.
     """
     there = {name: each.spec for name, each in catalog.choices(TransportSpec).items()}
+    if forced is not None:
+        there.setdefault(forced.registered.qualified, forced.spec)  # one of a project file is not in the catalog
     offered = {name: spec for name, spec in there.items() if nodes == 1 or not spec.one_machine}
     forced_name = forced.registered.qualified if forced else None
     if forced is not None and forced_name in there and forced_name not in offered:
@@ -25,7 +27,7 @@ def name_transport(
         )
     agreed = agree_transport(trainer.name, trainer.transports, engine.name, engine.transports, offered, forced_name)
     short = offered[agreed].name
-    return short if sum(each.name == short for each in there.values()) == 1 else agreed
+    return short if not is_in_project(agreed) and sum(each.name == short for each in there.values()) == 1 else agreed
 
 
 def check_interval(config: RunConfig, transport: TransportSpec, engine: EngineSpec) -> None:

@@ -14,18 +14,23 @@ from pathlib import Path
 from pydantic import BaseModel, NonNegativeInt, TypeAdapter
 
 from slime_core.errors import ModelError
+from slime_core.sample import Json
 
 INDEX = "model.safetensors.index.json"
 _LENGTH = struct.Struct("<Q")
 _LONGEST_HEADER = 100_000_000
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+_WEIGHTS = ("weight", "bias", "qzeros", "_packed", "_blocks", "_scales")
+"""How names end that are weights, or parts of packed ones, where their numbers are integers; others are positions."""
+_INSTEAD = "give the model that it was made from, or save it dequantized with `save_pretrained` of transformers"
 _INTEGERS = frozenset({"I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "BOOL"})
 
 
 def check_weights(directory: Path) -> None:
-    """See that every file has all that its header and the index promise, in numbers that can be trained.
+    """See that every file has all that its header and the index promise.
 
     Raises:
-        ModelError: naming the file, and the first tensor that is missing, cut off or made of integers.
+        ModelError: naming the file, and the first tensor that is missing or cut off.
     """
     index = _index(directory / INDEX)
     found = {path.name: _tensors(path) for path in sorted(directory.glob("*.safetensors"))}
@@ -34,13 +39,35 @@ def check_weights(directory: Path) -> None:
             raise ModelError(f"{directory / INDEX} names {file} for {tensor}, and {directory} has no such file")
         if tensor not in found[file]:
             raise ModelError(f"{directory / INDEX} promises {tensor} in {file}, which does not have it")
-    for file, tensors in found.items():
-        for tensor, dtype in tensors.items():
-            if dtype in _INTEGERS and tensor.endswith((".weight", ".bias")):
-                raise ModelError(
-                    f"{directory / file}: {tensor} is made of integers ({dtype}): a quantized or cast model; expected "
-                    "F32, BF16 or F16: save the model that it was made from with `save_pretrained` of transformers"
-                )
+
+
+def refuse_quantized(directory: Path) -> None:
+    """See that a model's weights are floats of 16 bits or more, which can be trained: no FP8, int4, GPTQ, AWQ or MXFP4.
+
+    Raises:
+        ModelError: naming the first weight that is not, or the `quantization_config` of config.json.
+    """
+    for path in sorted(directory.glob("*.safetensors")):
+        for tensor, dtype in _tensors(path).items():
+            if dtype not in _FLOATS and (dtype not in _INTEGERS or tensor.endswith(_WEIGHTS)):
+                raise not_trainable(directory, tensor, dtype)
+    config: Json = json.loads((directory / "config.json").read_text("utf-8"))
+    texts = [config, config.get("text_config")] if isinstance(config, dict) else []
+    for each in texts:
+        if isinstance(each, dict) and (quantization := each.get("quantization_config")):
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+            raise ModelError(
+                f"{directory / 'config.json'}: quantization_config says that the model is quantized ({method}), which "
+                f"cannot be trained; {_INSTEAD}"
+            )
+
+
+def not_trainable(directory: Path, name: str, dtype: str) -> ModelError:
+    """What to say of a weight of another dtype; `dtype` is safetensors' name of it."""
+    return ModelError(
+        f"{directory}: weight {name!r} is written in {dtype}; expected F32, BF16 or F16. A quantized or cast model "
+        f"cannot be trained; {_INSTEAD}"
+    )
 
 
 class _Entry(BaseModel):

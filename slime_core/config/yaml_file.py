@@ -7,13 +7,18 @@ Example:
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import Node
+
 SUFFIXES = (".yaml", ".yml")
 """Of files that are read as YAML; every other run file is TOML."""
+MAX_WRITTEN_OUT = 1024 * 1024
+"""Characters and values of a file with every alias written out."""
 
 
 def read_yaml(text: str, path: Path) -> dict[str, Json]:
@@ -28,40 +33,52 @@ def read_yaml(text: str, path: Path) -> dict[str, Json]:
     """
     try:
         from ruamel.yaml import YAML
-        from ruamel.yaml.error import MarkedYAMLError, YAMLError
+        from ruamel.yaml.error import MarkedYAMLError
     except ImportError:
         raise ConfigError(
             f"{path}: run files in YAML are read by ruamel.yaml, which is not installed: `pip install ruamel.yaml`, or "
             "write TOML"
         ) from None
     try:
-        values = YAML(typ="safe", pure=True).load(text)
+        yaml = YAML(typ="safe", pure=True)
+        node = yaml.compose(text)
+        if node is None:
+            return {}
+        _refuse_explosion(node, path)
+        values = yaml.constructor.construct_document(node)
     except MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: {error.problem or error.context}") from None
-    except YAMLError as error:
-        raise ConfigError(f"{path} is not a YAML file: {error}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds a {type(values).__name__}, expected keys and their values, as lr: 1e-6")
-    for place in _unfit(values):
-        raise ConfigError(f"{path}: {place}")
     return cast("dict[str, Json]", values)
 
 
-def _unfit(value: object, path: str = "") -> Iterator[str]:
-    """What TOML could not say either: nothing, and keys that are not text."""
-    match value:
-        case dict():
-            for key, each in value.items():
-                if not isinstance(key, str):
-                    yield f'the key {key!r} of {path or "the file"} is not text: write "{key}"'
-                yield from _unfit(each, f"{path}.{key}" if path else str(key))
-        case list():
-            for each in value:
-                yield from _unfit(each, path)
-        case None:
-            yield f"{path} has no value: give it one, or leave it out"
-        case bytes() | set():
-            yield f"{path} is a {type(value).__name__}, which no key takes"
+def _refuse_explosion(root: "Node", path: Path) -> None:
+    """Refuse an alias inside its own anchor, and aliases that multiply: `<<` and each walk repeat them."""
+    sizes: dict[int, int] = {}
+    unfinished: set[int] = set()
+
+    def size(node: "Node") -> int:
+        """Characters and values of a node with every alias written out."""
+        if id(node) in unfinished:
+            line = node.start_mark.line + 1
+            raise ConfigError(f"{path}, line {line}: an anchor holds an alias of itself: write the value out")
+        if id(node) not in sizes:
+            unfinished.add(id(node))
+            sizes[id(node)] = 1 + (len(node.value) if isinstance(node.value, str) else sum(map(size, _inner(node))))
+            unfinished.discard(id(node))
+        return sizes[id(node)]
+
+    if (written_out := size(root)) > MAX_WRITTEN_OUT:
+        raise ConfigError(
+            f"{path}: its aliases stand for {written_out:.3g} characters; at most {MAX_WRITTEN_OUT} are "
+            "allowed: repeat less"
+        )
+
+
+def _inner(node: "Node") -> Iterator["Node"]:
+    for each in node.value:
+        yield from each if isinstance(each, tuple) else (each,)

@@ -10,7 +10,7 @@ import re
 
 from pydantic import Field, field_validator
 
-from slime_core.roles import Settings
+from slime_core.roles import Number, Positive, Settings, Temperature
 
 PROMPT = """Is the response right? Say what speaks for it and against it, and end with "Verdict: yes" or "Verdict: no".
 
@@ -33,11 +33,11 @@ class JudgeSettings(Settings):
     verdict: str = Field(
         r"(?i)verdict:\W*(\w[\w.]*)", description="Pattern of its verdict, with one group; the last match counts."
     )
-    scores: dict[str, float] = Field(
+    scores: dict[str, Number] = Field(
         {"yes": 1.0, "no": 0.0}, description="What each verdict is worth; one that is a number is worth that."
     )
-    temperature: float = Field(0.0, ge=0.0, le=10.0, description="How it draws; 0 is greedy.")
-    max_new_tokens: int = Field(512, ge=1, description="Tokens that it may take.")
+    temperature: Temperature = Field(0.0, description="How it draws; 0 is greedy.")
+    max_new_tokens: Positive = Field(512, description="Tokens that it may take.")
 
     @field_validator("verdict")
     @classmethod

@@ -8,15 +8,13 @@ Example:
 """
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from slime_core.roles import RowFormat, Settings
+from slime_core.roles import Positive, RowFormat, Settings, Weight
 
 MediaKeys = dict[Literal["image", "video", "audio"], str]
-Positive = Annotated[int, Field(ge=1)]
-Weight = Annotated[float, Field(gt=0.0)]
 
 EPOCH = 10_000
 """Made rows that count as an epoch where nobody says."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from slime_core.doctor.environment import cpus, python_version, requirements, shared_memory
 from slime_core.doctor.folders import cache_folder, leftovers, room
 from slime_core.doctor.packages import core_distribution, duplicates
-from slime_core.doctor.plugins import plugin_api, plugins
+from slime_core.doctor.plugins import plugin_api, plugin_speed, plugins
 from slime_core.roles import CheckSpec
 
 
@@ -16,6 +16,7 @@ def core_checks() -> Iterator[CheckSpec]:
     yield CheckSpec.from_function("duplicates", duplicates, "Does an old installation shadow a plugin?")
     yield CheckSpec.from_function("plugins", plugins, "Does every installed plugin load?")
     yield CheckSpec.from_function("plugin_api", plugin_api, "Is every plugin written for this core?")
+    yield CheckSpec.from_function("plugin_speed", plugin_speed, "Does a plugin make every command slow?")
     yield CheckSpec.from_function("requirements", requirements, "Is all there that plugins need?")
     yield CheckSpec.from_function("cpus", cpus, "May this process use the cores that it sees?")
     yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")

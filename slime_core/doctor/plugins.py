@@ -2,9 +2,14 @@
 
 import warnings
 
-from slime_core.catalog import Catalog, PluginPhase, PluginStatus, PluginWarning
+from slime_core.catalog import Catalog, PluginPhase, PluginStatus, PluginWarning, how_to_speed_up, loads
 from slime_core.hookspecs import API_VERSION
 from slime_core.roles import Finding, Health
+
+HEAVY = frozenset({"torch", "tensorflow", "jax", "transformers", "ray", "sglang", "vllm"})
+"""Packages that take seconds to import."""
+SLOW_S = 0.5
+"""Seconds of loading that the user of a command notices."""
 
 
 def plugins() -> Finding:
@@ -26,6 +31,21 @@ def plugin_api() -> Finding:
         text = "; ".join(f"{each.plugin} {each.version} {each.detail}" for each in other)
         return Finding(Health.ERROR, text, "install the versions that the text names")
     return Finding(Health.OK, f"all plugins are written for plugin API {API_VERSION}, which this core has")
+
+
+def plugin_speed() -> Finding:
+    """Names plugins that took long to load, or imported a heavy package; every command waits for them."""
+    _statuses()
+    heavy = {name: sorted(load.imported & HEAVY) for name, load in loads().items()}
+    slow = {name: load for name, load in loads().items() if load.seconds >= SLOW_S or heavy[name]}
+    if not slow:
+        return Finding(Health.OK, f"no plugin takes over {SLOW_S:g} s to load, or imports a heavy package")
+    told = [
+        f"{name} takes {load.seconds:.1f} s" + (f" and imports {', '.join(heavy[name])}" if heavy[name] else "")
+        for name, load in slow.items()
+    ]
+    text = f"every command waits for plugins to load: {'; '.join(told)}"
+    return Finding(Health.WARNING, text, how_to_speed_up(" --no-plugin ".join(slow)))
 
 
 def _failed(status: PluginStatus) -> bool:

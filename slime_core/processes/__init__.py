@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from slime_core._lazy import exports
 
 if TYPE_CHECKING:
+    from slime_core.catalog import find_project_files
     from slime_core.processes.group import GroupOfWorkers
     from slime_core.processes.group_worker import GroupWorker
     from slime_core.processes.host import Host, Reply, answered
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "slime_core.processes.group": "GroupOfWorkers",
     "slime_core.processes.group_worker": "GroupWorker",
+    "slime_core.catalog._modules": "find_project_files",
     "slime_core.processes.host": "Host Reply answered",
     "slime_core.processes.launcher": "free_port",
 }
 
 __getattr__ = exports(__name__, _HOMES)
 
-__all__ = ["GroupOfWorkers", "GroupWorker", "Host", "Reply", "answered", "free_port"]
+__all__ = ["GroupOfWorkers", "GroupWorker", "Host", "Reply", "answered", "find_project_files", "free_port"]

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from slime_core.catalog import discover_in_worker
+from slime_core.catalog import discover_in_worker, find_project_files
 from slime_core.errors import SlimeError
 from slime_core.roles import Place, PluginSet, WorkerGroupSpec
 from slime_core.secrets import REDACTOR, redact_output
@@ -40,6 +40,7 @@ class Host:
     def __init__(self) -> None:
         """Build nothing yet; what this process prints from now on is without secrets."""
         redact_output()
+        find_project_files()  # before anything that another process pickled is decoded here
         self._worker: object = None
 
     def build(self, spec: WorkerGroupSpec, place: Place, plugins: PluginSet | None) -> None:

@@ -29,6 +29,21 @@ if TYPE_CHECKING:
         command_line,
     )
     from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
+    from slime_core.roles.bounds import (
+        Coefficient,
+        MinNewTokens,
+        MinP,
+        Number,
+        Penalty,
+        Positive,
+        RepetitionPenalty,
+        Temperature,
+        TokenId,
+        TopK,
+        TopP,
+        Weight,
+        Workers,
+    )
     from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
     from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
     from slime_core.roles.check import Check, CheckSpec, Finding, Health
@@ -88,7 +103,7 @@ if TYPE_CHECKING:
     from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
     from slime_core.roles.sample_field import Carried, SampleField
     from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
-    from slime_core.roles.sampling import SamplingParams
+    from slime_core.roles.sampling import RANGES, Range, SamplingParams
     from slime_core.roles.served_model import ServedModel
     from slime_core.roles.tokenizer import Tokenizer
     from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
@@ -131,6 +146,10 @@ _HOMES = {
     "slime_core.roles.advantage": "Advantage AdvantageInput AdvantageSpec ValueAdvantage",
     "slime_core.roles.arguments": "Argument ArgumentKind arguments_model command_line",
     "slime_core.roles.batch_transform": "LOSS_MASK BatchTransform BatchTransformSpec Grain",
+    "slime_core.roles.bounds": (
+        "Coefficient MinNewTokens MinP Number Penalty Positive RepetitionPenalty Temperature TokenId TopK TopP Weight "
+        "Workers"
+    ),
     "slime_core.roles.buffer": "Buffer BufferSetup BufferSpec Draw Replay",
     "slime_core.roles.buffer_filter": "BufferContext BufferFilter BufferFilterSpec Selection",
     "slime_core.roles.check": "Check CheckSpec Finding Health",
@@ -158,7 +177,7 @@ _HOMES = {
     "slime_core.roles.reward_shaper": "RewardShaper RewardShaperSpec ShapeContext",
     "slime_core.roles.sample_field": "Carried SampleField",
     "slime_core.roles.sample_filter": "Removal SampleFilter SampleFilterSpec",
-    "slime_core.roles.sampling": "SamplingParams",
+    "slime_core.roles.sampling": "RANGES Range SamplingParams",
     "slime_core.roles.served_model": "ServedModel",
     "slime_core.roles.tokenizer": "Tokenizer",
     "slime_core.roles.tracker": "Tracker TrackerSetup TrackerSpec",
@@ -176,6 +195,7 @@ __all__ = [
     "ANY_RECEIVER",
     "LIGHT_FIELDS",
     "LOSS_MASK",
+    "RANGES",
     "SELECTABLE",
     "SPECS",
     "Advantage",
@@ -198,6 +218,7 @@ __all__ = [
     "ChecksLabels",
     "Choice",
     "ClosesRank",
+    "Coefficient",
     "Companion",
     "Correction",
     "CorrectionInput",
@@ -254,23 +275,30 @@ __all__ = [
     "MediaKeys",
     "MemoryTag",
     "MemoryTags",
+    "MinNewTokens",
+    "MinP",
     "NamesChoices",
     "Needs",
     "NoticesDeath",
+    "Number",
     "OldActor",
     "Optim",
     "Pack",
+    "Penalty",
     "PerNode",
     "Place",
     "PluginSet",
+    "Positive",
     "PrefixedTable",
     "PromptFile",
+    "Range",
     "RankReleasesMemory",
     "RankSetup",
     "Reference",
     "ReleasesMemory",
     "Removal",
     "Rendezvous",
+    "RepetitionPenalty",
     "Replay",
     "Reward",
     "RewardContext",
@@ -300,7 +328,11 @@ __all__ = [
     "SyncGroupReward",
     "SyncReward",
     "Teacher",
+    "Temperature",
+    "TokenId",
     "Tokenizer",
+    "TopK",
+    "TopP",
     "Tracker",
     "TrackerSetup",
     "TrackerSpec",
@@ -314,6 +346,7 @@ __all__ = [
     "TransportSpec",
     "ValueAdvantage",
     "VersionSpan",
+    "Weight",
     "WeightChannel",
     "WeightDtype",
     "WeightReceiver",
@@ -321,6 +354,7 @@ __all__ = [
     "WeightSlot",
     "WorkerGroup",
     "WorkerGroupSpec",
+    "Workers",
     "agree_transport",
     "arguments_model",
     "command_line",

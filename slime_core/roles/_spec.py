@@ -37,8 +37,9 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_given(cls, value: object, info: ValidationInfo) -> object:
-        wanted = set(_alternatives(cls.model_fields[info.field_name or ""].annotation))
-        if isinstance(value, bool) and wanted & {int, float} and bool not in wanted:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        wanted = set(_alternatives(annotation))
+        if _has_bool_for_number(value, annotation):
             raise PydanticCustomError("bool_for_number", "input should be a number")
         read = _read(value, allowed=cls._reads_environment)
         if isinstance(read, str) and SecretStr in wanted and read and not REDACTOR.knows(read):
@@ -78,6 +79,17 @@ def _read(value: object, *, allowed: bool) -> object:
         case SecretStr() if (words := value.get_secret_value()).startswith(PREFIX):  # a default
             return _read(words, allowed=allowed)
     return value
+
+
+def _has_bool_for_number(value: object, annotation: object) -> bool:
+    """Whether a truth value stands where only a number may, within lists and tables as well."""
+    kinds = set(_alternatives(annotation))
+    if isinstance(value, bool):
+        takes_number = any(isinstance(kind, type) and issubclass(kind, int | float) for kind in kinds)
+        return takes_number and bool not in kinds
+    held = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    inner = [get_args(each) for each in kinds if get_origin(each) in (dict, list, tuple)]
+    return any(_has_bool_for_number(each, last) for each in held for *_, last in inner)
 
 
 def _alternatives(annotation: object) -> Iterator[object]:

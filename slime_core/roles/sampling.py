@@ -12,6 +12,42 @@ from typing import cast
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """What a number may be."""
+
+    least: float
+    most: float
+    is_open: bool = False
+    """Whether `least` itself is left out."""
+    off: float | None = None
+    """One more value, which turns the setting off."""
+
+    def __contains__(self, value: float) -> bool:
+        return value == self.off or (
+            (self.least < value if self.is_open else self.least <= value) and value <= self.most
+        )
+
+    def __str__(self) -> str:
+        least = f"over {self.least:g}" if self.is_open else f"{self.least:g} or more"
+        off = "" if self.off is None else f", or {self.off:g} for off"
+        return f"{least}, at most {self.most:g}{off}"
+
+
+RANGES: Mapping[str, Range] = {
+    "max_new_tokens": Range(0, 10**9),
+    "temperature": Range(0, 10),
+    "top_p": Range(0, 1, is_open=True),
+    "top_k": Range(1, 10**9, off=-1),
+    "min_p": Range(0, 1),
+    "min_new_tokens": Range(0, 10**9),
+    "repetition_penalty": Range(0, 2, is_open=True),
+    "presence_penalty": Range(-2, 2),
+    "frequency_penalty": Range(-2, 2),
+}
+"""What settings of sampling may be, by their names here; keys, flags and requests take the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to sample, by SGLang's names and in SGLang's ranges.
 
@@ -59,19 +95,14 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Refuse what SGLang refuses."""
+        for name, allowed in RANGES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"sampling with {name}={getattr(self, name)!r}; expected {allowed}")
         checks = (
-            (self.max_new_tokens >= 0, "max_new_tokens", "0 or more"),
-            (0 <= self.temperature < math.inf, "temperature", "0 or more"),
-            (0 < self.top_p <= 1, "top_p", "over 0 and at most 1"),
-            (self.top_k == -1 or self.top_k >= 1, "top_k", "at least 1, or -1 for off"),
-            (0 <= self.min_p <= 1, "min_p", "0 to 1"),
             (isinstance(cast(object, self.stop), tuple) and all(self.stop), "stop", "a tuple of texts, none empty"),
-            (self.min_new_tokens >= 0, "min_new_tokens", "0 or more"),
-            (0 < self.repetition_penalty <= 2, "repetition_penalty", "over 0 and at most 2"),
-            (-2 <= self.presence_penalty <= 2, "presence_penalty", "-2 to 2"),
-            (-2 <= self.frequency_penalty <= 2, "frequency_penalty", "-2 to 2"),
+            (all(map(_is_id, self.stop_token_ids)), "stop_token_ids", "ids from 0 up"),
             (all(map(math.isfinite, self.logit_bias.values())), "logit_bias", "finite numbers"),
-            (min(self.logit_bias, default=0) >= 0, "logit_bias", "ids from 0 up"),
+            (all(map(_is_id, self.logit_bias)), "logit_bias", "ids from 0 up"),
         )
         for good, name, expected in checks:
             if not good:
@@ -92,3 +123,7 @@ class SamplingParams:
         """Whether the draw's law is another than the model's tempered one, cut off at its tail or not."""
         penalties = (self.repetition_penalty - 1.0, self.presence_penalty, self.frequency_penalty)
         return any(penalties) or bool(self.logit_bias) or self.min_new_tokens > 0
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

@@ -153,7 +153,8 @@ class Trainer:
         """Train on a rollout's prepared groups, in `num_steps_per_rollout` optimizer steps.
 
         Raises:
-            NonFiniteError: a loss or gradient is not finite; the weights are as before that step.
+            NonFiniteError: a loss or gradient is not finite, and the weights are as before that step; or a weight is
+                not finite after it.
             MismatchError: the trainer's log-probs are further from the sampler's than the run allows.
             PluginError: a rank hook raised, or what the trainer or a tensor role returned breaks its contract.
             WorkerError: a rank died, raised or did not answer.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from slime_core.catalog.rank_hooks import RankHooks
     from slime_core.catalog.used import Used
     from slime_core.catalog.worker import discover_in_worker
+    from slime_core.config.weights import not_trainable, refuse_quantized
     from slime_core.train.algorithm import Algorithm
     from slime_core.train.build import build_in_rank
     from slime_core.train.estimators.grpo import GrpoSettings
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from slime_core.train.groups import Groups
     from slime_core.train.losses import policy_gradient, value_loss
     from slime_core.train.mismatch import mismatch_extremes
-    from slime_core.train.norm import gradient_norm
+    from slime_core.train.norm import check_weights_finite, gradient_norm
     from slime_core.train.reduce import token_weights
     from slime_core.train.schedule import learning_rate
     from slime_core.train.sequences import masked_mean, masked_sum
@@ -34,6 +35,7 @@ _HOMES = {
     "slime_core.catalog.rank_hooks": "RankHooks",
     "slime_core.catalog.used": "Used",
     "slime_core.catalog.worker": "discover_in_worker",
+    "slime_core.config.weights": "not_trainable refuse_quantized",
     "slime_core.train.algorithm": "Algorithm",
     "slime_core.train.build": "build_in_rank",
     "slime_core.train.estimators.grpo": "GrpoSettings",
@@ -41,7 +43,7 @@ _HOMES = {
     "slime_core.train.groups": "Groups",
     "slime_core.train.losses": "policy_gradient value_loss",
     "slime_core.train.mismatch": "mismatch_extremes",
-    "slime_core.train.norm": "gradient_norm",
+    "slime_core.train.norm": "check_weights_finite gradient_norm",
     "slime_core.train.reduce": "token_weights",
     "slime_core.train.schedule": "learning_rate",
     "slime_core.train.sequences": "masked_mean masked_sum",
@@ -67,6 +69,7 @@ __all__ = [
     "Sums",
     "Used",
     "build_in_rank",
+    "check_weights_finite",
     "discover_in_worker",
     "failing_together",
     "gradient_norm",
@@ -74,7 +77,9 @@ __all__ = [
     "masked_mean",
     "masked_sum",
     "mismatch_extremes",
+    "not_trainable",
     "policy_gradient",
+    "refuse_quantized",
     "save_train_data",
     "token_weights",
     "value_loss",

@@ -1,11 +1,16 @@
-"""The norm of a gradient, the same number however many weights there are and whoever adds them up.
+"""The norm of a gradient, the same number however many weights there are and whoever adds them up; and finite weights.
 
 Example:
 
     norm = gradient_norm(gradient_N)
+    check_weights_finite(model.named_parameters(), steps=12)
 """
 
+from collections.abc import Iterable
+
 import torch
+
+from slime_core.errors import NonFiniteError
 
 CHUNK = 1 << 16
 """Elements that are squared at once: what torch makes of them in float64 stays in the cache."""
@@ -19,3 +24,27 @@ def gradient_norm(gradient: torch.Tensor) -> float:
     """
     parts = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in torch.split(gradient, CHUNK)]
     return float(torch.stack(parts).norm()) if parts else 0.0
+
+
+def check_weights_finite(weights: Iterable[tuple[str, torch.Tensor]], steps: int, whose: str = "") -> None:
+    """See that an optimizer step has left no NaN and no infinity; one sum a weight, and one answer from the device.
+
+    Args:
+        weights: names and values.
+        steps: optimizer steps so far.
+        whose: "the critic's ", for the message; empty for the policy.
+
+    Raises:
+        NonFiniteError: names the first weight that has one.
+    """
+    named = list(weights)
+    sums = [each.detach().sum(dtype=torch.float32) for _, each in named]
+    if not sums or torch.isfinite(torch.stack(sums)).all():
+        return
+    for name, each in named:
+        if count := each.numel() - int(torch.isfinite(each).sum()):
+            raise NonFiniteError(
+                f"optimizer step {steps}: {whose}weight {name} has {count} of {each.numel()} values that are not "
+                "finite. No checkpoint of these weights is written: `slime resume` continues from the last one. "
+                "Lower lr, or set clip_grad"
+            )

@@ -17,9 +17,9 @@ from slime_core.sample import Group
 class OverlongSettings(Settings):
     """`[reward_shaper.overlong]`."""
 
-    max_response_len: int = Field(ge=1, description="Tokens at which the whole penalty is due.")
-    overlong_buffer_len: int = Field(ge=1, description="Tokens before that over which it grows from 0.")
-    overlong_penalty_factor: float = Field(1.0, gt=0.0, description="The whole penalty, in units of reward.")
+    max_response_len: int = Field(ge=1, le=10**9, description="Tokens at which the whole penalty is due.")
+    overlong_buffer_len: int = Field(ge=1, le=10**9, description="Tokens before that over which it grows from 0.")
+    overlong_penalty_factor: float = Field(1.0, gt=0.0, le=1e6, description="The whole penalty, in units of reward.")
 
     @model_validator(mode="after")
     def _the_buffer_is_inside(self) -> Self:

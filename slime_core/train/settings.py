@@ -5,18 +5,18 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from slime_core.roles import Settings
+from slime_core.roles import Number, Settings
 
 
 class PolicyGradientSettings(Settings):
     """What the policy gradients have in common, slime's flags."""
 
-    entropy_coef: float = Field(0.0, ge=0.0, description="Weight of the entropy bonus, in units of loss a nat.")
+    entropy_coef: float = Field(0.0, ge=0.0, le=1e6, description="Weight of the entropy bonus, in units of loss a nat.")
     use_opsm: bool = Field(
         False, description="Mask samples of negative advantage that have drifted from their sampler (DeepSeek-V3.2)."
     )
     opsm_delta: float = Field(
-        1e-4, ge=0.0, description="How far: mean fall of their tokens' log-probs, nats a token, with use_opsm."
+        1e-4, ge=0.0, le=1e9, description="How far: mean fall of their tokens' log-probs, nats a token, with use_opsm."
     )
 
     @model_validator(mode="after")
@@ -30,8 +30,12 @@ class ClippedSettings(PolicyGradientSettings):
     """Bounds of a ratio, slime's flags."""
 
     eps_clip: float = Field(0.2, gt=0.0, lt=1.0, description="How far the ratio may fall below 1.")
-    eps_clip_high: float | None = Field(None, gt=0.0, description="How far it may rise above 1; default eps_clip.")
-    eps_clip_c: float | None = Field(None, gt=1.0, description="Dual clip: bound of the loss at negative advantages.")
+    eps_clip_high: float | None = Field(
+        None, gt=0.0, le=1e9, description="How far it may rise above 1; default eps_clip."
+    )
+    eps_clip_c: float | None = Field(
+        None, gt=1.0, le=1e6, description="Dual clip: bound of the loss at negative advantages."
+    )
 
     @property
     def high(self) -> float:
@@ -53,14 +57,16 @@ class GspoSettings(ClippedSettings):
     """`[loss.gspo]`: the defaults are the paper's, of sequences, which move less than tokens."""
 
     eps_clip: float = Field(3e-4, gt=0.0, lt=1.0, description="How far the sequence's ratio may fall below 1.")
-    eps_clip_high: float | None = Field(4e-4, gt=0.0, description="How far it may rise above 1.")
+    eps_clip_high: float | None = Field(4e-4, gt=0.0, le=1e9, description="How far it may rise above 1.")
 
 
 class CispoSettings(PolicyGradientSettings):
     """`[loss.cispo]`, slime's flags."""
 
     eps_clip: float = Field(0.2, gt=0.0, le=1.0, description="How far a token's weight may fall below 1; 1: any.")
-    eps_clip_high: float | None = Field(None, gt=0.0, description="How far it may rise above 1; default eps_clip.")
+    eps_clip_high: float | None = Field(
+        None, gt=0.0, le=1e9, description="How far it may rise above 1; default eps_clip."
+    )
 
     @property
     def high(self) -> float:
@@ -71,8 +77,8 @@ class CispoSettings(PolicyGradientSettings):
 class _Bounds(Settings):
     """Two bounds that must not cross."""
 
-    tis_clip: float = Field(2.0, gt=0.0, description="Upper bound of a token's importance weight.")
-    tis_clip_low: float = Field(0.0, ge=0.0, description="Lower bound of it.")
+    tis_clip: float = Field(2.0, gt=0.0, le=1e9, description="Upper bound of a token's importance weight.")
+    tis_clip_low: float = Field(0.0, ge=0.0, le=1e9, description="Lower bound of it.")
 
     @model_validator(mode="after")
     def _high_covers_low(self) -> Self:
@@ -88,8 +94,8 @@ class TisSettings(_Bounds):
 class IcepopSettings(_Bounds):
     """`[correction.icepop]`, slime's flags: the defaults are the paper's, since a lower bound of 0 masks nothing."""
 
-    tis_clip: float = Field(5.0, gt=0.0, description="Ratio of a token above which it has no weight.")
-    tis_clip_low: float = Field(0.5, ge=0.0, description="Ratio below which it has none.")
+    tis_clip: float = Field(5.0, gt=0.0, le=1e9, description="Ratio of a token above which it has no weight.")
+    tis_clip_low: float = Field(0.5, ge=0.0, le=1e9, description="Ratio below which it has none.")
 
 
 Divergence = Literal[
@@ -116,13 +122,13 @@ class MisSettings(Settings):
         "truncate", description="What becomes of ratios out of bounds; none: there are no weights."
     )
     mis_lower_bound: float | None = Field(
-        None, gt=0.0, description="Lower bound, of clip and mask; default 1 / mis_upper_bound."
+        None, gt=0.0, le=1e9, description="Lower bound, of clip and mask; default 1 / mis_upper_bound."
     )
-    mis_upper_bound: float = Field(2.0, gt=0.0, description="Upper bound.")
+    mis_upper_bound: float = Field(2.0, gt=0.0, le=1e9, description="Upper bound.")
     mis_veto_threshold: float | None = Field(
         None, gt=0.0, lt=1.0, description="Samples with a token of a ratio below this are taken out."
     )
-    rollout_rs: dict[Divergence, float | tuple[float, float]] = Field(
+    rollout_rs: dict[Divergence, Number | tuple[Number, Number]] = Field(
         {}, description="Divergences that take out tokens or samples, and their bounds: {seq_mean_k1 = [0.99, 1.01]}."
     )
 

@@ -116,6 +116,22 @@ def test_bad_flags(project: Project, slime: Slime, flags: str, said: list[str]) 
     assert not project.run.exists()
 
 
+def test_flags_that_break_a_parser(project: Project, slime: Slime) -> None:
+    for flags, said in (
+        (["--reward." + ".".join("k" * 5000), "1"], "has over 32 parts; settings are written --ROLE.NAME.KEY VALUE"),
+        (["--engine.local.workers", "[" * 100_000], "is nested over 32 deep"),
+        (["--engine.local.workers", "[" * 40 + "]" * 40], "is nested over 32 deep"),
+        (["--engine.local.workers", "9" * 5000], "engine.local.workers = '9999"),
+        (["--engine.local.workers", "9" * 50], "is an integer of 167 bits; at most 64 are allowed"),
+        (["--reward", "./rewards.py:digits", "--engine.local.dtype", '"\\u0000"'], "holds a NUL character"),
+        (["--rollout-stop", "\udcff"], "half a surrogate pair"),
+        (["--apply-chat-template-kwargs", '{"a": "\\ud800"}'], "half a surrogate pair"),
+    ):
+        ran = slime("train", "run.toml", *flags)
+        refused(ran, project.run, said)
+        assert len(ran.err) < 1_000
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

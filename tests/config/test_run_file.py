@@ -125,6 +125,69 @@ def test_a_date_is_refused_with_its_key(tmp_path: Path, value: str) -> None:
         read_run_file(path)
 
 
+HOSTILE = {
+    "a dotted key of 5,000 parts": (".toml", ".".join("k" * 5000) + " = 1", "line 1: a dotted key has over 32 parts"),
+    "a header of 100,000 parts": (".toml", "\n[" + ".".join("k" * 100_000) + "]", "line 2: a dotted key has over 32"),
+    "quoted parts": (".toml", ".".join(['"k"'] * 50_000) + " = 1", "a dotted key has over 32 parts"),
+    "lists in lists": (".toml", "k = " + "[" * 5000, "run.toml is nested too deeply: at most 32"),
+    "lists in lists, a few": (".toml", "k = " + "[" * 40 + "]" * 40, "k is nested over 32 deep"),
+    "tables in tables": (".toml", "k = " + "{a = " * 5000, "run.toml is nested too deeply: at most 32"),
+    "5,000 digits": (".toml", "seed = " + "9" * 5000, "an integer has over 4300 digits; at most 64 bits"),
+    "5,000 hexadecimal digits": (".toml", "seed = 0x" + "f" * 5000, "seed is an integer of 20000 bits"),
+    "NUL": (".toml", 'save = "a\\u0000b"', "save = 'a\\x00b' holds a NUL character: take it out"),
+    "NUL in a key": (".toml", '"a\\u0000b" = 1', "the key 'a\\x00b' holds a NUL character"),
+    "a bare NUL": (".toml", "save = \0", "is not a TOML file"),
+    "300 KiB": (".toml", "#" * 300 * 1024, "run.toml has over 256 KiB"),
+    "a long key": (".toml", "k" * 5000 + " = 1", "has 5000 characters; at most 1000 are allowed"),
+    "an alias of itself": (".yaml", "k: &a [1, *a]", "line 1: an anchor holds an alias of itself"),
+    "a billion laughs": (
+        ".yaml",
+        "a0: &a0 [lol]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 99)),
+        "its aliases stand for",
+    ),
+    "a billion merges": (
+        ".yaml",
+        "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 99)),
+        "its aliases stand for",
+    ),
+    "a chain of anchors": (
+        ".yaml",
+        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 500)),
+        "a31 is nested over 32 deep",
+    ),
+    "YAML, lists in lists": (".yaml", "k: " + "[" * 5000, "run.yaml is nested too deeply"),
+    "YAML, 5,000 digits": (".yaml", "seed: " + "9" * 5000, "an integer has over 4300 digits"),
+    "YAML, NUL": (".yaml", 'save: "a\\0b"', "save = 'a\\x00b' holds a NUL character"),
+    "YAML, half a surrogate": (".yaml", 'save: "\\ud800"', "half a surrogate pair"),
+    "YAML, a number that is none": (".yaml", "seed: !!int x", "is not a YAML file: invalid literal for int()"),
+    "YAML, a list as a key": (".yaml", "? [a]\n: b", "the key ('a',) of the file is not text"),
+}
+
+
+def test_what_breaks_a_parser_is_refused_in_one_paragraph(tmp_path: Path) -> None:
+    wrong = {}
+    for name, (suffix, text, said) in HOSTILE.items():
+        path = tmp_path / f"run{suffix}"
+        path.write_text(text)
+        try:
+            read_run_file(path)
+            wrong[name] = "accepted"
+        except Exception as error:
+            if type(error) is not ConfigError or said not in str(error) or len(str(error).split()) > 60:
+                wrong[name] = repr(error)[:500]
+    assert not wrong
+
+
+def test_anchors_and_texts_full_of_dots_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("a: &a {k: 1}\nb: {<<: *a, j: 2}\nc: [*a, *a]\n")
+    assert read_run_file(path) == {"a": {"k": 1}, "b": {"k": 1, "j": 2}, "c": [{"k": 1}, {"k": 1}]}
+    dots = ".".join("k" * 99)
+    path = tmp_path / "run.toml"
+    path.write_text(f'a = \'{dots}\'  # {dots}\nb = """\n\\"""{dots}\n"""\nc = [1.5, 2.5]')
+    assert read_run_file(path) == {"a": dots, "b": f'"""{dots}\n', "c": [1.5, 2.5]}
+
+
 def test_tables_merge_key_by_key_and_a_use_is_replaced_whole() -> None:
     base: dict[str, Json] = {"lr": 1.0, "reward": {"use": {"math": 1.0}, "math": {"a": 1, "b": 2}}}
     over: dict[str, Json] = {"seed": 3, "reward": {"use": {"format": 0.5}, "math": {"b": 9}}}

@@ -1,14 +1,21 @@
 """Headers of weights: what is cut off, missing or made of integers is named before a process starts."""
 
 import json
+import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slime_core.config import check_model_dir
 from slime_core.config.weights import INDEX, check_weights
 from slime_core.errors import ModelError
+from slime_core.sample import Json
+
+Slime = Callable[..., Any]
+Project = Any
 
 
 def write(path: Path, tensors: dict[str, str], *, size: int = 8) -> None:
@@ -57,10 +64,36 @@ def test_what_the_index_promises_is_there(tmp_path: Path) -> None:
             check_weights(tmp_path)
 
 
-def test_integers_are_no_weights(tmp_path: Path) -> None:
-    write(tmp_path / "a.safetensors", {"x.weight": "I8"})
-    with pytest.raises(ModelError, match=r"x\.weight is made of integers \(I8\)"):
-        check_weights(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "dtype", "config"),
+    [
+        ("x.weight", "I8", {}),
+        ("x.weight", "F8_E4M3", {}),  # DeepSeek-V3, and most FP8 models of vLLM
+        ("x.weight_scale", "F8_E8M0", {}),
+        ("x.qweight", "I32", {}),  # GPTQ and AWQ
+        ("x.weight_packed", "I32", {}),  # compressed-tensors
+        ("x.gate_up_proj_blocks", "U8", {}),  # gpt-oss
+        ("x.weight", "BF16", {"quantization_config": {"quant_method": "gptq", "bits": 4}}),
+        ("x.weight", "BF16", {"text_config": {"quantization_config": {"quant_method": "fp8"}}}),
+    ],
+    ids=str,
+)
+def test_a_quantized_model_is_refused_at_plan_by_every_trainer(
+    project: Project, slime: Slime, name: str, dtype: str, config: dict[str, Json]
+) -> None:
+    model = project.root / "quantized"
+    shutil.copytree(project.model, model)
+    made_of = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(made_of | config))
+    write(model / "model.safetensors", {"x.position_ids": "I64", name: dtype})
+    found = f"weight {name!r} is written in {dtype}" if not config else "quantization_config"
+    for keys in ({"hf_checkpoint": str(model)}, {"ref_load": str(model), "use_kl_loss": True, "kl_loss_coef": 0.1}):
+        project.write_run(**keys)
+        for trainer in ("local", "megatron"):
+            ran = slime("plan", "run.toml", "--trainer", trainer)
+            assert ran.code == 2
+            assert found in ran.err
+            assert "give the model that it was made from" in ran.err
 
 
 def test_a_model_directory_is_looked_at(tmp_path: Path, tiny_model: Path) -> None:

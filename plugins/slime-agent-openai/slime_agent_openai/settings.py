@@ -19,12 +19,14 @@ class CommonSettings(Settings):
     """What all generators of agents have."""
 
     seconds: float = Field(
-        600.0, gt=0, description="Seconds that one agent may take, its wait for a place not counted."
+        600.0, gt=0, le=1e7, description="Seconds that one agent may take, its wait for a place not counted."
     )
     max_turns: int | None = Field(
-        None, ge=1, description="Replies that one sample may ask for; rollout_max_turns holds, too."
+        None, ge=1, le=10**9, description="Replies that one sample may ask for; rollout_max_turns holds, too."
     )
-    max_turn_tokens: int | None = Field(None, ge=1, description="Tokens of one reply; by default as many as are left.")
+    max_turn_tokens: int | None = Field(
+        None, ge=1, le=10**9, description="Tokens of one reply; by default as many as are left."
+    )
     parser: str = Field(
         "auto",
         description="What reads the model's calls of tools and its reasoning, as hermes; auto: the one that fits its "
@@ -112,14 +114,16 @@ class CommonSettings(Settings):
 class ProcessSettings(CommonSettings):
     """What those have whose agents are processes of this machine."""
 
-    memory_mb: int = Field(4096, ge=64, description="Resident MiB of one process of agents, with all that it starts.")
+    memory_mb: int = Field(
+        4096, ge=64, le=2**24, description="Resident MiB of one process of agents, with all that it starts."
+    )
 
 
 class PooledSettings(ProcessSettings):
     """What those have whose agents share processes."""
 
-    workers: int = Field(2, ge=1, description="Processes that run agents.")
-    agents_per_worker: int = Field(64, ge=1, description="Agents in each of them at once.")
+    workers: int = Field(2, ge=1, le=4096, description="Processes that run agents.")
+    agents_per_worker: int = Field(64, ge=1, le=65_536, description="Agents in each of them at once.")
 
 
 class AgentSettings(PooledSettings):
@@ -156,7 +160,7 @@ class FleetSettings(CommonSettings):
         description="What workers of the fleet show, from the environment: $env:SLIME_FLEET_TOKEN."
     )
     lease_s: float = Field(
-        60.0, ge=1, description="Seconds after which the task of a worker that is not heard of goes to another."
+        60.0, ge=1, le=1e7, description="Seconds after which the task of a worker that is not heard of goes to another."
     )
 
 

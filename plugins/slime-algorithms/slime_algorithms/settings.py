@@ -11,21 +11,28 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from slime_core import Settings
+from slime_core.roles import Number
 from slime_core.train import PolicyGradientSettings
 
 
 class SapoSettings(PolicyGradientSettings):
     """`[loss.sapo]`: temperatures of the gate; the defaults are the paper's."""
 
-    tau_pos: float = Field(1.0, gt=0.0, description="How fast tokens of positive advantage lose their gradient.")
-    tau_neg: float = Field(1.05, gt=0.0, description="How fast those of negative advantage do; as a rule faster.")
+    tau_pos: float = Field(
+        1.0, gt=0.0, le=1e6, description="How fast tokens of positive advantage lose their gradient."
+    )
+    tau_neg: float = Field(
+        1.05, gt=0.0, le=1e6, description="How fast those of negative advantage do; as a rule faster."
+    )
 
 
 class GmpoSettings(PolicyGradientSettings):
     """`[loss.gmpo]`: bounds in nats; the default is the paper's, ratios of exp(-0.4) to exp(0.4)."""
 
-    eps_clip: float = Field(0.4, gt=0.0, description="How far a token's log-ratio may fall below 0, nats.")
-    eps_clip_high: float | None = Field(None, gt=0.0, description="How far it may rise above 0; default eps_clip.")
+    eps_clip: float = Field(0.4, gt=0.0, le=1e9, description="How far a token's log-ratio may fall below 0, nats.")
+    eps_clip_high: float | None = Field(
+        None, gt=0.0, le=1e9, description="How far it may rise above 0; default eps_clip."
+    )
 
     @property
     def high(self) -> float:
@@ -47,9 +54,12 @@ class DppoSettings(PolicyGradientSettings):
 
     divergence: Divergence = Field(Divergence.TV, description="Which divergence bounds a token: tv or kl.")
     delta: float | None = Field(
-        None, gt=0.0, description="The most of it at which a token still moves away; default 0.15 for tv, 0.05 for kl."
+        None,
+        gt=0.0,
+        le=1e6,
+        description="The most of it at which a token still moves away; default 0.15 for tv, 0.05 for kl.",
     )
-    ratio_bound: float = Field(20.0, gt=1.0, description="The most that a token is weighed with.")
+    ratio_bound: float = Field(20.0, gt=1.0, le=1e6, description="The most that a token is weighed with.")
 
     @property
     def limit(self) -> float:
@@ -66,5 +76,7 @@ class DppoSettings(PolicyGradientSettings):
 class PassAtKSettings(Settings):
     """`[advantage.pass_at_k]`."""
 
-    k: int = Field(4, ge=1, description="How many attempts are judged together; a smaller group is judged whole.")
-    correct_from: float = Field(0.5, description="The least reward of a correct response.")
+    k: int = Field(
+        4, ge=1, le=10**9, description="How many attempts are judged together; a smaller group is judged whole."
+    )
+    correct_from: Number = Field(0.5, description="The least reward of a correct response.")

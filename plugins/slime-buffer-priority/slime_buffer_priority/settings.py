@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from slime_core import Settings
+from slime_core.roles import Coefficient, Number
 
-Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -61,22 +61,30 @@ class PrioritySettings(Settings):
     order: Order = Field(default=Order.PROPORTIONAL, description="How groups are drawn: proportional, rank or fifo.")
     keep: Keep = Field(default=Keep.NEWEST, description="What stays beyond capacity: newest, highest or reservoir.")
     capacity: int = Field(default=65_536, ge=1, le=2**31, description="Groups held at most.")
-    scores: dict[ScoreName, Weight] = Field(
+    scores: dict[ScoreName, Coefficient] = Field(
         default={ScoreName.ADVANTAGE: 1.0},
         description="Exponent of each score in the priority, which is their product: "
         "advantage, reward, difficulty, diversity, recency, staleness.",
     )
-    epsilon: float = Field(default=0.01, gt=0, description="Added to each score, so that nothing is never drawn.")
-    reward_range: tuple[float, float] = Field(default=(0.0, 1.0), description="Rewards that count as 0 and as 1.")
-    recency_half_life: float = Field(default=8.0, gt=0, description="Draws in which the recency score halves.")
-    staleness_half_life: float = Field(default=2.0, gt=0, description="Versions in which the staleness score halves.")
+    epsilon: float = Field(
+        default=0.01, gt=0, le=1e6, description="Added to each score, so that nothing is never drawn."
+    )
+    reward_range: tuple[Number, Number] = Field(default=(0.0, 1.0), description="Rewards that count as 0 and as 1.")
+    recency_half_life: float = Field(default=8.0, gt=0, le=1e6, description="Draws in which the recency score halves.")
+    staleness_half_life: float = Field(
+        default=2.0, gt=0, le=1e6, description="Versions in which the staleness score halves."
+    )
     alpha: float = Field(default=0.6, ge=0, le=4, description="How much priorities matter; 0 draws uniformly.")
     beta: float = Field(default=0.4, ge=0, le=1, description="Exponent of the importance weights in rollout 0.")
-    beta_rollouts: int = Field(default=1000, ge=0, description="Rollouts in which that exponent grows to 1.")
+    beta_rollouts: int = Field(default=1000, ge=0, le=10**9, description="Rollouts in which that exponent grows to 1.")
     normalize: bool = Field(default=True, description="Divide importance weights by the largest of their draw.")
-    max_uses: int = Field(default=4, ge=1, description="Most times that one group is trained on.")
-    replay_ratio: float = Field(default=2.0, ge=1, description="Mean uses of a group; the rest is generated anew.")
-    max_staleness: int = Field(default=8, ge=0, description="Weight versions by which a group's oldest token may lag.")
+    max_uses: int = Field(default=4, ge=1, le=10**9, description="Most times that one group is trained on.")
+    replay_ratio: float = Field(
+        default=2.0, ge=1, le=1e6, description="Mean uses of a group; the rest is generated anew."
+    )
+    max_staleness: int = Field(
+        default=8, ge=0, le=1_000_000, description="Weight versions by which a group's oldest token may lag."
+    )
     quotas: dict[str, Share] = Field(
         default={}, description="Share of each draw by data set; what is left goes to all the others."
     )

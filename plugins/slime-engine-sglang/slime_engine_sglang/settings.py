@@ -79,6 +79,7 @@ class SglangSettings(Settings):
     gpus: int = Field(
         0,
         ge=0,
+        le=4096,
         description="GPUs of one server, over which it splits the model (tensor parallel, or as dp_size, pp_size and "
         "attn_dp_size of `server` say); 0: it runs on the CPU.",
     )
@@ -103,8 +104,8 @@ class SglangSettings(Settings):
     router: RouterSettings | None = Field(
         None, description="The router that requests go through, where the run has one before its servers."
     )
-    request_timeout_s: float = Field(3600.0, gt=0, description="Seconds in which a request must be answered.")
-    start_timeout_s: float = Field(600.0, gt=0, description="Seconds in which a server must be ready.")
+    request_timeout_s: float = Field(3600.0, gt=0, le=1e7, description="Seconds in which a request must be answered.")
+    start_timeout_s: float = Field(600.0, gt=0, le=1e7, description="Seconds in which a server must be ready.")
     urls: list[str] = Field(
         [], description="Servers that run already, one for each engine of the run, and which nobody else uses."
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 import ray
 
 from slime_core.errors import WorkerError
-from slime_core.processes import Host, Reply, answered, free_port
+from slime_core.processes import Host, Reply, answered, find_project_files, free_port
 from slime_core.roles import Place, PluginSet, WorkerGroupSpec
 from slime_launcher_ray import guard
 
@@ -77,6 +77,7 @@ class Actor:
             arguments = [sys.executable, "-I", guard.__file__, str(os.getpid()), f"{MARK}={mark}"]
             subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL)
         os.environ[MARK] = mark
+        find_project_files()  # before Ray decodes what is to be built, which may name classes of the project
         self._host: Host | None = None
 
     def site(self) -> Site:

@@ -16,15 +16,18 @@ class RaySettings(Settings):
         "is set, else a cluster of this machine, for this run alone.",
     )
     num_gpus: int | None = Field(
-        None, ge=0, description="GPUs that a cluster of this machine counts; default: those that Ray finds."
+        None, ge=0, le=4096, description="GPUs that a cluster of this machine counts; default: those that Ray finds."
     )
     object_store_mb: int | None = Field(
-        None, ge=80, description="MiB of shared memory of such a cluster's object store; default: Ray's own choice."
+        None,
+        ge=80,
+        le=2**24,
+        description="MiB of shared memory of such a cluster's object store; default: Ray's own choice.",
     )
     dashboard: bool = Field(False, description="Serve Ray's dashboard for such a cluster.")
-    start_timeout_s: float = Field(120.0, gt=0, description="Seconds for a cluster to start, or to be joined.")
+    start_timeout_s: float = Field(120.0, gt=0, le=1e7, description="Seconds for a cluster to start, or to be joined.")
     placement_timeout_s: float = Field(
-        300.0, ge=0, description="Seconds that a group waits for room that others have taken."
+        300.0, ge=0, le=1e7, description="Seconds that a group waits for room that others have taken."
     )
     runtime_env: dict[str, JsonValue] = Field(
         {}, description="Ray's runtime environment of every worker: working_dir, py_modules, pip and the like."

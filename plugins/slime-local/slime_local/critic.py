@@ -8,7 +8,7 @@ Example:
     critic.backward(packs, share)                                   # then `norm`, and `step` if all is finite
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import torch
 
 from slime_core.errors import NonFiniteError
 from slime_core.roles import Critic
-from slime_core.train import Share, gradient_norm, value_loss
+from slime_core.train import Share, check_weights_finite, gradient_norm, value_loss
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.optimizer import FlatAdamW
 
@@ -101,8 +101,14 @@ class LocalCritic:
         return gradient_norm(self._gradient)
 
     def step(self, norm: float) -> Mapping[str, float]:
-        """One step of the optimizer; what to report of it, equal on all ranks."""
+        """One step of the optimizer; what to report of it, equal on all ranks.
+
+        Raises:
+            NonFiniteError: a weight is not finite after it.
+        """
         lr = self._optimizer.step(self._gradient, norm)
+        if not self._weights.sum().isfinite():
+            check_weights_finite(self._named(), self._optimizer.steps, "the critic's ")
         tokens, *sums = self._sums.tolist()
         means = {name: total / max(1.0, tokens) for name, total in zip(SUMS[1:], sums, strict=True)}
         return {**means, "critic-grad_norm": norm, "critic-lr-pg_0": lr}
@@ -118,6 +124,11 @@ class LocalCritic:
             CheckpointError: there is none, or it is of another model.
         """
         self._optimizer.load(directory)
+
+    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for slot in self.model.layout:
+            yield slot.name, self._weights[slot.offset : slot.offset + slot.numel]
+        yield "value_head", self._head()
 
     def _head(self) -> torch.Tensor:
         """A view of the head's weights [d]."""

@@ -13,6 +13,7 @@ from slime_core.roles import (
     Engine,
     EngineSetup,
     EngineSpec,
+    EngineUse,
     Extra,
     MemoryTag,
     Needs,
@@ -40,6 +41,7 @@ def slime_engines() -> Iterable[EngineSpec]:
         workers_key="workers",
         gives=frozenset({Extra.PROMPT_LOG_PROBS}),
         releases=frozenset({MemoryTag.KV_CACHE}),
+        check=_check,
         explain=_explain,
         restart_s=40.0,
         probe_s=30.0,
@@ -52,6 +54,12 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
     from slime_local.engine import LocalEngine
 
     return LocalEngine(settings, setup)
+
+
+def _check(settings: Settings, use: EngineUse) -> None:
+    from slime_core.train import refuse_quantized
+
+    refuse_quantized(use.hf_checkpoint)
 
 
 def _workers(settings: Settings) -> int:

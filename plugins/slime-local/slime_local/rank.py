@@ -19,6 +19,7 @@ from slime_core.train import (
     Algorithm,
     RankHooks,
     Share,
+    check_weights_finite,
     discover_in_worker,
     failing_together,
     gradient_norm,
@@ -119,6 +120,8 @@ class LocalRank:
         if of_policy:
             lr = optimizer.step(gradient, norm)
             self._parameters.apply()
+            if not self._weights.sum().isfinite():  # one sum is cheaper than one a weight
+                check_weights_finite(self.weights(), optimizer.steps)
             extremes = mismatch_extremes(gather_over_ranks(sums.log_ratios()))
             scalars |= {"grad_norm": norm, "lr-pg_0": lr, **extremes}
         return sums.result(share, scalars)

@@ -20,6 +20,7 @@ class LocalEngineSettings(Settings):
     max_total_tokens: int | None = Field(
         None,
         ge=1,
+        le=10**9,
         description="Tokens, prompts included, that a worker keeps keys and values of at once, about: further requests "
         "wait. By default as many as take 2 GiB.",
     )
@@ -46,15 +47,16 @@ class LocalTrainerSettings(Settings):
     max_tokens_per_micro_batch: int = Field(
         16384,
         ge=1,
+        le=10**9,
         description="Prompt and response tokens of one forward; samples of one prompt stay together.",
     )
     gradient_checkpointing: bool = Field(
         False, description="Keep each layer's input alone and compute the rest again: less memory, more time."
     )
     lora_rank: int | None = Field(
-        None, ge=1, description="Train low-rank updates of this rank instead of the weights (LoRA)."
+        None, ge=1, le=65_536, description="Train low-rank updates of this rank instead of the weights (LoRA)."
     )
-    lora_alpha: float = Field(32.0, gt=0.0, description="The update counts lora_alpha / lora_rank times.")
+    lora_alpha: float = Field(32.0, gt=0.0, le=1e6, description="The update counts lora_alpha / lora_rank times.")
     lora_target_modules: list[str] = Field(
         [ALL_LINEAR],
         min_length=1,

@@ -176,6 +176,15 @@ def test_what_is_not_finite_changes_neither_model(model_dir: Path, tmp_path: Pat
         assert (tmp_path / "before" / "optim" / name).read_bytes() == (tmp_path / "after" / "optim" / name).read_bytes()
 
 
+def test_a_weight_of_the_critic_that_is_not_finite_is_named(model_dir: Path, tmp_path: Path) -> None:
+    rank = LocalRank(0, 1, setup_of(model_dir, tmp_path))
+    assert rank._beside is not None
+    assert rank._beside.critic is not None
+    rank._beside.critic._optimizer._m[-1] = math.inf
+    with pytest.raises(NonFiniteError, match="the critic's weight value_head has 1 of"):
+        rank.train_step(batch_of(0))
+
+
 @pytest.mark.timeout(120)
 def test_two_ranks_train_the_critic_that_one_rank_does(model_dir: Path, tmp_path: Path) -> None:
     alone = LocalRank(0, 1, setup_of(model_dir, tmp_path))

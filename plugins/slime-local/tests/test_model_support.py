@@ -29,7 +29,6 @@ PLAIN = [
     ({"model_type": "llama", "rope_parameters": {"rope_type": "longrope"}}, "'longrope'"),
     ({"model_type": "llama", "partial_rotary_factor": 0.5}, "a part of each head"),
     ({"model_type": "llama", "rope_scaling": 3}, "unknown form"),
-    ({"model_type": "qwen2", "quantization_config": {"bits": 4}}, "quantized"),
 ]
 
 

@@ -156,6 +156,14 @@ def test_a_nan_stops_the_step_before_the_weights_change(rank_of: Ranks) -> None:
     assert torch.equal(flat(rank), before)
 
 
+@pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"freeze_params_name_list": ["norm"]}], ids=str)
+def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, settings: dict[str, Any]) -> None:
+    rank = rank_of(settings=settings)
+    rank._optimizer._m[-1] = math.inf  # as after an overflow
+    with pytest.raises(NonFiniteError, match=r"optimizer step 1: weight \S+ has \d+ of \d+ values that are not finite"):
+        rank.train_step(batches(1)[0])
+
+
 def test_saved_and_loaded_it_continues_bit_for_bit(rank_of: Ranks, tmp_path: Path) -> None:
     rank = rank_of()
     rank.train_step(batches(1)[0])

@@ -12,32 +12,31 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import ByteSize, Field, create_model, field_validator, model_validator
 
 from slime_core.errors import ConfigError, did_you_mean
-from slime_core.roles import Settings
+from slime_core.roles import Coefficient, Positive, Settings, Workers
 from slime_trainer_megatron.dimensions import DIMENSIONS, check_dimensions
 from slime_trainer_megatron.families import Model
 from slime_trainer_megatron.freezing import Patterns
 from slime_trainer_megatron.installed import fields
 from slime_trainer_megatron.layout import Layout
 
-AtLeastOne = Annotated[int, Field(ge=1)]
 PASSED: Mapping[str, object] = {
-    "tensor_model_parallel_size": AtLeastOne,
-    "pipeline_model_parallel_size": AtLeastOne,
-    "num_layers_in_first_pipeline_stage": AtLeastOne | None,
-    "num_layers_in_last_pipeline_stage": AtLeastOne | None,
-    "context_parallel_size": AtLeastOne,
-    "expert_model_parallel_size": AtLeastOne,
-    "expert_tensor_parallel_size": AtLeastOne | None,
+    "tensor_model_parallel_size": Workers,
+    "pipeline_model_parallel_size": Workers,
+    "num_layers_in_first_pipeline_stage": Positive | None,
+    "num_layers_in_last_pipeline_stage": Positive | None,
+    "context_parallel_size": Workers,
+    "expert_model_parallel_size": Workers,
+    "expert_tensor_parallel_size": Workers | None,
     "sequence_parallel": bool,
     "recompute_granularity": Literal["full", "selective"] | None,
     "recompute_method": Literal["uniform", "block"] | None,
-    "recompute_num_layers": AtLeastOne | None,
+    "recompute_num_layers": Positive | None,
     "recompute_modules": list[Literal["core_attn", "mla_up_proj", "mlp", "moe", "shared_experts"]] | None,
-    "moe_aux_loss_coeff": Annotated[float, Field(ge=0.0)],
-    "mtp_num_layers": AtLeastOne | None,
-    "mtp_loss_scaling_factor": Annotated[float, Field(ge=0.0)],
+    "moe_aux_loss_coeff": Coefficient,
+    "mtp_num_layers": Positive | None,
+    "mtp_loss_scaling_factor": Coefficient,
     "overlap_grad_reduce": bool,
-    "bucket_size": AtLeastOne | None,
+    "bucket_size": Positive | None,
     "use_distributed_optimizer": bool,
     "optimizer_cpu_offload": bool,
     "optimizer_offload_fraction": Annotated[float, Field(ge=0.0, le=1.0)],
@@ -97,7 +96,7 @@ NAME, CRITIC = "MegatronSettings", "MegatronCriticSettings"
 class CriticBase(Settings):
     """`[trainer.megatron.critic]`, without what megatron-core's source says; what is left out is as of the policy."""
 
-    max_tokens_per_gpu: int | None = Field(None, ge=1, description="Tokens of a micro-batch of the critic.")
+    max_tokens_per_gpu: int | None = Field(None, ge=1, le=10**9, description="Tokens of a micro-batch of the critic.")
 
     @model_validator(mode="before")
     @classmethod
@@ -112,7 +111,10 @@ class MegatronBase(Settings):
         2, ge=1, le=65536, description="Ranks in all, `actor_num_nodes` times `actor_num_gpus_per_node`."
     )
     max_tokens_per_gpu: int = Field(
-        16384, ge=1, description="Tokens of a micro-batch, prompts included, for each rank that texts are cut over."
+        16384,
+        ge=1,
+        le=10**9,
+        description="Tokens of a micro-batch, prompts included, for each rank that texts are cut over.",
     )
     device: Literal["cpu", "cuda"] = Field(
         "cpu", description="Where ranks compute; with cuda, each has a GPU of its own, and they meet by NCCL."
@@ -123,11 +125,14 @@ class MegatronBase(Settings):
         "slime-compat, which has the names.",
     )
     log_probs_chunk_size: int = Field(
-        1024, ge=1, description="Response tokens whose logits are held at once; they are computed again backwards."
+        1024,
+        ge=1,
+        le=10**9,
+        description="Response tokens whose logits are held at once; they are computed again backwards.",
     )
 
     max_shard_size: ByteSize = Field(
-        ByteSize(5 * 10**9), ge=1, description="Bytes of a file of hf/, about: a number, or 256MiB, 5GB."
+        ByteSize(5 * 10**9), ge=1, le=2**50, description="Bytes of a file of hf/, about: a number, or 256MiB, 5GB."
     )
     critic: CriticBase | None = Field(
         None, description="What is otherwise for the critic; its layout is the policy's. Keys as here."
@@ -370,7 +375,7 @@ def settings_model() -> type[Settings]:
     }
     for name, kind in DIMENSIONS.items():
         said = f"{fields()[name].help} The model's config.json says it; the same may be given."
-        made[name] = (kind | None, Field(None, description=said.strip()))
+        made[name] = (kind, Field(None, description=said.strip()))
     critic = critic_model()
     made["critic"] = (critic | None, MegatronBase.model_fields["critic"])
     model = create_model(NAME, __base__=MegatronBase, __module__=__name__, **made)  # type: ignore[call-overload]

@@ -20,6 +20,7 @@ import torch
 from slime_core.errors import CheckpointError, ConfigError
 from slime_core.outputs import refuse_occupied
 from slime_core.roles import WeightDtype
+from slime_core.train import refuse_quantized
 from slime_trainer_megatron.collectives import alone
 from slime_trainer_megatron.compat import importing
 
@@ -59,12 +60,13 @@ def to_torch_dist(source: Path, target: Path, say: Say) -> Path:
 
     Raises:
         ConfigError: there is no converter for its family, or the target has a checkpoint already.
-        ModelError: a weight is not there, or of another shape.
+        ModelError: a weight is not there, of another shape, or quantized.
     """
     config, folder = config_of(source), target / RELEASE
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give another folder, or remove it")
     refuse_occupied("the target", target)
+    refuse_quantized(source)
     alone()
     weights, further = HfWeights(source), further_layers(config)
     model = with_further(config, further)

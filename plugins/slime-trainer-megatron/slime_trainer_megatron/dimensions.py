@@ -9,23 +9,23 @@ from collections.abc import Mapping
 from typing import cast
 
 from slime_core.errors import ConfigError
-from slime_core.roles import Settings
+from slime_core.roles import Coefficient, Positive, Settings
 from slime_core.sample import Json
 from slime_trainer_megatron.families import Model
 
-DIMENSIONS: Mapping[str, type] = {
-    "num_layers": int,
-    "hidden_size": int,
-    "ffn_hidden_size": int,
-    "num_attention_heads": int,
-    "num_query_groups": int,
-    "kv_channels": int,
-    "layernorm_epsilon": float,
-    "add_qkv_bias": bool,
-    "qk_layernorm": bool,
-    "num_moe_experts": int,
-    "moe_router_topk": int,
-    "moe_ffn_hidden_size": int,
+DIMENSIONS: Mapping[str, object] = {
+    "num_layers": Positive | None,
+    "hidden_size": Positive | None,
+    "ffn_hidden_size": Positive | None,
+    "num_attention_heads": Positive | None,
+    "num_query_groups": Positive | None,
+    "kv_channels": Positive | None,
+    "layernorm_epsilon": Coefficient | None,
+    "add_qkv_bias": bool | None,
+    "qk_layernorm": bool | None,
+    "num_moe_experts": Positive | None,
+    "moe_router_topk": Positive | None,
+    "moe_ffn_hidden_size": Positive | None,
 }
 """Megatron's names, and what each may be."""
 

@@ -18,6 +18,7 @@ from safetensors import safe_open
 
 from slime_core.errors import ModelError
 from slime_core.roles import WeightSlot
+from slime_core.train import not_trainable
 
 CODES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """safetensors' names of dtypes."""
@@ -70,7 +71,7 @@ class HfWeights:
         """
         code = self._header(name)[1]
         if code not in DTYPES:
-            raise ModelError(f"{self._directory}: weight {name!r} is written in {code}; expected {', '.join(DTYPES)}")
+            raise not_trainable(self._directory, name, code)
         return DTYPES[code]
 
     def check(self, slots: Sequence[WeightSlot]) -> None:

@@ -21,6 +21,7 @@ from slime_core.train import (
     RankHooks,
     Share,
     Sums,
+    check_weights_finite,
     discover_in_worker,
     failing_together,
     mismatch_extremes,
@@ -139,7 +140,9 @@ class MegatronRank:
             critic_norm = self._finite(critic.prepare(), "the gradient norm of the critic")
         if self._trains_critic_alone(batch.rollout_id):
             assert critic is not None
-            return self._reported(share, Sums(), dict(critic.step(critic_norm)))
+            scalars |= critic.step(critic_norm)
+            self._check_weights(of_policy=False)
+            return self._reported(share, Sums(), scalars)
         self._model.zero_grad_buffer()
         optimizer.zero_grad()
         sums = self._passed(lambda: self._step.run(share))
@@ -147,7 +150,17 @@ class MegatronRank:
         if critic:
             scalars |= critic.step(critic_norm)
         scalars |= {"grad_norm": norm, "lr-pg_0": optimizer.step(norm), **self._balance(), **self._further()}
+        self._check_weights()
         return self._reported(share, sums, scalars, extremes=True)
+
+    def _check_weights(self, *, of_policy: bool = True) -> None:
+        """See that those that were trained are finite, on all ranks together: each has others."""
+        critic = self._beside.critic
+        with failing_together(self._rank, self._world_size, summed):
+            if of_policy:
+                check_weights_finite(self._policy.named_parameters(), self._optimizer.steps)
+            if critic:
+                check_weights_finite(critic.policy.named_parameters(), critic.optimizer.steps, "the critic's ")
 
     def _keep(self, shares: Sequence[Share]) -> None:
         """Write what is trained on, where that is asked for: one rank of each replica, which has all log-probs."""

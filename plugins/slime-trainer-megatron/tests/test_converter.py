@@ -185,3 +185,11 @@ def test_slimes_tools_take_slimes_flags(model: Path, tmp_path: Path) -> None:
     tool("convert_to_hf.py", "--load", there / "release", "--output-dir", again)
     assert same(weights_of(back), weights_of(model))
     assert same(weights_of(again), weights_of(model))
+
+
+def test_quantized_weights_are_refused(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = load_file(model / "model.safetensors")
+    name = next(each for each in weights if each.endswith("proj.weight"))
+    save_file(weights | {name: weights[name].to(torch.float8_e4m3fn)}, model / "model.safetensors", {"format": "pt"})
+    assert run_cli(["convert", str(model), str(tmp_path / "there")]) == 2
+    assert f"weight '{name}' is written in F8_E4M3; expected F32, BF16 or F16" in capsys.readouterr().err

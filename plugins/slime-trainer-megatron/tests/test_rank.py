@@ -10,7 +10,7 @@ import pytest
 import torch
 from made import STRETCHED, dealt, setup_of, steps_of, write_model
 
-from slime_core.errors import CheckpointError, ModelError
+from slime_core.errors import CheckpointError, ModelError, NonFiniteError
 from slime_core.roles import Choice, Critic, OldActor, Reference
 from slime_core.train import Share
 from slime_core.train.estimators.ppo import PpoSettings
@@ -72,6 +72,16 @@ def test_transformers_loads_a_model_bit_for_bit_afterwards(model: Path) -> None:
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).state_dict()
     assert all(torch.equal(loaded[name], each) for name, each in load_file(model / "model.safetensors").items())
+
+
+def test_a_weight_that_a_step_makes_infinite_is_named(model: Path, tmp_path: Path) -> None:
+    rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
+    first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
+    rank.train_step(first)
+    (part,) = rank._optimizer._parts
+    next(iter(part.optimizer.state.values()))["exp_avg"].view(-1)[0] = float("inf")  # as after an overflow
+    with pytest.raises(NonFiniteError, match=r"optimizer step 2: weight \S+ has 1 of \d+ values that are not finite"):
+        rank.train_step(second)
 
 
 def test_log_probs_are_those_of_transformers(model: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Number, Setup
 from slime_core.train.estimators._whitened import EPSILON, EstimatorSettings, of_tokens
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class GdpoSettings(EstimatorSettings):
     """`[advantage.gdpo]`."""
 
-    reward_weights: dict[str, float] = Field(
+    reward_weights: dict[str, Number] = Field(
         min_length=1,
         description="Weight of each part of the reward: names of rewards, NAME/COMPONENT, or keys of a dict.",
     )

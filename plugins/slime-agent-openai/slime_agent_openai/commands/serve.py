@@ -4,7 +4,6 @@ It is `slime train` with the generator `agent_fleet`; what the run file says of 
 """
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 
 from slime_agent_openai.settings import CommonSettings
 from slime_core.cli import run_cli
+from slime_core.config.asking import read_run_file
 from slime_core.errors import ConfigError
 
 TOKEN = "SLIME_FLEET_TOKEN"
@@ -58,11 +58,9 @@ def require_token() -> str:
 
 def _settings(run_file: Path) -> dict[str, str]:
     """What a run file says of agents, and a fleet takes, as flags give it."""
-    try:
-        section = tomllib.loads(run_file.read_text("utf-8-sig")).get("generator", {})
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"{run_file} cannot be read: {error}") from None
-    found: Mapping[str, object] = next((section[kind] for kind in KINDS if kind in section), {})
+    section = read_run_file(run_file).get("generator", {})
+    tables = [section.get(kind) for kind in KINDS] if isinstance(section, dict) else []
+    found: Mapping[str, object] = next((each for each in tables if isinstance(each, dict)), {})
     return {key: _literal(value) for key, value in found.items() if key in CommonSettings.model_fields}
 
 

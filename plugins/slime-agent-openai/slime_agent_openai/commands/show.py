@@ -1,6 +1,5 @@
 """`slime agent show RUN`: the conversations of a rollout, in the terminal, or as one page with `--html`."""
 
-import tomllib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -9,6 +8,7 @@ import click
 
 from slime_agent_openai.page import page
 from slime_agent_openai.spans import Execution, Span, SpanKind, executions_of
+from slime_core.config.asking import read_run_file
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ModelError, RunFolderError
 from slime_core.outputs import refuse_occupied
@@ -88,7 +88,7 @@ def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
     written = run / "run.toml"
     if not written.is_file():
         raise RunFolderError(f"{run} is not the folder of a run: it has no run.toml")
-    used = Path(tomllib.loads(written.read_text("utf-8"))["hf_checkpoint"])
+    used = Path(str(read_run_file(written).get("hf_checkpoint")))
     try:
         return HfTokenizer.load(used)
     except ModelError as error:

@@ -59,20 +59,22 @@ class RemoteSettings(CommonSettings):
         "Empty: the run's rewards give it.",
     )
     rollout: dict[str, JsonValue] = Field({}, description="More for the payload's _rollout, such as sampling_params.")
-    max_concurrent: int = Field(100, ge=1, description="Sessions of the runtime at once.")
-    max_pool_connections: int = Field(100, ge=1, description="Connections to AWS, and calls on them, at once.")
+    max_concurrent: int = Field(100, ge=1, le=1_000_000, description="Sessions of the runtime at once.")
+    max_pool_connections: int = Field(
+        100, ge=1, le=65_536, description="Connections to AWS, and calls on them, at once."
+    )
     tps_limit: float = Field(
-        25.0, gt=0, description="Invocations and stops a second, as the quota of the runtime counts them."
+        25.0, gt=0, le=1_000_000, description="Invocations and stops a second, as the quota of the runtime counts them."
     )
     max_retry_attempts: int = Field(
-        5, ge=0, description="Times that an invocation is sent again that the runtime did not take."
+        5, ge=0, le=1000, description="Times that an invocation is sent again that the runtime did not take."
     )
     invoke_seconds: float = Field(
-        120.0, gt=0, description="Seconds in which the runtime must take an invocation, its cold start counted."
+        120.0, gt=0, le=1e7, description="Seconds in which the runtime must take an invocation, its cold start counted."
     )
-    initial_interval: float = Field(0.5, gt=0, description="Seconds until a result is first looked for again.")
-    max_interval: float = Field(5.0, gt=0, description="The most seconds between two looks.")
-    backoff_factor: float = Field(1.5, ge=1, description="What the interval grows by with each look.")
+    initial_interval: float = Field(0.5, gt=0, le=1e7, description="Seconds until a result is first looked for again.")
+    max_interval: float = Field(5.0, gt=0, le=1e7, description="The most seconds between two looks.")
+    backoff_factor: float = Field(1.5, ge=1, le=1000, description="What the interval grows by with each look.")
     endpoint_url: str = Field("", description="Where the runtime's API answers; empty: AWS, by the region.")
     s3_endpoint_url: str = Field("", description="Where S3 answers, as one of your own does; empty: AWS.")
 

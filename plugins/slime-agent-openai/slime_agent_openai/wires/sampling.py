@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from slime_agent_openai.request import Wanted
 from slime_agent_openai.wires.reading import Value
+from slime_core.roles import RANGES
 from slime_core.sample import Json
 
 
@@ -48,8 +49,17 @@ def wants_usage(asked: Value) -> bool:
     return options.is_given and options.at("include_usage").flag()
 
 
-def _from(least: float, most: float) -> Callable[[Value], float]:
-    return lambda at: at.number(least, most) or 0.0
+def _within(name: str, most: float | None = None) -> Callable[[Value], float]:
+    """Reads a setting of `SamplingParams` in the range that it has everywhere, or up to a protocol's own `most`."""
+    allowed = RANGES[name]
+
+    def read(at: Value) -> float:
+        value = at.number(allowed.least, most or allowed.most) or 0.0
+        if value not in allowed:
+            raise at.wrong(f"a number {allowed}")
+        return value
+
+    return read
 
 
 def _top_k(at: Value) -> float:
@@ -61,14 +71,14 @@ def _count(at: Value) -> float:
 
 
 SETTINGS: Mapping[str, tuple[str, Callable[[Value], float]]] = {
-    "temperature": ("temperature", _from(0, 2)),
-    "top_p": ("top_p", _from(0, 1)),
+    "temperature": ("temperature", _within("temperature", most=2)),
+    "top_p": ("top_p", _within("top_p")),
     "top_k": ("top_k", _top_k),
-    "min_p": ("min_p", _from(0, 1)),
-    "presence_penalty": ("presence_penalty", _from(-2, 2)),
-    "frequency_penalty": ("frequency_penalty", _from(-2, 2)),
-    "repetition_penalty": ("repetition_penalty", _from(0, 2)),
-    "repeat_penalty": ("repetition_penalty", _from(0, 2)),
+    "min_p": ("min_p", _within("min_p")),
+    "presence_penalty": ("presence_penalty", _within("presence_penalty")),
+    "frequency_penalty": ("frequency_penalty", _within("frequency_penalty")),
+    "repetition_penalty": ("repetition_penalty", _within("repetition_penalty")),
+    "repeat_penalty": ("repetition_penalty", _within("repetition_penalty")),
     "min_tokens": ("min_new_tokens", _count),
     "min_new_tokens": ("min_new_tokens", _count),
     "ignore_eos": ("ignore_eos", Value.flag),

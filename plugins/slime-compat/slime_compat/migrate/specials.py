@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from slime_compat.migrate.command import Given
 from slime_compat.migrate.outcome import Fate, Migration, Row
+from slime_core.config.asking import read_yaml
 from slime_core.sample import Json
 
 Others = Mapping[str, Given]
@@ -108,9 +106,10 @@ def eval_prompt_data(given: Given, others: Others, migration: Migration) -> None
 def eval_config(given: Given, others: Others, migration: Migration) -> None:
     """A YAML file of evaluation sets."""
     try:
-        table = YAML(typ="safe", pure=True).load(_near(given, migration))["eval"]
+        file = _near(given, migration)
+        table = cast("dict[str, Json]", read_yaml(file.read_text("utf-8"), file)["eval"])
         sets, why = dict(_sets(table)), [text for _, text in _unread(table)]
-    except (OSError, YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, RecursionError, KeyError, TypeError, ValueError, AttributeError) as error:
         why_not = (
             f"the file cannot be read here ({type(error).__name__}: {error}): write tables [eval_prompt_data.NAME]"
         )
@@ -217,18 +216,19 @@ def group_rm(given: Given, others: Others, migration: Migration) -> None:
 def custom_config(given: Given, others: Others, migration: Migration) -> None:
     """What functions read from `args`."""
     try:
-        table = YAML(typ="safe", pure=True).load(_near(given, migration))
-    except (OSError, YAMLError) as error:
+        file = _near(given, migration)
+        table = read_yaml(file.read_text("utf-8"), file)
+    except (OSError, RecursionError, ValueError) as error:
         why = f"the file cannot be read here ({error}): what a function reads from args is [ROLE.NAME.args]"
         migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
         return
     functions = [(role, name) for role, name in _FUNCTIONS if migration.get(role, "use") == name]
-    if not functions or not isinstance(table, dict):
-        keys = ", ".join(table) if isinstance(table, dict) else "nothing"
+    if not functions:
+        keys = ", ".join(table) or "nothing"
         why = f"no function that slime calls is there to read it; it says {keys}: write settings of the choices"
         migration.note(Fate.LEFT_OUT, given.typed, why, given.line, given.file)
-    for role, name in functions if isinstance(table, dict) else []:
-        _put(migration, given, (role, name, "args"), cast(Json, table), Fate.MAPPED)
+    for role, name in functions:
+        _put(migration, given, (role, name, "args"), table, Fate.MAPPED)
 
 
 _FUNCTIONS = (

@@ -27,8 +27,10 @@ LOOPBACK = "127.0.0.1"
 class MeetingSettings(Settings):
     """Settings of both transports."""
 
-    bucket_mb: float = Field(512.0, gt=0, description="Megabytes that travel as one.")
-    timeout_s: float = Field(300.0, gt=0, description="Seconds that servers have to come, and a bucket to travel.")
+    bucket_mb: float = Field(512.0, gt=0, le=2**20, description="Megabytes that travel as one.")
+    timeout_s: float = Field(
+        300.0, gt=0, le=1e7, description="Seconds that servers have to come, and a bucket to travel."
+    )
     changed_only: bool = Field(
         False,
         description="Send the weights alone that are not, byte for byte, those of the version before: where parts of "

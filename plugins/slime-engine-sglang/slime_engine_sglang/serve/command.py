@@ -86,7 +86,7 @@ def _value(text: str) -> Json:
     """A number, a truth value or a list as TOML writes them; else the text itself."""
     try:
         return cast(Json, tomllib.loads(f"value = {text}")["value"])
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

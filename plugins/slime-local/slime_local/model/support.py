@@ -54,8 +54,6 @@ def _attention_obstacle(family: str, config: Mapping[str, object]) -> str | None
     kinds = config.get("layer_types")
     if isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds):
         return "layers of several attention types"
-    if config.get("quantization_config"):
-        return "quantized weights"
     return None
 
 

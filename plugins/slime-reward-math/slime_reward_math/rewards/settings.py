@@ -28,7 +28,7 @@ class MathSettings(Settings):
     """Whether sympy decides what is undecided otherwise, in child processes; needs `slime-reward-math[symbolic]`."""
     symbolic_timeout_s: float = Field(default=2.0, gt=0, le=60)
     """Seconds after which algebra gives up one comparison and its process is killed."""
-    symbolic_memory_mb: int = Field(default=1024, ge=256)
+    symbolic_memory_mb: int = Field(default=1024, ge=256, le=2**24)
     """Memory of each of the child processes."""
 
 

@@ -1,0 +1,147 @@
+"""Every number of a run has bounds, and what is outside them is refused before anything starts."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from slime_core.catalog import Catalog
+from slime_core.config import FAMILIES, EvalSetArgs, parse_config, read_run_file, resolve
+from slime_core.errors import SlimeError
+from slime_core.roles import RANGES, SPECS, SamplingParams, Settings
+from slime_core.sample import Json
+
+Project = Any
+Schema = Mapping[str, Any]
+FAR: list[Json] = [-(10**30), 10**30, -1e300, 1e300, math.nan, math.inf, -math.inf, True, "1e999", "\0"]
+UNBOUNDED = {"max_shard_size"}
+"""Of a type whose schema shows no bounds; `FAR` tries it all the same."""
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """Families of the core, and settings of all that the core and its own plugins offer."""
+    ours = {"slime-core", *(each.name for each in (Path(__file__).parents[2] / "plugins").iterdir())}
+    found: dict[str, type[BaseModel]] = {**FAMILIES, "eval_prompt_data": EvalSetArgs}
+    catalog = Catalog.discover()
+    for role in SPECS:
+        for name, each in catalog.choices(role).items():
+            if each.plugin in ours and each.spec.model is not Settings:
+                found[f"{role}/{name}"] = each.spec.model
+    return found
+
+
+def numbers(schema: Schema, whole: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every number in a JSON Schema, with its place."""
+    if "$ref" in schema:
+        schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+    if schema.get("type") in ("integer", "number"):
+        yield path, schema
+    for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("prefixItems", ())):
+        yield from numbers(each, whole, path)
+    for name, each in schema.get("properties", {}).items():
+        yield from numbers(each, whole, f"{path}.{name}" if path else name)
+    for inside in ("items", "additionalProperties"):
+        if isinstance(schema.get(inside), dict):
+            yield from numbers(schema[inside], whole, f"{path}.*")
+
+
+def test_every_number_has_a_least_and_a_greatest_value() -> None:
+    unbounded = []
+    for owner, model in models().items():
+        schema = model.model_json_schema()
+        for place, number in numbers(schema, schema):
+            least, most = {"minimum", "exclusiveMinimum"} & {*number}, {"maximum", "exclusiveMaximum"} & {*number}
+            if not (least and most) and place not in UNBOUNDED:
+                unbounded.append(f"{owner}: {place}")
+    assert not unbounded
+
+
+def held(value: Json, annotation: str) -> Iterator[Json]:
+    """A value as a key of this type may hold it."""
+    yield value
+    if annotation.startswith("dict["):
+        yield dict.fromkeys(("name", "advantage", "token_mean_k1"), value)
+    if "list[" in annotation:
+        yield [value]
+
+
+def test_a_key_of_a_number_takes_nothing_that_is_out_of_every_range() -> None:
+    accepted = []
+    for owner, model in models().items():
+        schema = model.model_json_schema()
+        for key in {place.removesuffix(".*") for place, _ in numbers(schema, schema)} & model.model_fields.keys():
+            annotation = str(model.model_fields[key].annotation)
+            for each in (each for value in FAR for each in held(value, annotation)):
+                try:
+                    model.model_validate({key: each})
+                except ValidationError as error:
+                    if any(item["loc"][:1] == (key,) for item in error.errors()):
+                        continue
+                accepted.append(f"{owner}: {key} = {each!r}")
+    assert not accepted
+
+
+SAMPLING_KEYS = {
+    "temperature": ("rollout_temperature", "eval_temperature", "temperature"),
+    "top_p": ("rollout_top_p", "eval_top_p", "top_p"),
+    "top_k": ("rollout_top_k", "eval_top_k", "top_k"),
+    "min_p": ("rollout_min_p", "min_p"),
+    "min_new_tokens": ("eval_min_new_tokens", "min_new_tokens"),
+    "repetition_penalty": ("repetition_penalty",),
+    "presence_penalty": ("presence_penalty",),
+    "frequency_penalty": ("frequency_penalty",),
+}
+
+
+@given(st.sampled_from(sorted(SAMPLING_KEYS)), st.integers(-3, 12) | st.sampled_from([0.5, 2.5, -2.5, 1e300, 1e-9]))
+def test_a_setting_of_sampling_has_one_range_wherever_it_is_written(name: str, value: float) -> None:
+    if isinstance(value, float) and isinstance(getattr(SamplingParams(1), name), int):
+        return
+    try:
+        SamplingParams(1, **{name: value})
+        fits = True
+    except ValueError:
+        fits = False
+    assert fits == (value in RANGES[name])
+    for key in SAMPLING_KEYS[name]:
+        model = next(each for each in (*FAMILIES.values(), EvalSetArgs) if key in each.model_fields)
+        try:
+            model.model_validate({"path": "x", key: value} if model is EvalSetArgs else {key: value})
+            accepted = True
+        except ValidationError:
+            accepted = False
+        assert accepted == fits or (key == "rollout_temperature" and value == 0), key  # training is never greedy
+
+
+@pytest.mark.parametrize("given", [{-1}, {True}, {2**31}, {1.5}], ids=str)
+def test_an_id_that_no_vocabulary_has_is_no_stop_id(given: set[Any]) -> None:
+    with pytest.raises(ValueError, match="stop_token_ids"):
+        SamplingParams(1, stop_token_ids=frozenset(given))
+    with pytest.raises(ValidationError):
+        FAMILIES["rollout"].model_validate({"rollout_stop_token_ids": list(given)})
+
+
+HOSTILE_TEXTS = ["", " ", "/", "/dev/null", "..", "x" * 5_000, "a\nb", "-", "{}", "file@[", "é\u202e"]
+
+
+def test_a_hostile_text_for_any_key_is_accepted_or_a_typed_error(project: Project) -> None:
+    values = read_run_file(project.root / "run.toml")
+    catalog, wrong = Catalog.discover(), []
+    for family in FAMILIES.values():
+        for key, info in family.model_fields.items():
+            annotation = str(info.annotation)
+            if "str" not in annotation and "Path" not in annotation and "Literal" not in annotation:
+                continue
+            for text in HOSTILE_TEXTS:
+                try:
+                    resolve(parse_config({"save": "runs/x", **values, key: text}, catalog), catalog)
+                except SlimeError:
+                    continue
+                except Exception as error:
+                    wrong.append(f"{key} = {text[:20]!r}: {error!r}"[:200])
+    assert not wrong
