@@ -20,6 +20,8 @@ from string import Formatter
 
 from slime_core.errors import ConfigError, RunFolderError
 
+__all__ = ["claim_run_folder", "is_run_folder", "refuse_occupied"]
+
 RUN_MARK = ".slime-run"
 """File with a run's number, in its folder."""
 MADE_MARK = ".slime-made"

@@ -26,6 +26,7 @@ PUBLIC = (
     "slime_core.events",
     "slime_core.hookspecs",
     "slime_core.isolation.program",
+    "slime_core.outputs",
     "slime_core.processes",
     "slime_core.roles",
     "slime_core.rollout.executions",
