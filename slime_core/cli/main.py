@@ -24,6 +24,7 @@ from slime_core.errors import (
     UnknownName,
 )
 from slime_core.secrets import redact_output, redacted_output
+from slime_core.terminal import printable
 
 ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
 EXIT_S = 10.0
@@ -147,6 +148,7 @@ def _run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
+        error.message = printable(error.message)
         error.show()
         return error.exit_code
     except _INPUT_ERRORS as error:
@@ -156,7 +158,7 @@ def _run(arguments: Sequence[str]) -> int:
         _complain(error)
         return ERROR
     except (KeyboardInterrupt, click.Abort, _cancelled()) as error:
-        click.echo(f"stopped {error.__cause__ or error}".rstrip(), err=True)
+        click.echo(printable(f"stopped {error.__cause__ or error}".rstrip()), err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
 
@@ -177,8 +179,8 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """Print a warning without the place in the source that gave it."""
-    click.echo(f"{_WARNING}: {message}", err=True)
+    click.echo(f"{_WARNING}: {printable(str(message))}", err=True)
 
 
 def _complain(error: SlimeError) -> None:
-    click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(str(error))}", err=True)

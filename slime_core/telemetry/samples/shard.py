@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.sample import Group, GroupId, Json
 from slime_core.telemetry.samples import unpack
 from slime_core.telemetry.samples.pack import Entry
@@ -197,7 +198,7 @@ class Shard:
         from pyarrow import ArrowException, parquet
 
         try:
-            with parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
+            with parquet.ParquetFile(nofollow(self.path, 2), page_checksum_verification=True) as file:
                 yield file
         except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(f"{self.path} is not a file of samples: {error}") from None

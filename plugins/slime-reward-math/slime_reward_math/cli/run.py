@@ -18,6 +18,7 @@ from rich.progress import track
 from rich.table import Table
 
 from slime_core.sample import Json
+from slime_core.terminal import printable
 from slime_reward_math.cli.grading import grading_of, parse_settings, reward_names
 from slime_reward_math.cli.rows import Graded, read_rows
 
@@ -92,4 +93,4 @@ def _print(summary: dict[str, Json]) -> None:
     reasons = summary["unscored"]
     assert isinstance(reasons, dict)
     for reason, count in reasons.items():
-        console.print(f"[dim]{count} without a score:[/dim] {escape(reason)}")
+        console.print(f"[dim]{count} without a score:[/dim] {escape(printable(reason))}")
