@@ -40,9 +40,9 @@ def drawn(text: str) -> str:
     return _DRAWN.sub(_escaped, text)
 
 
-def one_line(text: str) -> str:
-    """A text on one line; what is not printable becomes �."""
-    return _ANY.sub("\ufffd", " ".join(text.split()))
+def one_line(text: str, instead: str = "\ufffd") -> str:
+    """A text on one line, with a mark instead of what is not printable."""
+    return _ANY.sub(instead, " ".join(text.split()))
 
 
 def last_of(text: str, width: int) -> str:

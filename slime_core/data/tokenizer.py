@@ -79,6 +79,20 @@ class HfTokenizer:
         """Ids known, added tokens included; the model's embedding may have more rows."""
         return self._backend.get_vocab_size()
 
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token: a text with more than n times as many is more than n tokens.
+
+        (Unless a normalizer drops characters, or unknown ones are merged into one token.)
+        """
+        from tokenizers.pre_tokenizers import ByteLevel
+
+        own = self._backend.get_vocab(with_added_tokens=False)
+        added = (token.content for token in self._backend.get_added_tokens_decoder().values())
+        # A byte-level vocabulary writes each byte as one character.
+        is_bytes = set("".join(own)) <= {*ByteLevel.alphabet()}
+        return max([1, *(len(text if is_bytes else text.encode()) for text in own), *(len(t.encode()) for t in added)])
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, no special tokens added."""
         # The fast way notes no offsets, a quarter of the time; it is there for batches alone.

@@ -137,7 +137,7 @@ def is_evaluation(metrics: Mapping[str, float]) -> bool:
 
 def safe_line(text: str) -> str:
     """Text from anywhere on one line, without secrets."""
-    return one_line(REDACTOR.redact(text))
+    return one_line(REDACTOR.redact(text), " ").strip()
 
 
 def seconds(value: float) -> str:
