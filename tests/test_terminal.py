@@ -144,7 +144,7 @@ def test_no_command_prints_foreign_text_as_it_is(run: Path, monkeypatch: pytest.
     rows = run / "rows.jsonl"
     rows.write_text(json.dumps({"prompt": SPOKEN, "response": HOSTILE, "label": HOSTILE}) + "\n")
     silent = {"plugins list", "report", "reward try"}  # they name what is installed, a path, the end of a text
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for typed in (
         ("samples", run, "--all"),
         ("samples", run, "--eval", 0),

@@ -1,5 +1,6 @@
 """`slime`: finds the command, runs it, turns errors into one message and an exit code."""
 
+import io
 import os
 import sys
 import threading
@@ -148,8 +149,9 @@ def _run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
-        error.message = printable(error.message)
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(printable(shown.getvalue()), nl=False, err=True)
         return error.exit_code
     except _INPUT_ERRORS as error:
         _complain(error)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.data.chat_template import ChatTemplate
-from slime_core.errors import ModelError
+from slime_core.errors import DataError, ModelError
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json, Message
 
@@ -94,9 +94,16 @@ class HfTokenizer:
         return max([1, *(len(text if is_bytes else text.encode()) for text in own), *(len(t.encode()) for t in added)])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, no special tokens added."""
+        """Ids of a text, no special tokens added.
+
+        Raises:
+            DataError: it has half of a surrogate pair.
+        """
         # The fast way notes no offsets, a quarter of the time; it is there for batches alone.
-        return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        try:
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        except TypeError:
+            raise DataError("a text has half of a surrogate pair, as \\ud83d, which no tokenizer encodes") from None
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ids, special tokens left out or not."""

@@ -139,6 +139,7 @@ def _read(text: bytes, path: Path, end: int) -> Line:
         GroupId.parse(line["id"])
         if GroupState(line["state"]) is GroupState.TRAINED and (not isinstance(line["use"], int) or line["use"] < 1):
             raise ValueError(f"use {line['use']!r}, expected a number from 1")
+        int(str(line["rollout_id"]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise RunFolderError(f"{path}: the line that ends at byte {end} is damaged: {problem}") from None

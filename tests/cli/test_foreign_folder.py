@@ -76,7 +76,7 @@ def bytes_below(folder: Path) -> dict[str, bytes]:
 def test_a_link_or_a_pipe_in_a_run_folder_is_refused_by_name(project: Project, slime: Slime, group: str) -> None:
     outside, whole, run = project.root / "outside", project.root / "whole", project.run
     run.rename(whole)
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for name, commands in READERS.items():
         for kind in ("link",) if (whole / name).is_dir() else ("link", "pipe"):
             shutil.rmtree(run, ignore_errors=True)

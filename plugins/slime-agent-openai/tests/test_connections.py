@@ -63,9 +63,14 @@ async def connected(there: There) -> tuple[asyncio.StreamReader, asyncio.StreamW
 def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
     tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoded = []
+    encoded = list[int]()
     encode = HfTokenizer.encode
-    monkeypatch.setattr(HfTokenizer, "encode", lambda self, text: encoded.append(len(text)) or encode(self, text))
+
+    def noted(self: HfTokenizer, text: str) -> list[int]:
+        encoded.append(len(text))
+        return encode(self, text)
+
+    monkeypatch.setattr(HfTokenizer, "encode", noted)
     assert tokenizer.longest_token == len(b"</tool_response>")
 
     async def act(there: There) -> None:
