@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from slime_core._numbers import count_of, number_of
 from slime_core.errors import CheckpointError, NonFiniteError, RunFolderError
 from slime_core.nofollow import nofollow, open_nofollow
 from slime_core.sample import Json
@@ -22,6 +23,8 @@ from slime_core.telemetry._errors import run_folder_errors
 from slime_core.telemetry.names import MEASURED
 
 SCHEMA_VERSION = 1
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, NonFiniteError)
+"""What a line that is not a row raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,9 @@ class MetricsLog:
                     raise ValueError(
                         f"schema_version {value['schema_version']}, this slime-core reads {SCHEMA_VERSION}"
                     )
-                rows.append(MetricsRow(value["rollout_id"], value["step"], value["time"], value["metrics"]))
-            except (ValueError, KeyError, TypeError, AttributeError, NonFiniteError) as error:
+                counts = count_of(value["rollout_id"]), count_of(value["step"])
+                rows.append(MetricsRow(*counts, number_of(value["time"]), value["metrics"]))
+            except _DAMAGE as error:
                 raise RunFolderError(f"{path}, line {number} is not a metrics row: {error}") from None
         return rows
 

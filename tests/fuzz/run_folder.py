@@ -10,7 +10,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+from hypothesis import assume
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from slime_core.config import write_toml
 from slime_core.errors import SlimeError
@@ -28,6 +31,11 @@ from slime_core.telemetry import Generated, MetricsLog, MetricsRow, SampleStore,
 GROUPS = [GroupId("train", 0, row, row) for row in range(2)]
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just(10**400)
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner))
+TEXTS = st.text(max_size=9) | VALUES.map(json.dumps) | st.just("[" * 9999)
+HEADERS = st.fixed_dictionaries(
+    {"schema_version": st.just(1), "kind": st.just("rollout") | LEAVES, "rollout_id": LEAVES},
+    optional={"drawn": VALUES | st.lists(st.fixed_dictionaries({"group": LEAVES, "weight": LEAVES}), max_size=2)},
+)
 
 
 @cache
@@ -84,6 +92,7 @@ def fuzz(data: st.DataObject) -> None:
         run = Path(place, "run")
         shutil.copytree(whole(), run)
         files = sorted(path.relative_to(run) for path in run.rglob("*"))
+        files += 4 * [path for path in files if path.suffix == ".parquet"]
         _damage(data, run / data.draw(st.sampled_from(files)))
         for read in data.draw(st.lists(st.sampled_from(_readers(run)), min_size=1, max_size=4)):
             with suppress(SlimeError):
@@ -109,7 +118,7 @@ def _readers(run: Path) -> list[Callable[[], object]]:
 
 
 def _damage(data: st.DataObject, path: Path) -> None:
-    kind = data.draw(st.sampled_from(["bytes", "flip", "cut", "json", "link", "pipe", "folder", "gone"]))
+    kind = data.draw(st.sampled_from(["bytes", "flip", "cut", "json", "json", "json", "link", "pipe", "folder", "gone"]))
     if path.is_dir() or kind in ("link", "pipe", "folder", "gone"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         match kind:
@@ -131,8 +140,29 @@ def _damage(data: st.DataObject, path: Path) -> None:
             path.write_bytes(old[:at] + data.draw(st.binary(min_size=1, max_size=3)) + old[at + 1 :])
         case "cut":
             path.write_bytes(old[:at])
+        case _ if path.suffix == ".parquet":
+            _rewrite(data, path)
         case _:
             path.write_text("\n".join(map(json.dumps, _edited(data, old))) + "\n")
+
+
+def _rewrite(data: st.DataObject, path: Path) -> None:
+    """Replace one cell of a file of samples, or its header, by anything of the column's type."""
+    table = parquet.read_table(path)
+    name, rows = data.draw(st.sampled_from(["header", *table.schema.names])), table.to_pylist()
+    if name == "header":
+        table = table.replace_schema_metadata({"slime_core": json.dumps(data.draw(VALUES | HEADERS))})
+    else:
+        kind = table.schema.field(name).type
+        cells = {pa.string(): TEXTS, pa.int64(): st.integers(-(2**63), 2**63 - 1), pa.float64(): st.floats()}
+        lists = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3)
+        rows[0][name] = data.draw(st.none() | cells.get(kind, st.booleans() if pa.types.is_boolean(kind) else lists))
+        fields = [each.with_nullable(True) for each in table.schema]
+        try:
+            table = pa.Table.from_pylist(rows, pa.schema(fields, table.schema.metadata))
+        except (pa.ArrowException, TypeError):
+            assume(condition=False)
+    parquet.write_table(table, path)
 
 
 def _edited(data: st.DataObject, old: bytes) -> list[Json]:
