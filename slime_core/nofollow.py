@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from slime_core.errors import RunFolderError
 
+__all__ = ["check_tree", "inside", "nofollow", "open_nofollow"]
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",

@@ -12,6 +12,7 @@ Example:
 
 import re
 
+__all__ = ["drawn", "last_of", "one_line", "printable", "styled"]
 _UNSAFE = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
     "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidirectional, separators, invisible

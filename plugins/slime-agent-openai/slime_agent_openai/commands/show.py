@@ -8,7 +8,7 @@ import click
 
 from slime_agent_openai.page import page
 from slime_agent_openai.spans import Execution, Span, SpanKind, executions_of
-from slime_core.config import read_run_file
+from slime_core.config.asking import read_run_file
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ModelError, RunFolderError
 from slime_core.nofollow import nofollow
