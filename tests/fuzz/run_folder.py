@@ -118,7 +118,9 @@ def _readers(run: Path) -> list[Callable[[], object]]:
 
 
 def _damage(data: st.DataObject, path: Path) -> None:
-    kind = data.draw(st.sampled_from(["bytes", "flip", "cut", "json", "json", "json", "link", "pipe", "folder", "gone"]))
+    kind = data.draw(
+        st.sampled_from(["bytes", "flip", "cut", "json", "json", "json", "link", "pipe", "folder", "gone"])
+    )
     if path.is_dir() or kind in ("link", "pipe", "folder", "gone"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         match kind:
