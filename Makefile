@@ -66,7 +66,7 @@ PYTEST := pytest -n logical --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help ci ci-clone demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants lint actionlint types api reference docs bench dist release locks constraints soak clean
+.PHONY: help ci ci-clone demo test long properties browser clients servers sglang smoke layouts cluster whole e2e strangers lowest gpus quick coverage faults peers trackers verifiers mutants fuzz lint actionlint types api reference docs bench dist release locks constraints soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -162,6 +162,10 @@ trackers: $(TRACKERS)/stamp ## W&B, MLflow and Trackio, in an environment of the
 verifiers: $(VERIFIERS)/stamp ## the library verifiers, in an environment of its own, and the tests that need it
 	@mkdir -p .cache/tmp
 	@$(INSIDE) $(VERIFIERS)/bin/python -m pytest -q -m "" $(wildcard plugins/slime-agent-openai/tests/test_verifiers_*.py) $(ARGS)
+
+fuzz: $(STAMPS)/dev ## anything for the readers of rows, run files, templates and run folders (ARGS="rows --seconds 3600")
+	@mkdir -p .cache/tmp
+	@$(INSIDE) $(BIN)/python -W ignore tools/fuzz.py $(ARGS)
 
 mutants: $(STAMPS)/mutants ## small changes of the code, each of which a test must notice (ARGS="groups run/ledger")
 	@mkdir -p .cache/tmp .cache/matplotlib

@@ -7,6 +7,30 @@ from struct import Struct, error
 from typing import TypeVar, cast
 
 NumberT = TypeVar("NumberT", int, float)
+LARGEST = 2**53
+"""Of a count or a time that a file of a run holds: floats keep each integer up to it."""
+
+
+def count_of(value: object) -> int:
+    """A count that a file holds.
+
+    Raises:
+        ValueError: it is not an integer, or out of range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST:
+        raise ValueError(f"{str(value)[:40]!r} is not an integer within {LARGEST}")
+    return value
+
+
+def number_of(value: object) -> float:
+    """A time or a measure that a file holds.
+
+    Raises:
+        ValueError: it is not a finite number, or out of range.
+    """
+    if not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        raise ValueError(f"{str(value)[:40]!r} is not a number within {LARGEST}")
+    return float(value)
 
 
 def scalar(value: object) -> float | None:

@@ -16,9 +16,11 @@ import os
 import re
 import sys
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO, cast
+
+from slime_core.terminal import drawn, printable, styled
 
 PREFIX = "$env:"
 SHORTEST = 4
@@ -115,13 +117,18 @@ def read_variable(words: str) -> str:
 
 
 class _Redacting:
-    """A text stream that replaces secrets in what is written to it."""
+    """A text stream that replaces secrets in what is written to it, and escapes what a terminal would obey."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, escape: Callable[[str], str]) -> None:
+        self._stream, self._escape = stream, escape
+
+    @property
+    def drawable(self) -> TextIO:
+        """The same stream for what moves the cursor."""
+        return cast(TextIO, _Redacting(self._stream, drawn))
 
     def write(self, text: str) -> int:
-        self._stream.write(REDACTOR.redact(text))
+        self._stream.write(self._escape(REDACTOR.redact(text)))
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -134,10 +141,19 @@ class _Redacting:
         return getattr(self._stream, name)
 
 
-def redact_output() -> None:
-    """Replace secrets in everything that this process prints or logs from now on."""
-    sys.stdout, sys.stderr = (cast(TextIO, _Redacting(stream)) for stream in (sys.stdout, sys.stderr))
+def redact_output(escape: Callable[[str], str] = styled) -> None:
+    """Replace secrets in everything that this process prints or logs from now on, and escape control characters.
+
+    Args:
+        escape: of `slime_core.terminal`; what is printed to a log file may be `drawn`.
+    """
+    sys.stdout, sys.stderr = (cast(TextIO, _Redacting(stream, escape)) for stream in (sys.stdout, sys.stderr))
     _redact_records()
+
+
+def drawable(stream: TextIO) -> TextIO:
+    """The stream for a progress bar or a live display, which move the cursor."""
+    return getattr(stream, "drawable", stream)
 
 
 @contextmanager
@@ -158,10 +174,10 @@ def _redact_records() -> None:
 
     def redacted(*arguments: object, **keywords: object) -> logging.LogRecord:
         record = make(*arguments, **keywords)
-        record.msg, record.args = REDACTOR.redact(record.getMessage()), ()
+        record.msg, record.args = printable(REDACTOR.redact(record.getMessage())), ()
         if record.exc_info and record.exc_info[0] is not None:
             # Handlers take this text instead of formatting the exception themselves.
-            record.exc_text = REDACTOR.redact(formatter.formatException(record.exc_info))
+            record.exc_text = printable(REDACTOR.redact(formatter.formatException(record.exc_info)))
         return record
 
     logging.setLogRecordFactory(redacted)

@@ -19,6 +19,7 @@ import click
 from slime_core.errors import ConfigError
 from slime_core.outputs import refuse_occupied
 from slime_core.sample import Json
+from slime_core.terminal import printable
 
 _STDOUT = Path("/dev/stdout")
 LONGEST_LINE = 1 << 24
@@ -98,7 +99,7 @@ class AnswerFile:
         """
         assert self._stream is not None, "entered"
         with _errors_of(self.part):
-            self._stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            self._stream.write(printable(json.dumps(row, ensure_ascii=False)) + "\n")
             self._stream.flush()
         self.lines += 1
 

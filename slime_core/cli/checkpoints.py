@@ -12,6 +12,7 @@ from slime_core.cli.resume import run_file_of
 from slime_core.run import RunFolder
 from slime_core.run.examined import Examined, examine, prune
 from slime_core.sample import Json
+from slime_core.terminal import printable
 
 DAMAGED = 1
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -81,7 +82,7 @@ def _show(found: Sequence[Examined], removed: Sequence[Path]) -> None:
         state = click.style(_state(each), fg="red" if each.problem else "green")
         click.echo(f"{each.path.name:<16} {size:>10} {age:>9} old  {state}")
         if each.problem:
-            click.echo(f"    {each.problem}")
+            click.echo(f"    {printable(each.problem)}")
     if not found:
         click.echo("no checkpoint yet")
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from slime_core.secrets import drawable
+
 EVERY_S = 10.0
 """Seconds between lines where there is no terminal."""
 
@@ -18,7 +20,7 @@ class CountShown:
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin; `stream` is the standard error unless told, `clock` gives seconds."""
-        self._total, self._stream, self._clock = total, stream or sys.stderr, clock
+        self._total, self._stream, self._clock = total, drawable(stream or sys.stderr), clock
         self._last, self._open = clock(), False
 
     def show(self, done: int) -> None:

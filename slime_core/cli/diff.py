@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from slime_core.cli.shown import last_of
 from slime_core.run.comparison import WINDOW, Comparison, Two
 from slime_core.sample import Json
+from slime_core.terminal import last_of, printable
 
 VALUE = 60
 """Characters of a setting that are shown."""
@@ -59,7 +59,7 @@ def _metrics(found: Comparison, everything: bool) -> Iterator[str]:
     for name, (left, right) in found.metrics.items():
         measured = name.startswith(("perf/", "plugin/"))
         if everything or (left != right and not measured):
-            yield f"  {name:<40} {left:>12.6g} {right:>12.6g} {right - left:>+12.4g}"
+            yield f"  {printable(name):<40} {left:>12.6g} {right:>12.6g} {right - left:>+12.4g}"
 
 
 def _prompts(found: Comparison, most: int) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _prompts(found: Comparison, most: int) -> Iterator[str]:
     yield _title("prompts", f"{len(found.prompts)} in both, {len(differing)} with another mean reward")
     for each in differing[:most]:
         left, right = each.rewards
-        yield f"  {each.group:<40} {left:>12.4g} {right:>12.4g} {each.gain:>+12.4g}"
+        yield f"  {printable(each.group):<40} {left:>12.4g} {right:>12.4g} {each.gain:>+12.4g}"
 
 
 def _weights(same: Mapping[int, bool]) -> str:

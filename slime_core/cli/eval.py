@@ -16,6 +16,7 @@ from slime_core.run import RunFolder, model_of, newest_checkpoint
 from slime_core.run.evaluation import evaluate_model
 from slime_core.sample import Json
 from slime_core.telemetry import make_display, run_folder_errors
+from slime_core.terminal import printable
 
 
 @click.command(cls=RunCommand, name="eval")
@@ -38,7 +39,7 @@ def evaluate(ctx: click.Context, /, run: Path | None, no_progress: bool, **flags
     with run_folder_errors(root / "eval.json", "write"):
         (root / "eval.json").write_text(json.dumps(metrics, indent=1), encoding="utf-8")
     for name, value in sorted(metrics.items()):
-        click.echo(f"{name:40} {value:.4f}")
+        click.echo(f"{printable(name):40} {value:.4f}")
     click.echo(f"written: {root / 'eval.json'}")
 
 
@@ -59,7 +60,7 @@ def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json
         trained = values.get("save", f"runs/{run.stem if run else 'model'}")
         return values | {"save": str(flags["save"] or f"{trained}-eval")}
     values = collect_values(run_file_of(run), flags, settings, catalog)
-    checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(text, err=True))
+    checkpoint = newest_checkpoint(run / "checkpoints", lambda text: click.echo(printable(text), err=True))
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet")
     model = flags["hf_checkpoint"] or model_of(checkpoint.path)

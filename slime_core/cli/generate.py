@@ -29,6 +29,7 @@ from slime_core.run.day import model_day
 from slime_core.run.generation import Asked, Part, Response, responses, text_parts
 from slime_core.run.serving import Serving, started
 from slime_core.sample import Json, Sample
+from slime_core.terminal import printable
 
 
 @click.command()
@@ -159,7 +160,7 @@ async def _show_parts(parts: AsyncIterator[Part], limit: TextLimit) -> None:
     try:
         async for part in parts:
             if part.text:
-                click.echo(part.text, nl=False)
+                click.echo(printable(part.text), nl=False)
                 begun = True
             if part.finish is not None:
                 limit.note(0, 0, part.tokens, part.finish)
@@ -179,7 +180,7 @@ def _show(response: Response, total: int) -> None:
         how = f"{response.output.finish.value}, {len(response.output.tokens)} tokens"
         title = f"prompt {response.prompt} sample {response.sample}"
         click.echo(f"{click.style(title, bold=True)}  {click.style(how, dim=True)}")
-    click.echo(response.text)
+    click.echo(printable(response.text))
 
 
 def _row(prompt: str, response: Response) -> dict[str, Json]:
@@ -199,9 +200,9 @@ def _model_directory(given: Path) -> Path:
     if (given / "config.json").is_file():
         return given
     if (given / "hf").is_dir() or (given / MANIFEST).is_file():
-        return model_of(given)
+        return model_of(given.resolve())
     if (given / "checkpoints").is_dir():
-        newest = newest_checkpoint(given / "checkpoints", lambda text: click.echo(text, err=True))
+        newest = newest_checkpoint(given / "checkpoints", lambda text: click.echo(printable(text), err=True))
         if newest is None:
             raise CheckpointError(f"{given} has no checkpoint yet")
         return model_of(newest.path)

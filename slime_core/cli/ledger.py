@@ -9,6 +9,7 @@ from slime_core.errors import ConfigError
 from slime_core.run.accounts import GroupState
 from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import Json
+from slime_core.terminal import printable
 
 UNBALANCED = 1
 MOST_PROBLEMS = 20
@@ -59,7 +60,7 @@ def _show_history(view: LedgerView, group_id: str, as_json: bool) -> int:
         return 0
     for line in lines:
         about = f"use {line['use']}" if "use" in line else str(line.get("reason", ""))
-        click.echo(f"rollout {line['rollout_id']!s:<6} {line['state']:<9} {about}".rstrip())
+        click.echo(f"rollout {line['rollout_id']!s:<6} {line['state']:<9} {printable(about)}".rstrip())
     return 0
 
 
@@ -70,7 +71,8 @@ def _show_groups(view: LedgerView, state: GroupState, as_json: bool) -> int:
         click.echo(json.dumps({"schema_version": 1, "state": state.value, "groups": groups}, indent=2))
         return 0
     for group_id, uses in found:
-        click.echo(f"{group_id}  used {uses} times" if uses > 1 else str(group_id))
+        name = printable(str(group_id))
+        click.echo(f"{name}  used {uses} times" if uses > 1 else name)
     return 0
 
 
@@ -102,7 +104,7 @@ def _show(view: LedgerView, problems: list[str], verified: bool) -> None:
     click.echo(f"groups   {accounts.recorded['drawn']:,}: {counts}")
     click.echo(f"uses     {accounts.recorded['trained']:,}, at most {accounts.max_uses} a group")
     for place, (reason, count) in enumerate(accounts.reasons.most_common()):
-        click.echo(f"{'' if place else 'dropped':<8} {count:>8,}  {reason}")
+        click.echo(f"{'' if place else 'dropped':<8} {count:>8,}  {printable(reason)}")
     if view.checkpoint is None:
         click.echo("saved    nothing yet")
     else:
@@ -110,7 +112,7 @@ def _show(view: LedgerView, problems: list[str], verified: bool) -> None:
         click.echo(f"saved    {view.checkpoint.path.name}: {counts or 'no group yet'}")
         click.echo(f"since    {view.lines:,} moves, which a resume makes again")
     for problem in problems[:MOST_PROBLEMS]:
-        click.echo(f"{click.style('wrong', fg='red')}    {problem}")
+        click.echo(f"{click.style('wrong', fg='red')}    {printable(problem)}")
     if len(problems) > MOST_PROBLEMS:
         click.echo(f"         and {len(problems) - MOST_PROBLEMS:,} more")
     if not problems:

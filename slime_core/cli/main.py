@@ -1,5 +1,6 @@
 """`slime`: finds the command, runs it, turns errors into one message and an exit code."""
 
+import io
 import os
 import sys
 import threading
@@ -26,6 +27,7 @@ from slime_core.errors import (
     shortened,
 )
 from slime_core.secrets import redact_output, redacted_output
+from slime_core.terminal import printable
 
 ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
 EXIT_S = 10.0
@@ -150,7 +152,9 @@ def _run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(printable(shown.getvalue()), nl=False, err=True)
         return error.exit_code
     except _INPUT_ERRORS as error:
         _complain(error)
@@ -159,7 +163,7 @@ def _run(arguments: Sequence[str]) -> int:
         _complain(error)
         return ERROR
     except (KeyboardInterrupt, click.Abort, _cancelled()) as error:
-        click.echo(f"stopped {error.__cause__ or error}".rstrip(), err=True)
+        click.echo(printable(f"stopped {error.__cause__ or error}".rstrip()), err=True)
         return INTERRUPTED
     return code if isinstance(code, int) else 0
 
@@ -180,9 +184,9 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """Print a warning without the place in the source that gave it."""
-    click.echo(f"{_WARNING}: {message}", err=True)
+    click.echo(f"{_WARNING}: {printable(str(message))}", err=True)
 
 
 def _complain(error: SlimeError) -> None:
     text = "\n".join(map(shortened, str(error).split("\n")))
-    click.echo(f"{click.style('error', fg='red', bold=True)}: {text}", err=True)
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(text)}", err=True)

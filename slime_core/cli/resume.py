@@ -10,6 +10,7 @@ from slime_core.cli.run_options import is_setting
 from slime_core.cli.train import execute, how_options, resolve_in_folder
 from slime_core.config import merge, parse_config, parse_plugins, read_run_file
 from slime_core.errors import ConfigError, RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.sample import Json
 
 
@@ -82,4 +83,4 @@ def run_file_of(run_dir: Path) -> Path:
     for name in ("run.toml", "checkpoints"):
         if not (run_dir / name).exists():
             raise RunFolderError(f"{run_dir} is not a run folder: it has no {name}. Give the folder named by --save.")
-    return run_dir / "run.toml"
+    return nofollow(run_dir / "run.toml")

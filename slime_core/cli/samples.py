@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from slime_core.cli.shown import last_of
 from slime_core.errors import RunFolderError
 from slime_core.telemetry import Kind, SampleRow, Shard, list_shards, prompt_text
+from slime_core.terminal import last_of, one_line
 
 PROMPT, RESPONSE = 32, 60
 """Characters that are shown."""
@@ -71,7 +71,9 @@ def _table(rows: Iterator[SampleRow]) -> Iterator[str]:
         if (row.rollout_id, name) != before:
             before = (row.rollout_id, name)
             heading = f"{row.rollout_id:4}  {click.style(last_of(name, RESPONSE), bold=True)}"
-            dropped = "" if row.drop_reason is None else click.style(f"  dropped: {row.drop_reason}", fg="yellow")
+            dropped = (
+                "" if row.drop_reason is None else click.style(f"  dropped: {one_line(row.drop_reason)}", fg="yellow")
+            )
             question = _MARKERS.sub(" ", prompt_text(row.prompt)).strip()
             asked = click.style(last_of(question, PROMPT), fg="cyan")
             label = "" if row.label is None else f"  label {last_of(str(row.label), PROMPT)}"
@@ -84,7 +86,7 @@ def _reward(row: SampleRow) -> str:
         return click.style(f"{'-':>8}", fg="red")
     if isinstance(row.reward, float | int):
         return click.style(f"{row.reward:8.4f}", fg="green" if row.reward > 0 else None)
-    return "  ".join(f"{name}={value:.4g}" for name, value in row.reward.items())
+    return "  ".join(f"{one_line(name)}={value:.4g}" for name, value in row.reward.items())
 
 
 def _ending(row: SampleRow) -> str:
@@ -92,7 +94,7 @@ def _ending(row: SampleRow) -> str:
     status = f"{row.status} ({row.failure_reason})" if row.failure_reason else row.status
     said = [] if row.status == "completed" else [status]
     said += ["not trained on"] if row.remove_sample else []
-    return click.style(f"{', '.join(said)}  ", fg="yellow") if said else ""
+    return click.style(f"{one_line(', '.join(said))}  ", fg="yellow") if said else ""
 
 
 def _response(row: SampleRow) -> str:

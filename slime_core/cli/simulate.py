@@ -137,7 +137,7 @@ def _show(found: list[tuple[str, Figures]], base: Scenario) -> None:
     for name, figures in found:
         colour = "green" if figures.utilisation >= GOOD else "yellow" if figures.utilisation >= FAIR else "red"
         table.add_row(
-            name,
+            Text(name),
             Text(f"{figures.utilisation:.1%}", colour),
             f"{figures.step_time:.2f}",
             f"{figures.mean_staleness:.2f}",

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from slime_core.nofollow import nofollow
 from slime_core.outputs import refuse_occupied
 from slime_core.run.trace import Trace
 from slime_core.telemetry import run_folder_errors
+from slime_core.terminal import printable
 
 
 @click.command()
@@ -34,7 +36,7 @@ def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
     if out is not None:
         refuse_occupied(f"--out {out}", out)
     found = Trace.of(run, first, last)
-    path = out or run / "report" / "trace.json"
+    path = out or nofollow(run / "report" / "trace.json", 2)
     with run_folder_errors(path, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found.to_dict(), separators=(",", ":")), "utf-8")
@@ -47,4 +49,4 @@ def trace(run: Path, out: Path | None, first: int, last: int | None) -> None:
 def _shares(spent: Mapping[str, float]) -> str:
     """Seconds by name and their shares of all, the longest first."""
     whole, longest_first = sum(spent.values()) or 1.0, sorted(spent, key=lambda name: -spent[name])
-    return ", ".join(f"{name} {spent[name]:.2f} s ({spent[name] / whole:.0%})" for name in longest_first)
+    return ", ".join(f"{printable(name)} {spent[name]:.2f} s ({spent[name] / whole:.0%})" for name in longest_first)

@@ -9,13 +9,13 @@ from statistics import fmean, pstdev
 
 import click
 
-from slime_core.cli.shown import last_of
 from slime_core.errors import ConfigError
 from slime_core.run.accounts import GroupState
 from slime_core.run.life import Life, Member, Move
 from slime_core.run.trace import waits_of
 from slime_core.sample import SCORE, Json, Sample
 from slime_core.telemetry import prompt_text
+from slime_core.terminal import last_of, printable
 
 TEXT = 400
 """Characters of a text that are shown."""
@@ -43,7 +43,7 @@ def why(run: Path, sample: str, as_json: bool) -> None:
         click.echo(json.dumps(_as_plain_data(life, members), indent=2))
         return
     for label, text in _lines(life, members, index):
-        click.echo(f"{click.style(f'{label:<10}', bold=True)} {text}".rstrip())
+        click.echo(f"{click.style(f'{label:<10}', bold=True)} {printable(text)}".rstrip())
 
 
 def _named(text: str) -> tuple[str, int | None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate, ReadT, RowT
 from slime_core.data.probe import bos_text, end_of_turn, joins_pieces
-from slime_core.errors import ModelError
+from slime_core.errors import DataError, ModelError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
 
@@ -141,10 +141,31 @@ class HfTokenizer:
         """Ids known, added tokens included; the model's embedding may have more rows."""
         return self._backend.get_vocab_size()
 
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token: a text with more than n times as many is more than n tokens.
+
+        (Unless a normalizer drops characters, or unknown ones are merged into one token.)
+        """
+        from tokenizers.pre_tokenizers import ByteLevel
+
+        own = self._backend.get_vocab(with_added_tokens=False)
+        added = (token.content for token in self._backend.get_added_tokens_decoder().values())
+        # A byte-level vocabulary writes each byte as one character.
+        is_bytes = set("".join(own)) <= {*ByteLevel.alphabet()}
+        return max([1, *(len(text if is_bytes else text.encode()) for text in own), *(len(t.encode()) for t in added)])
+
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, no special tokens added."""
+        """Ids of a text, no special tokens added.
+
+        Raises:
+            DataError: it has half of a surrogate pair.
+        """
         # The fast way notes no offsets, a quarter of the time; it is there for batches alone.
-        return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        try:
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        except TypeError:
+            raise DataError("a text has half of a surrogate pair, as \\ud83d, which no tokenizer encodes") from None
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of a text, and where the characters of each begin and end."""

@@ -20,6 +20,7 @@ from slime_core.catalog import discover_in_worker, find_project_files
 from slime_core.errors import SlimeError
 from slime_core.roles import Place, PluginSet, WorkerGroupSpec
 from slime_core.secrets import REDACTOR, redact_output
+from slime_core.terminal import drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Host:
 
     def __init__(self) -> None:
         """Build nothing yet; what this process prints from now on is without secrets."""
-        redact_output()
+        redact_output(drawn)
         find_project_files()  # before anything that another process pickled is decoded here
         self._worker: object = None
 

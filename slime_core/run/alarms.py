@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from slime_core.config import AlarmArgs, AlarmName, RolloutArgs, read_run_file
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.telemetry import MetricsLog, MetricsRow, names
 
 WINDOW = 5
@@ -243,7 +244,7 @@ def read_alarms(run: Path) -> list[Alarm]:
     Raises:
         RunFolderError: its run file or its metrics cannot be read.
     """
-    values = read_run_file(run / "run.toml")
+    values = read_run_file(nofollow(run / "run.toml"))
     try:
         settings = AlarmArgs.model_validate({key: values[key] for key in AlarmArgs.model_fields if key in values})
         sizes = ("rollout_batch_size", "n_samples_per_prompt")

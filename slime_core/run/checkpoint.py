@@ -11,17 +11,20 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slime_core.errors import CheckpointError
+from slime_core.errors import CheckpointError, RunFolderError
+from slime_core.nofollow import check_tree, inside, nofollow, open_nofollow
 from slime_core.run.saved import SCHEMA_VERSION, Manifest, SavedFile, SavedState, first_problem
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 MODEL = "hf"
+OWN_DEPTH = 3
+"""Names of a checkpoint file's path that lie inside the run folder, as checkpoints/rollout_000020/state.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Checkpoint:
             CheckpointError: the file is not what it should be.
         """
         try:
-            return SavedState.model_validate_json((self.path / STATE).read_bytes())
+            return SavedState.model_validate_json(_read(self.path, STATE))
         except (OSError, ValueError) as error:
             problem = first_problem(error) if isinstance(error, ValueError) else error.strerror
             raise CheckpointError(f"checkpoint {self.path} is damaged: {STATE}: {problem}") from None
@@ -82,6 +85,8 @@ def verify(path: Path, contents: bool = True) -> Checkpoint:
     if STATE not in files or not name or int(name[1]) != rollout_id:
         raise CheckpointError(f"checkpoint {path} is damaged: its manifest, of rollout {rollout_id}, is not its own")
     for file, expected in files.items():
+        with _of_checkpoint(path):
+            inside(path, file)
         if not (path / file).is_file():
             raise CheckpointError(f"checkpoint {path} is damaged: {file} is missing")
         if (path / file).stat().st_size != expected.bytes or (contents and describe_file(path / file) != expected):
@@ -94,16 +99,36 @@ def verify(path: Path, contents: bool = True) -> Checkpoint:
 
 def _manifest(path: Path) -> Manifest:
     try:
-        found = json.loads((path / MANIFEST).read_bytes())
+        found = json.loads(_read(path, MANIFEST))
         version = found.get("schema_version") if isinstance(found, dict) else None
         if isinstance(version, int) and version != SCHEMA_VERSION:
             raise CheckpointError(
                 f"checkpoint {path} has schema version {version}, and this release reads {SCHEMA_VERSION}"
             )
         return Manifest.model_validate(found)
-    except (OSError, ValueError) as error:
-        problem = first_problem(error) if isinstance(error, ValueError) else error.strerror
+    except (OSError, ValueError, RecursionError) as error:
+        problem = first_problem(error) if isinstance(error, ValueError) else getattr(error, "strerror", error)
         raise CheckpointError(f"checkpoint {path} is damaged: its manifest cannot be read ({problem})") from None
+
+
+def _read(path: Path, name: str) -> bytes:
+    """One of a checkpoint's own files.
+
+    Raises:
+        CheckpointError: it cannot be read, or links lead to it.
+        FileNotFoundError: it is not there.
+    """
+    with _of_checkpoint(path), open_nofollow(path / name, OWN_DEPTH) as file:
+        return file.read()
+
+
+@contextmanager
+def _of_checkpoint(path: Path) -> Iterator[None]:
+    """Name the checkpoint in an error about one of its files."""
+    try:
+        yield
+    except RunFolderError as error:
+        raise CheckpointError(f"checkpoint {path} is damaged: {error}") from None
 
 
 def weight_digests(path: Path) -> dict[str, str]:
@@ -122,8 +147,10 @@ def model_of(path: Path) -> Path:
     """The model of a checkpoint's directory, in HF format.
 
     Raises:
-        CheckpointError: it was left out.
+        CheckpointError: it was left out, or links lead out of it.
     """
+    with _of_checkpoint(path):
+        check_tree(nofollow(path / MODEL, OWN_DEPTH))
     if (path / MODEL / "config.json").is_file():
         return path / MODEL
     raise CheckpointError(

@@ -16,6 +16,7 @@ from statistics import fmean
 
 from slime_core.config import read_run_file
 from slime_core.errors import CheckpointError
+from slime_core.nofollow import nofollow
 from slime_core.run.checkpoint import list_checkpoints, weight_digests
 from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import Json
@@ -74,7 +75,7 @@ class Comparison:
             RunFolderError: one is not a run folder, or a file of it cannot be read.
         """
         runs = (first, second)
-        one, other = (dict(_leaves(read_run_file(run / "run.toml"))) for run in runs)
+        one, other = (dict(_leaves(read_run_file(nofollow(run / "run.toml")))) for run in runs)
         ours, theirs = (_versions(run) for run in runs)
         rows = [MetricsLog.read(run / "metrics.jsonl") for run in runs]
         a, b = ({row.rollout_id: row for row in each if "rollout/step" in row.metrics} for each in rows)

@@ -17,12 +17,15 @@ from types import TracebackType
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import check_tree
 from slime_core.outputs import mark_run
 from slime_core.run.changes import changed_settings
 from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
 from slime_core.sample import Json
 
 NOTHING_TRAINED = "rollout_000000"
+SCRATCH = "scratch"
+"""Removed when a run opens the folder; workers keep links and sockets in it."""
 
 
 class RunFolder:
@@ -38,7 +41,7 @@ class RunFolder:
         self.samples = root / "samples"
         self.spans = root / "spans.jsonl"
         self.logs = root / "logs"
-        self.scratch = root / "scratch"
+        self.scratch = root / SCRATCH
         self._lock: FileIO | None = None
         self._config_before: str | None = None
 
@@ -55,11 +58,13 @@ class RunFolder:
             accept_changed: go on with another configuration than the folder's.
 
         Raises:
-            RunFolderError: it cannot be written, another process runs in it, or it holds a run of another config.
+            RunFolderError: it cannot be written, another process runs in it, it holds a run of another config, or
+                a link that leads out of it.
         """
         folder = cls(root)
         try:
             root.mkdir(parents=True, exist_ok=True)
+            check_tree(root, skip=SCRATCH)
             folder._acquire()
             mark_run(root)
             for directory in (folder.checkpoints, folder.samples, folder.logs):
@@ -92,6 +97,7 @@ class RunFolder:
         """
         folder = cls(root)
         try:
+            check_tree(root, skip=SCRATCH)
             folder._acquire()
         except OSError as error:
             raise RunFolderError(_explain(root, error)) from None

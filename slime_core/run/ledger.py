@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slime_core.errors import CheckpointError, RunFolderError
+from slime_core.nofollow import open_nofollow
 from slime_core.run.accounts import Accounts, GroupState, LedgerError
 from slime_core.run.saved import SavedAccounts, first_problem
 from slime_core.sample import GroupId, Json
@@ -189,7 +190,7 @@ def digest_of(path: Path, size: int) -> "hashlib._Hash":
     """
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open_nofollow(path) as file:
             while size and (part := file.read(min(size, 1 << 20))):
                 digest.update(part)
                 size -= len(part)

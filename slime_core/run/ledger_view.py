@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from slime_core.errors import CheckpointError, RunFolderError
+from slime_core.nofollow import open_nofollow
 from slime_core.run.accounts import Accounts, GroupState, LedgerError
 from slime_core.run.checkpoint import Checkpoint, list_checkpoints, verify
 from slime_core.run.ledger import digest_of
@@ -138,7 +139,8 @@ def _read(text: bytes, path: Path, end: int) -> Line:
         GroupId.parse(line["id"])
         if GroupState(line["state"]) is GroupState.TRAINED and (not isinstance(line["use"], int) or line["use"] < 1):
             raise ValueError(f"use {line['use']!r}, expected a number from 1")
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        int(str(line["rollout_id"]))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise RunFolderError(f"{path}: the line that ends at byte {end} is damaged: {problem}") from None
     return cast(Line, line)
@@ -146,7 +148,7 @@ def _read(text: bytes, path: Path, end: int) -> Line:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        return open_nofollow(path)
     except OSError as error:
         raise RunFolderError(f"cannot read the ledger {path}: {error.strerror}") from None
 

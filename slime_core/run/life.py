@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
+from slime_core.nofollow import nofollow
 from slime_core.rollout.calls import seed_of_call
 from slime_core.run.accounts import GroupState
 from slime_core.run.ledger_view import LedgerView
@@ -100,7 +101,7 @@ class Life:
         rows = {row.rollout_id: row for row in MetricsLog.read(run / "metrics.jsonl") if _is_of_a_rollout(row)}
         moves = [_move(name, line, shards, rows) for line in lines]
         members, reason = _members(name, moves, shards)
-        values = read_run_file(run / "run.toml")
+        values = read_run_file(nofollow(run / "run.toml"))
         locked = view.checkpoint.state().plugins if view.checkpoint else {}
         group = GroupId.parse(name)
         spans = SpanLog.read_group(run / "spans.jsonl", name)

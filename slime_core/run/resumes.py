@@ -11,7 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slime_core._numbers import count_of, number_of
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import open_nofollow
 from slime_core.telemetry import run_folder_errors
 
 FILE = "resumes.jsonl"
@@ -47,14 +49,17 @@ def read_resumes(run: Path) -> list[Resume]:
     """
     path = run / FILE
     try:
-        text = path.read_text("utf-8")
+        with open_nofollow(path) as file:
+            text = file.read().decode()
     except FileNotFoundError:
         return []
+    except UnicodeDecodeError as error:
+        raise RunFolderError(f"{path} is not text in UTF-8: {error}") from None
     found = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
             value = json.loads(line)
-            found.append(Resume(int(value["rollout_id"]), float(value["time"])))
-        except (ValueError, KeyError, TypeError) as error:
+            found.append(Resume(count_of(value["rollout_id"]), number_of(value["time"])))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunFolderError(f"{path}, line {number} does not say where the run was continued: {error}") from None
     return found

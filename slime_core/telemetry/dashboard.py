@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slime_core.telemetry import names
-from slime_core.telemetry.display import Display, Progress, one_line, seconds
+from slime_core.telemetry.display import Display, Progress, safe_line, seconds
 
 REFRESHES_PER_SECOND = 4
 MESSAGES = 4
@@ -38,9 +38,9 @@ class Dashboard(Display):
 
     def message(self, text: str) -> None:
         if self.progress is None:
-            self.console.print(Text(one_line(text)))
+            self.console.print(Text(safe_line(text)))
         else:
-            self._messages.append(one_line(text))
+            self._messages.append(safe_line(text))
 
     def stop(self) -> None:
         if self._live is not None and self._stopped_at is None:
@@ -91,15 +91,15 @@ def _curves(progress: Progress, width: int) -> RenderableType:
     table.add_column(no_wrap=True, justify="right", min_width=VALUE_WIDTH)
     table.add_column(style="dim", no_wrap=True, justify="right", min_width=VALUE_WIDTH)
     table.add_column(no_wrap=True)
-    shown = [
+    rows = [
         ("reward", names.REWARD, "{:.3f}", "green"),
         ("loss", names.LOSS, "{:.4f}", "red"),
         ("length", names.RESPONSE_LENGTH, "{:.1f}", "blue"),
         ("tokens/s", names.THROUGHPUT, "{:,.0f}", "magenta"),
     ]
     evals = sorted(name for name in progress.curves if name.startswith(names.EVAL_PREFIX))
-    shown[1:1] = [(f"eval {one_line(name.removeprefix(names.EVAL_PREFIX))}", name, "{:.3f}", "cyan") for name in evals]
-    for label, name, form, color in shown:
+    rows[1:1] = [(f"eval {safe_line(name.removeprefix(names.EVAL_PREFIX))}", name, "{:.3f}", "cyan") for name in evals]
+    for label, name, form, color in rows:
         if name not in progress.curves or (name == names.LOSS and names.REWARD in progress.curves):
             continue
         series = progress.curves[name]

@@ -18,6 +18,7 @@ from typing import Self
 from slime_core.secrets import REDACTOR
 from slime_core.telemetry import names
 from slime_core.telemetry.series import Series
+from slime_core.terminal import one_line
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class Progress:
         """The phase, and what it waits for itself."""
         if not self.phase or self.detail is None:
             return self.phase
-        return f"{self.phase} ({one_line(self.detail())})"
+        return f"{self.phase} ({safe_line(self.detail())})"
 
     def remaining(self) -> float | None:
         """Seconds to go at this process's mean pace; None before its first rollout is done."""
@@ -87,7 +88,7 @@ class Display(ABC):
     def start(self, total_rollouts: int, title: str, first_rollout: int = 0, unit: str = "rollout") -> None:
         """Begin; `first_rollout` is how many rollouts a resumed run has behind it, `unit` what they are called."""
         now = time.monotonic()
-        self.progress = Progress(one_line(title), total_rollouts, first_rollout, now)
+        self.progress = Progress(safe_line(title), total_rollouts, first_rollout, now)
         self.progress.phase_began, self.progress.first, self.progress.unit = now, first_rollout, unit
         self._started(self.progress)
 
@@ -95,7 +96,7 @@ class Display(ABC):
         """Say what is being waited for, from now on; `detail` is asked, from any thread, whenever it is shown."""
         if self.progress is not None:
             with self.lock:
-                self.progress.phase, self.progress.phase_began = one_line(text), time.monotonic()
+                self.progress.phase, self.progress.phase_began = safe_line(text), time.monotonic()
                 self.progress.detail = detail
 
     def row(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
@@ -134,9 +135,9 @@ def is_evaluation(metrics: Mapping[str, float]) -> bool:
     return names.STEP_TIME not in metrics and any(name.startswith(names.EVAL_PREFIX) for name in metrics)
 
 
-def one_line(text: str) -> str:
-    """Text from anywhere, safe for a terminal: what is not printable becomes a space, and secrets are replaced."""
-    return "".join(letter if letter.isprintable() else " " for letter in REDACTOR.redact(text)).strip()
+def safe_line(text: str) -> str:
+    """Text from anywhere on one line, without secrets."""
+    return one_line(REDACTOR.redact(text), " ").strip()
 
 
 def seconds(value: float) -> str:

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from slime_core._numbers import count_of, number_of
 from slime_core.errors import CheckpointError, NonFiniteError, RunFolderError
+from slime_core.nofollow import nofollow, open_nofollow
 from slime_core.sample import Json
 from slime_core.telemetry._errors import run_folder_errors
 from slime_core.telemetry.names import MEASURED
 
 SCHEMA_VERSION = 1
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, NonFiniteError)
+"""What a line that is not a row raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class MetricsLog:
             RunFolderError: the file cannot be read.
         """
         with run_folder_errors(path, "read"):
-            size = path.stat().st_size
+            size = nofollow(path).stat().st_size
             if position <= size and position == end_of_last_line(path, position):
                 return
         raise CheckpointError(
@@ -146,8 +150,9 @@ class MetricsLog:
                     raise ValueError(
                         f"schema_version {value['schema_version']}, this slime-core reads {SCHEMA_VERSION}"
                     )
-                rows.append(MetricsRow(value["rollout_id"], value["step"], value["time"], value["metrics"]))
-            except (ValueError, KeyError, TypeError, AttributeError, NonFiniteError) as error:
+                counts = count_of(value["rollout_id"]), count_of(value["step"])
+                rows.append(MetricsRow(*counts, number_of(value["time"]), value["metrics"]))
+            except _DAMAGE as error:
                 raise RunFolderError(f"{path}, line {number} is not a metrics row: {error}") from None
         return rows
 
@@ -161,15 +166,15 @@ def strip_timing(row: MetricsRow) -> dict[str, Json]:
 def read_lines(path: Path) -> list[bytes]:
     """Complete lines of a file, without their ends; none if there is no file."""
     try:
-        data = path.read_bytes()
+        with open_nofollow(path) as file:
+            return file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    return data.split(b"\n")[:-1]
 
 
 def end_of_last_line(path: Path, limit: int | None = None, chunk: int = 1 << 16) -> int:
     """Offset just after the last line end among the first `limit` bytes, 0 if there is none; reads backwards."""
-    with path.open("rb") as file:
+    with open_nofollow(path) as file:
         end = file.seek(0, os.SEEK_END) if limit is None else limit
         while end > 0:
             start = max(0, end - chunk)

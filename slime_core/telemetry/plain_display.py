@@ -15,8 +15,10 @@ from typing import TextIO
 
 from rich.console import Console
 
+from slime_core.secrets import drawable
 from slime_core.telemetry import names
-from slime_core.telemetry.display import Display, Progress, is_evaluation, one_line, seconds
+from slime_core.telemetry.display import Display, Progress, is_evaluation, safe_line, seconds
+from slime_core.terminal import printable
 
 WARM_UP_INTERVAL = 2.0
 """Least seconds between two lines about steps without a reward."""
@@ -41,7 +43,7 @@ class PlainDisplay(Display):
 
     def message(self, text: str) -> None:
         with self.lock:
-            self._write(one_line(text))
+            self._write(safe_line(text))
 
     def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
         with self.lock:
@@ -78,7 +80,7 @@ class PlainDisplay(Display):
     def _write(self, line: str) -> None:
         self._last_line = time.monotonic()
         try:
-            self.stream.write(line + "\n")
+            self.stream.write(printable(line) + "\n")
             self.stream.flush()
         except (OSError, ValueError):
             # The reader left, the disk is full or the stream is closed: the run outlives what shows it.
@@ -87,7 +89,7 @@ class PlainDisplay(Display):
 
 def make_display(progress: bool = True, console: Console | None = None) -> Display:
     """The dashboard where `progress` is wanted and standard output is a terminal that can show it; else plain lines."""
-    console = console or Console()
+    console = console or Console(file=drawable(sys.stdout))
     unicode_ok = console.encoding.lower().replace("-", "").startswith("utf")
     if progress and console.is_terminal and not console.is_dumb_terminal and unicode_ok:
         from slime_core.telemetry.dashboard import Dashboard  # a log file needs no layout code

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.telemetry import names
 from slime_core.telemetry._errors import run_folder_errors
 from slime_core.telemetry.display import seconds
@@ -48,8 +49,8 @@ def write_report(run_dir: Path) -> ReportPaths:
     folder = run_dir / "report"
     title = run_dir.resolve().name
     with run_folder_errors(folder, "make"):
-        folder.mkdir(parents=True, exist_ok=True)
-    picture, note = _picture(rows, title, folder / "reward.png")
+        nofollow(folder).mkdir(parents=True, exist_ok=True)
+    picture, note = _picture(rows, title, nofollow(folder / "reward.png", 2))
     transcripts = _transcripts(run_dir / "samples", folder / "transcripts.md")
     lines = [f"# Report of {inline(title)}", "", note, "", "| | |", "|---|---|"]
     lines += [f"| {label} | {value} |" for label, value in figures(rows)]
@@ -141,4 +142,4 @@ def _transcripts(samples: Path, path: Path) -> Path | None:
 
 def _write(path: Path, text: str) -> None:
     with run_folder_errors(path, "write"):
-        path.write_text(text, "utf-8", errors="backslashreplace", newline="\n")
+        nofollow(path, 2).write_text(text, "utf-8", errors="backslashreplace", newline="\n")

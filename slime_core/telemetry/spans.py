@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from slime_core._numbers import count_of, number_of
 from slime_core.errors import RunFolderError
 from slime_core.sample import GroupId
 from slime_core.telemetry._errors import run_folder_errors
@@ -171,11 +172,19 @@ def _parsed(path: Path, number: int, text: bytes) -> SpanLine:
         line = json.loads(text)
         if line["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"schema_version {line['schema_version']}, this slime-core reads {SCHEMA_VERSION}")
-        phases = [Phase(*each) for each in line["phases"]]
+        phases = [Phase(str(name), *map(count_of, others)) for name, *others in line["phases"]]
         samples = [
-            SampleSpan(group, index, evaluation, list(zip(marks[::2], marks[1::2], strict=True)), end)
+            SampleSpan(str(group), index, bool(evaluation), _marks(marks), count_of(end))
             for group, index, evaluation, marks, end in line["samples"]
         ]
-        return SpanLine(line["rollout_id"], line["began"], phases, samples)
-    except (ValueError, KeyError, TypeError) as error:
+        return SpanLine(count_of(line["rollout_id"]), number_of(line["began"]), phases, samples)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise RunFolderError(f"{path}, line {number} is not a line of spans: {error}") from None
+
+
+def _marks(flat: Sequence[object]) -> list[Mark]:
+    """At least one."""
+    marks = [(str(what), count_of(at)) for what, at in zip(flat[::2], flat[1::2], strict=True)]
+    if not marks:
+        raise ValueError("a sample without a mark")
+    return marks

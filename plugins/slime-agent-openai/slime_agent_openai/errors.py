@@ -49,3 +49,8 @@ def unsupported(name: str, why: str) -> ApiError:
 def session_closed() -> ApiError:
     """What a session answers whose sample has ended."""
     return refused("this session is closed: its sample has ended", code="session_closed")
+
+
+def nested_too_deeply() -> ApiError:
+    """What a body is told whose lists and objects are nested for ever."""
+    return refused("the body is nested too deeply: no request needs a hundred levels", code="invalid_json")

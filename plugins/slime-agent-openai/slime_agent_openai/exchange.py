@@ -18,7 +18,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Self
 
-from slime_agent_openai.errors import ApiError
+from slime_agent_openai.errors import ApiError, nested_too_deeply
 from slime_agent_openai.reply import Delta, Reply
 from slime_agent_openai.session import Listener
 from slime_agent_openai.wires.wire import Body, Wire
@@ -159,6 +159,8 @@ class Exchange:
             reply = await make(_Told(self) if self._wire.streams else None)
         except ApiError as error:
             self._fail(error)
+        except RecursionError:
+            self._fail(nested_too_deeply())
         except Exception as error:  # the engine's, mostly: its agent is to hear of it, too
             log.warning("a request of an agent failed: %s: %s", type(error).__name__, error)
             self._fail(ApiError(500, f"{type(error).__name__}: {error}", code="engine_error"))

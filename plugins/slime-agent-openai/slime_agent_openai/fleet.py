@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from slime_agent_openai.attendance import Attendance
+from slime_agent_openai.connections import read_body
+from slime_agent_openai.errors import ApiError
 from slime_agent_openai.failure import AgentError, late
 from slime_agent_openai.task import Result, Task, Verdict
 from slime_agent_openai.verdict import said_of, verdict_of
@@ -205,8 +207,10 @@ def _lose(job: _Job, detail: str) -> None:
 
 async def _said(request: web.Request) -> Mapping[str, Json]:
     try:
-        body = json.loads(await request.read() or b"{}")
-    except ValueError as error:
+        body = json.loads(await read_body(request) or b"{}")
+    except ApiError as error:
+        raise _error(web.HTTPBadRequest, error.message) from None
+    except (ValueError, RecursionError) as error:
         raise _error(web.HTTPBadRequest, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise _error(web.HTTPBadRequest, f"the body is a {type(body).__name__}; expected an object")

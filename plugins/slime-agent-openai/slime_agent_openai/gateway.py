@@ -12,14 +12,16 @@ Example:
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from slime_agent_openai.bodies import Bodies
-from slime_agent_openai.errors import ApiError, refused, session_closed
+from slime_agent_openai.connections import LIMITS, Door, Limits, Refusals, end_connections, finish, read_body
+from slime_agent_openai.errors import ApiError, nested_too_deeply, refused, session_closed
 from slime_agent_openai.exchange import Exchange
 from slime_agent_openai.fetching import answered
 from slime_agent_openai.memory import Memory, Turn
@@ -33,14 +35,14 @@ from slime_agent_openai.wires.reading import Value
 from slime_agent_openai.wires.wire import Body, Wire
 from slime_core.errors import ConfigError
 
-MOST_BODY = 64 << 20
-"""Bytes of one request: a history may hold whole files."""
 MOST_CLOSED = 100_000
 """Keys of sessions that have ended that are told from unknown ones; 12 MB."""
 BACKLOG = 4096
 """Connections that may wait to be accepted: a thousand agents begin at once."""
 CLOSE_S = 0.2
 """Seconds, twice, that a close gives each connection: one that was just made and asks nothing yet waits that long."""
+LINGER_S = 2.0
+"""Seconds in which the rest of a refused body is read and thrown away, so that its client reads the answer."""
 TURNS = 5
 """Turns of the event loop within which a connection that was accepted is made."""
 SUBAGENT_HEADERS = ("x-claude-code-agent-id",)
@@ -101,6 +103,7 @@ class Gateway:
         hosted: Hosted = "refuse",
         subagent_headers: Sequence[str] = (),
         beside: Sequence[web.RouteDef] = (),
+        limits: Limits | None = None,
     ) -> None:
         """Nothing is bound yet.
 
@@ -109,6 +112,7 @@ class Gateway:
             hosted: what becomes of tools that a provider would run.
             subagent_headers: more headers that say which of a session's agents asks.
             beside: what else its server answers, for no session.
+            limits: of connections and requests.
         """
         self._address = address or Address()
         self._routes = routes(hosted)
@@ -116,7 +120,10 @@ class Gateway:
         self._beside = tuple(beside)
         self._opened: dict[str, _Opened] = {}
         self._closed: dict[str, None] = {}
+        self._limits, self._refusals = limits or Limits(), Refusals()
         self._runner: web.AppRunner | None = None
+        self._door: Door | None = None
+        self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Bind and listen.
@@ -124,20 +131,36 @@ class Gateway:
         Raises:
             ConfigError: the address is taken, or none of this machine's.
         """
-        app = web.Application(client_max_size=MOST_BODY)
+        app = web.Application(client_max_size=self._limits.body, middlewares=[self._heard])
+        app[LIMITS] = self._limits
         app.add_routes(self._beside)
         app.router.add_route("*", "/s/{key}/{path:.*}", self._handle)
         app.router.add_route("*", "/{path:.*}", self._handle)
         # Without handler_cancellation nobody hears of a client that went away, and its turn would be trained on.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=CLOSE_S)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=CLOSE_S,
+            keepalive_timeout=self._limits.idle_s,
+            lingering_time=LINGER_S,
+            logger=self._refusals.logger,
+        )
         await self._runner.setup()
+        assert self._runner.server is not None
+        self._door = Door(self._runner.server, self._limits, self._refusals)
         host, port = self._address.host, self._address.port
         try:
-            await _whole(web.TCPSite(self._runner, host, port, backlog=BACKLOG).start())
+            await finish(self._listen(host, port))
         except OSError as error:
             await self.close()
             told = f"agents cannot be answered at {host}, port {port}: {error.strerror}"
             raise ConfigError(f"{told}. host and port of the generator say where; port = 0 takes a free one") from None
+
+    async def _listen(self, host: str, port: int) -> None:
+        assert self._door is not None
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self._door, host, port, backlog=BACKLOG)
 
     async def close(self) -> None:
         """Stop listening; requests under way are given up."""
@@ -146,22 +169,22 @@ class Gateway:
         runner, self._runner = self._runner, None
         server = runner.server
         try:
-            for site in runner.sites:
-                await site.stop()
+            if self._listening is not None:
+                self._listening.close()
             for _ in range(TURNS):  # aiohttp forgets, and does not close, what is made while it closes the others
                 await asyncio.sleep(0)
             await runner.cleanup()
         finally:
             if server is not None:
-                _end_connections(server, TURNS)  # those that a cancelled cleanup has left
+                end_connections(server, TURNS)  # those that a cancelled cleanup has left
 
     @property
     def url(self) -> str:
         """What agents reach it by, without a session."""
         if self._address.public_url:
             return self._address.public_url.rstrip("/")
-        assert self._runner is not None, "it was started"
-        host, port = self._runner.addresses[0][:2]
+        assert self._listening is not None, "it was started"
+        host, port = self._listening.sockets[0].getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @asynccontextmanager
@@ -186,22 +209,36 @@ class Gateway:
         is_anthropic = path.startswith("messages") or "anthropic-version" in request.headers
         describe = anthropic_error if is_anthropic else openai_error
         try:
-            opened = self._whose(request)
-            if request.method == "POST":
-                return await self._posted(request, opened, path)
-            found = answered(opened.memory, request.method, path, Value(dict(request.query)))
-            if found is None:
-                raise ApiError(404, f"nothing answers {request.method} /v1/{path}", code="not_found")
-            return web.json_response(found)
-        except ApiError as error:
-            headers = {"x-should-retry": "true" if error.retry else "false"}
-            return web.json_response(describe(error), status=error.status, headers=headers)
+            return await self._answered(request, path)
+        except (ApiError, RecursionError) as error:
+            told = error if isinstance(error, ApiError) else nested_too_deeply()
+            self._refusals.note(told.code, told.message)
+            headers = {"x-should-retry": "true" if told.retry else "false"}
+            response = web.json_response(describe(told), status=told.status, headers=headers)
+            if told.status in (408, 413):
+                response.force_close()  # what else comes is the rest of the body
+            return response
+
+    async def _answered(self, request: web.Request, path: str) -> web.StreamResponse:
+        opened = self._whose(request)
+        if request.method == "POST":
+            return await self._posted(request, opened, path)
+        found = answered(opened.memory, request.method, path, Value(dict(request.query)))
+        if found is None:
+            raise ApiError(404, f"nothing answers {request.method} /v1/{path}", code="not_found")
+        return web.json_response(found)
+
+    @web.middleware
+    async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert self._door is not None
+        self._door.heard(request)
+        return await handler(request)
 
     async def _posted(self, request: web.Request, opened: _Opened, path: str) -> web.StreamResponse:
         """A request for a reply, or for the number of its prompt's tokens."""
         name = COUNTS.get(path, path)
         route = self._routes.get(name)
-        raw = await request.read()
+        raw = await read_body(request)
         agent = self._agent(request)
         if route is None:
             return web.json_response(self._told(opened, request, raw))
@@ -216,8 +253,21 @@ class Gateway:
         sent = name, agent, asker.bodies.digest
         exchange = opened.exchanges.get(sent)
         if exchange is None or not exchange.is_of_use or not _is_again(request, exchange):
-            exchange = opened.exchanges[sent] = _begun(opened, route, turn, asked, wire)
+            exchange = opened.exchanges[sent] = self._begun(opened, route, turn, asked, wire)
         return await _sent(exchange, request)
+
+    def _begun(self, opened: _Opened, route: Route, turn: Turn, asked: Request, wire: Wire) -> Exchange:
+        def keep(replied: Body) -> None:
+            opened.memory.keep(turn, asked.ids, replied)
+
+        def describe(error: ApiError) -> Body:
+            self._refusals.note(error.code, error.message)
+            return route.describe(error)
+
+        session = opened.session
+        return Exchange(
+            wire, lambda listener: session.reply(asked, listener), describe, keep if route.is_kept else None
+        )
 
     def _told(self, opened: _Opened, request: web.Request, raw: bytes) -> Body:
         """What a POST that is not for the model is answered."""
@@ -254,16 +304,6 @@ class Gateway:
 def _path(request: web.Request) -> str:
     """What is asked, without the session's key and the version."""
     return request.match_info["path"].strip("/").removeprefix("v1/")
-
-
-def _begun(opened: _Opened, route: Route, turn: Turn, asked: Request, wire: Wire) -> Exchange:
-    def keep(replied: Body) -> None:
-        opened.memory.keep(turn, asked.ids, replied)
-
-    session = opened.session
-    return Exchange(
-        wire, lambda listener: session.reply(asked, listener), route.describe, keep if route.is_kept else None
-    )
 
 
 def _is_again(request: web.Request, exchange: Exchange) -> bool:
@@ -310,24 +350,8 @@ def _object(raw: bytes, bodies: Bodies) -> Body:
         body = bodies.read(raw)
     except ValueError as error:
         raise refused(f"the body is not JSON: {error}", code="invalid_json") from None
+    except RecursionError:
+        raise nested_too_deeply() from None
     if not isinstance(body, Mapping):
         raise refused(f"the body is a {type(body).__name__}; expected an object", code="invalid_json")
     return dict(body)
-
-
-def _end_connections(server: web.Server, turns: int) -> None:
-    """Close those that there are, now and in so many turns of the event loop."""
-    for one in server.connections:
-        one.force_close()
-    if turns:
-        asyncio.get_running_loop().call_soon(_end_connections, server, turns - 1)
-
-
-async def _whole(start: Coroutine[None, None, None]) -> None:
-    """Await to the end, also where it is cancelled: asyncio forgets a socket that listens when `start` is cut short."""
-    starting = asyncio.ensure_future(start)
-    try:
-        await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        await asyncio.gather(starting, return_exceptions=True)
-        raise

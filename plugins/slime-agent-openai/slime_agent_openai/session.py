@@ -28,6 +28,7 @@ from slime_agent_openai.parsers.registry import none_fits
 from slime_agent_openai.reply import Delta, Finish, Reply
 from slime_agent_openai.request import Request
 from slime_agent_openai.stops import Stops
+from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 
@@ -257,6 +258,15 @@ class Session:
             raise ApiError(400, f"this session has had its {most} turns", code="turn_limit")
 
     async def _encoded(self, text: str) -> list[int]:
+        """Ids of a text; one that cannot fit the context is refused by its bytes, before it costs memory and time."""
+        context, tokenizer = self._context.max_context, self._context.tokenizer
+        if context is not None and isinstance(tokenizer, HfTokenizer):
+            most = context * tokenizer.longest_token
+            if len(text) > most or (4 * len(text) > most and len(text.encode(errors="replace")) > most):
+                self._use_up(
+                    f"prompt is too long: {len(text):,} characters are more tokens than this model's maximum context "
+                    f"length, {context} tokens"
+                )
         if len(text) > LONG_TEXT:
             return await asyncio.to_thread(self._context.tokenizer.encode, text)
         return self._context.tokenizer.encode(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from slime_core.errors import ConfigError, RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.outputs import refuse_occupied
 from slime_core.run.looking import write_report
 
@@ -83,7 +84,7 @@ def report(runs: Sequence[Path], as_html: bool, samples: int, out: Path | None) 
     for each in opened:
         while each.refresh():
             pass
-    path = out or runs[0] / "report" / "view.html"
+    path = out or nofollow(runs[0] / "report" / "view.html", 2)
     page = report_page(opened, samples)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import open_nofollow
 from slime_core.sample import Json
 
 GUARD = 64
@@ -66,7 +67,7 @@ class Curves:
 
     def _refresh(self) -> None:
         try:
-            with self.path.open("rb") as file:
+            with open_nofollow(self.path) as file:
                 file.seek(self._place - len(self._guard))
                 if file.read(len(self._guard)) != self._guard:
                     self._clear()

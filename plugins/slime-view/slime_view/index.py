@@ -222,7 +222,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     """By which a file that was written anew is known; zeros of one that is gone."""
     try:
         told = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return 0, 0, 0
     return told.st_ino, told.st_size, told.st_mtime_ns
 

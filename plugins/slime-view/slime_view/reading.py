@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import ArrowException, parquet
 
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.sample import Json, Sample
 
 
@@ -24,7 +25,7 @@ def opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[parquet.Par
         RunFolderError: it was deleted, is damaged, or is not one.
     """
     try:
-        with parquet.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
+        with parquet.ParquetFile(nofollow(path, 2), read_dictionary=list(dictionaries)) as file:
             yield file
     except FileNotFoundError:
         raise RunFolderError(f"{path} is not there any more: deleted, or the run was resumed before it") from None

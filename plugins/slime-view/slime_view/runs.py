@@ -15,6 +15,7 @@ from pathlib import Path
 from slime_core.config.asking import read_run_file
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ConfigError, ModelError, RunFolderError
+from slime_core.nofollow import check_tree, nofollow
 from slime_core.run.looking import Alarm, GroupState, Life, Resume, group_history, read_alarms, read_resumes
 from slime_core.sample import Json, Sample
 from slime_core.telemetry.samples import Kind, Shard, list_shards
@@ -71,7 +72,7 @@ class OpenRun:
         """
         found = list(dict.fromkeys(folder.resolve() for folder in folders))
         for folder in found:
-            if not (folder / "run.toml").is_file():
+            if not nofollow(folder / "run.toml").is_file():
                 raise RunFolderError(f"{folder} is not the folder of a run: it has no run.toml. Give what --save says.")
         return [cls(folder, _name(folder, found)) for folder in found]
 
@@ -215,7 +216,7 @@ class OpenRun:
 
     @cached_property
     def _settings(self) -> Mapping[str, Json]:
-        return read_run_file(self.folder / "run.toml")
+        return read_run_file(nofollow(self.folder / "run.toml"))
 
     @property
     def _train_data(self) -> str | None:
@@ -234,8 +235,10 @@ class OpenRun:
         saved = sorted(self.folder.glob("checkpoints/*/hf"), reverse=True)
         for model in [Path(str(self._settings["hf_checkpoint"])), *saved]:
             try:
+                if model in saved:
+                    check_tree(nofollow(model, 3))
                 return HfTokenizer.load(model), ""
-            except ModelError as error:
+            except (ModelError, RunFolderError) as error:
                 problem = problem or str(error)
         return None, problem
 

@@ -16,6 +16,8 @@ from slime_core.cli.plugins.project import as_if_installed
 from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
+from slime_core.secrets import drawable
+from slime_core.terminal import printable
 from slime_core.testing import CheckStatus, PluginReport, check_plugin
 from slime_core.testing.offered import GROUP
 from slime_core.testing.registry import ALL_CHECKS
@@ -56,7 +58,8 @@ def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
         elif isinstance(report, PluginReport):
             _show(report)
         else:
-            click.echo(f"{click.style(each, fg='cyan', bold=True)}  {click.style('failed', fg='red')}: {report}\n")
+            name, failed = click.style(printable(each), fg="cyan", bold=True), click.style("failed", fg="red")
+            click.echo(f"{name}  {failed}: {printable(str(report))}\n")
     if as_json:
         click.echo(json.dumps({"schema_version": 1, "passed": passed, "plugins": rows}, indent=2))
     elif not name and not _installed(plugins):
@@ -78,7 +81,7 @@ def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
             f"{name} is one choice, and the kit judges plugins. Have {file} declare SLIME_API and offer {choice} by a "
             f"hook, as `slime plugins new` writes it; then type: slime plugins check {file}"
         )
-    console = Console(stderr=True)
+    console = Console(file=drawable(sys.stderr))
     with (
         contextlib.redirect_stdout(sys.stderr),  # what plugins print is not the report
         console.status(f"checking {escape(name)}") if console.is_terminal else contextlib.nullcontext(),

@@ -13,7 +13,6 @@ from slime_core.cli.reward.rows import Keys, SampleRow, read_sample_rows
 from slime_core.cli.reward.summary import Summary, summarize
 from slime_core.cli.reward.trial import Answer, Trial
 from slime_core.cli.run_options import in_tables, split_settings
-from slime_core.cli.shown import last_of
 from slime_core.config import read_settings
 from slime_core.errors import ConfigError, DataError, UnknownName
 from slime_core.outputs import refuse_occupied
@@ -21,6 +20,7 @@ from slime_core.roles import Settings
 from slime_core.sample import Json
 from slime_core.score import NotApplicable, Score, Unscored
 from slime_core.secrets import REDACTOR
+from slime_core.terminal import last_of, printable
 
 SHOWN = 60
 """Characters of a response that are shown."""
@@ -130,10 +130,10 @@ def _show(answer: Answer) -> None:
     row = answer.row
     shown = last_of(row.sample.response, SHOWN)
     said, colour = _said(answer)
-    click.echo(f"{row.number:5}  {click.style(said, fg=colour)}  {click.style(shown, dim=True)}".rstrip())
+    click.echo(f"{row.number:5}  {click.style(printable(said), fg=colour)}  {click.style(shown, dim=True)}".rstrip())
     if isinstance(answer.verdict, Unscored) and answer.verdict.detail:
         for line in (f"{row.where}:", *answer.verdict.detail.rstrip().splitlines()):
-            click.echo(f"         {line}", err=True)
+            click.echo(f"         {printable(line)}", err=True)
 
 
 def _said(answer: Answer) -> tuple[str, str | None]:

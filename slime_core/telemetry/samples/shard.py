@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.errors import RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.sample import Group, GroupId, Json
 from slime_core.telemetry.samples import unpack
 from slime_core.telemetry.samples.pack import Entry
@@ -144,8 +145,9 @@ class Shard:
             counts[of] += 1
             return counts[of] - 1
 
-        for batch in self._batches(unpack.ROW_COLUMNS):
-            yield from unpack.rows(batch, position)
+        with self._understood():
+            for batch in self._batches(unpack.ROW_COLUMNS):
+                yield from unpack.rows(batch, position)
 
     def entry(self, row: int) -> Entry:
         """One sample by the number of its row, with its tokens; the part of the file that has it is read, no other.
@@ -174,8 +176,8 @@ class Shard:
         made: dict[str, Group] = {}
         failed: dict[str, Group] = {}
         reasons: dict[GroupId, str] = {}
-        for batch in self._batches(self._columns):
-            for entry in unpack.entries(batch):
+        with self._understood():
+            for entry in self._entries():
                 if entry.group is None or (only is not None and entry.group not in only):
                     continue
                 those = failed if entry.left_out else made
@@ -187,6 +189,10 @@ class Shard:
         dropped = [group for group in made.values() if group.id in reasons]
         return Generated(kept, dropped, reasons, list(failed.values()))
 
+    def _entries(self) -> Iterator[Entry]:
+        for batch in self._batches(self._columns):
+            yield from unpack.entries(batch)
+
     def _batches(self, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
         with self._opened() as file:
             yield from file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
@@ -194,12 +200,22 @@ class Shard:
     @contextmanager
     def _opened(self) -> Iterator["parquet.ParquetFile"]:
         require_pyarrow("reading", self.path)
-        from pyarrow import ArrowException, parquet
+        from pyarrow import parquet
+
+        with (
+            self._understood(),
+            parquet.ParquetFile(nofollow(self.path, 2), page_checksum_verification=True) as file,
+        ):
+            yield file
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Name the file in an error about what it holds."""
+        from pyarrow import ArrowException
 
         try:
-            with parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
-                yield file
-        except (ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            yield
+        except (ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise RunFolderError(f"{self.path} is not a file of samples: {error}") from None
 
 

@@ -60,7 +60,7 @@ def entries(batch: "pa.RecordBatch") -> Iterator[Entry]:
     masks = [None if runs is None else mask_of(runs) for runs in _numbers(batch.column(MASK), "i")]
     plain = [name for name in batch.schema.names if name not in values and name != MASK]
     for number, row in enumerate(batch.select(plain).to_pylist()):
-        others: dict[str, Any] = _parsed(row["others"], {})
+        others: dict[str, Any] = _parsed(row["others"], {}, dict)
         for name, kind in _INFOS.items():
             if name in others:
                 others[name] = kind(**others[name])
@@ -71,9 +71,9 @@ def entries(batch: "pa.RecordBatch") -> Iterator[Entry]:
             "prompt": _prompt(row),
             "response": row["response"],
             "label": _parsed(row["label"], None),
-            "reward": _parsed(row["rewards"], row["reward"]),
-            "metadata": _parsed(row["metadata"], {}),
-            "train_metadata": _parsed(row["train_metadata"], None),
+            "reward": _reward(row),
+            "metadata": _parsed(row["metadata"], {}, dict),
+            "train_metadata": _parsed(row["train_metadata"], None, dict),
             "loss_mask": masks[number],
         }
         made |= {name: row[name] for name in _AS_STORED}
@@ -85,7 +85,7 @@ def entries(batch: "pa.RecordBatch") -> Iterator[Entry]:
 def rows(batch: "pa.RecordBatch", position: Callable[[str], int]) -> Iterator[SampleRow]:
     """The texts of a batch; `position` counts the samples of a group, or of an evaluation's data set."""
     for row in batch.to_pylist():
-        others: dict[str, Any] = _parsed(row["others"], {})
+        others: dict[str, Any] = _parsed(row["others"], {}, dict)
         yield SampleRow(
             rollout_id=row["rollout_id"],
             source=row["source"],
@@ -95,14 +95,14 @@ def rows(batch: "pa.RecordBatch", position: Callable[[str], int]) -> Iterator[Sa
             response=others.get("response", row["response"]),
             response_length=row["response_length"],
             label=_parsed(row["label"], None),
-            reward=_parsed(row["rewards"], row["reward"]),
+            reward=_reward(row),
             status=row["status"],
             drop_reason=row["drop_reason"],
             left_out=row["left_out"],
             failure_reason=row["failure_reason"],
             remove_sample=row["remove_sample"],
             weight_versions=row["weight_versions"],
-            metadata=_parsed(row["metadata"], {}),
+            metadata=_parsed(row["metadata"], {}, dict),
         )
 
 
@@ -131,9 +131,30 @@ def _numbers(column: "pa.Array[Any]", code: str) -> list["array[int] | None"]:
 
 
 def _prompt(row: Mapping[str, str | None]) -> str | list[Message]:
-    prompt = row["prompt"]
-    return cast("list[Message]", json.loads(row["messages"] or "[]")) if prompt is None else prompt
+    if (prompt := row["prompt"]) is not None:
+        return prompt
+    messages = _parsed(row["messages"], list[Message](), list)
+    if not all(isinstance(each, dict) for each in messages):
+        raise ValueError("messages are not objects")
+    return messages
 
 
-def _parsed(text: str | None, default: T) -> T:
-    return default if text is None else cast(T, json.loads(text))
+def _reward(row: Mapping[str, Any]) -> float | dict[str, float] | None:
+    rewards: dict[str, float] = _parsed(row["rewards"], {}, dict)
+    if not all(isinstance(each, int | float) for each in rewards.values()):
+        raise ValueError("a part of a reward is not a number")
+    return rewards if row["rewards"] is not None else cast("float | None", row["reward"])
+
+
+def _parsed(text: str | None, default: T, kind: type = object) -> T:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: it is not JSON, or not of that kind.
+    """
+    if text is None:
+        return default
+    value: T = json.loads(text)
+    if not isinstance(value, kind):
+        raise ValueError(f"{text[:40]} is not of the type {kind.__name__}")
+    return value

@@ -11,10 +11,12 @@ from slime_agent_openai.spans import Execution, Span, SpanKind, executions_of
 from slime_core.config.asking import read_run_file
 from slime_core.data.tokenizer import HfTokenizer
 from slime_core.errors import ModelError, RunFolderError
+from slime_core.nofollow import nofollow
 from slime_core.outputs import refuse_occupied
 from slime_core.roles import Tokenizer
 from slime_core.rollout.executions import main_of
 from slime_core.telemetry.samples import Shard, list_shards
+from slime_core.terminal import one_line, printable
 
 SHOWN = 400
 """Characters of a span that are shown in the terminal."""
@@ -44,7 +46,7 @@ def show(run: Path, rollout: int | None, limit: int, model: Path | None, as_html
         for execution in executions:
             click.echo("\n".join(_lines(execution, tokenizer)))
         return
-    path = out or run / "report" / "agents.html"
+    path = out or nofollow(run / "report" / "agents.html", 2)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(title, executions, tokenizer), "utf-8")
     click.echo(f"{len(executions)} executions: {path}")
@@ -85,27 +87,27 @@ def _tokenizer(run: Path, model: Path | None) -> Tokenizer | None:
     """The tokenizer of a given model, or of the run's; None, and a word of it, where that has moved."""
     if model is not None:
         return HfTokenizer.load(model)
-    written = run / "run.toml"
+    written = nofollow(run / "run.toml")
     if not written.is_file():
         raise RunFolderError(f"{run} is not the folder of a run: it has no run.toml")
     used = Path(str(read_run_file(written).get("hf_checkpoint")))
     try:
         return HfTokenizer.load(used)
     except ModelError as error:
-        click.echo(f"shown as ids: {error}. Name the folder of its tokenizer: --model DIR", err=True)
+        click.echo(f"shown as ids: {printable(str(error))}. Name the folder of its tokenizer: --model DIR", err=True)
         return None
 
 
 def _lines(execution: Execution, tokenizer: Tokenizer | None) -> Iterator[str]:
     main = main_of(execution.samples)
-    dropped = click.style(f"  dropped: {execution.drop_reason}", fg="yellow") if execution.drop_reason else ""
+    dropped = click.style(f"  dropped: {one_line(execution.drop_reason)}", fg="yellow") if execution.drop_reason else ""
     made = f"{len(execution.samples)} samples" if len(execution.samples) > 1 else "1 sample"
     reward = "no reward" if main.reward is None else f"reward {main.reward}"
-    why = f" ({main.failure_reason})" if main.failure_reason else ""
-    name = click.style(f"{execution.group} #{main.index}", bold=True)
+    why = f" ({one_line(main.failure_reason)})" if main.failure_reason else ""
+    name = click.style(f"{one_line(str(execution.group))} #{main.index}", bold=True)
     yield f"{name}  {reward}  {main.status.value}{why}  {made}{dropped}"
     for line in str(main.metadata.get("failure_detail", "")).splitlines():
-        yield click.style(f"  {_plain(line)}", fg="yellow")
+        yield click.style(f"  {printable(line)}", fg="yellow")
     for span in execution.walk():
         yield from _span_lines(span, tokenizer)
     yield ""
@@ -119,9 +121,4 @@ def _span_lines(span: Span, tokenizer: Tokenizer | None) -> Iterator[str]:
     colour = {SpanKind.MODEL: "green", SpanKind.PROMPT: "cyan", SpanKind.CONTEXT: None}[span.kind]
     yield f"{indent}{click.style(f'{span.kind.value}, {len(ids)} tokens', dim=True)}"
     for line in text.splitlines():
-        yield f"{indent}  {click.style(_plain(line), fg=colour)}"
-
-
-def _plain(line: str) -> str:
-    """A line that cannot move the cursor or colour what follows, whatever a model wrote."""
-    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in line)
+        yield f"{indent}  {click.style(printable(line), fg=colour)}"

@@ -85,9 +85,3 @@ def test_without_its_model_a_run_is_shown_as_ids(run: Path, tmp_path: Path, caps
     assert "It is 42" not in said.out
     assert run_cli(["agent", "show", str(moved), "--model", str(run.parent / "model")]) == 0
     assert "It is 42" in capsys.readouterr().out
-
-
-def test_what_a_model_wrote_cannot_steer_the_terminal(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from slime_agent_openai.commands.show import _plain
-
-    assert _plain("a\x1b[2Jb\rc\td") == "a\\x1b[2Jb\\rc\td"

@@ -14,6 +14,7 @@ from slime_core.cli import run_cli
 from slime_core.errors import ConfigError
 from slime_core.outputs import claim_run_folder
 from slime_core.telemetry.transcripts import before_and_after, prompt_text
+from slime_core.terminal import printable
 from slime_local.demo import pretrained, recipe
 
 
@@ -120,6 +121,6 @@ def _show_one(root: Path) -> None:
     """Print a prompt as it was answered before and after."""
     for pair in before_and_after(root / "samples", count=2)[:1]:
         question = prompt_text(pair.before.prompt).rpartition("user\n")[2].partition("<|im_end|>")[0]
-        click.echo(f"\n{question}")
+        click.echo(f"\n{printable(question)}")
         for row in (pair.before, pair.after):
-            click.echo(f"\nafter {row.rollout_id} rollouts:\n{textwrap.indent(row.response, '    ')}")
+            click.echo(f"\nafter {row.rollout_id} rollouts:\n{textwrap.indent(printable(row.response), '    ')}")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from slime_core.sample import Json
+from slime_core.terminal import printable
 from slime_reward_math.cli.grading import bare_grade, grading_of, parse_settings, reward_names
 from slime_reward_math.cli.rows import Row
 from slime_reward_math.cli.run import COLOURS
@@ -49,7 +50,7 @@ def explain(gold: str, response: str, bare: bool, reward: str, given: tuple[str,
     console = Console()
     for name, value in steps.items():
         colour = COLOURS.get(str(value), "default") if name == "verdict" else "default"
-        console.print(f"[dim]{name:>15}[/dim]  [{colour}]{escape(str(value))}[/{colour}]")
+        console.print(f"[dim]{name:>15}[/dim]  [{colour}]{escape(printable(str(value)))}[/{colour}]")
 
 
 def _steps(gold: str, response: str, bare: bool) -> dict[str, Json]:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from slime_core.outputs import refuse_occupied
 from slime_core.sample import Json
+from slime_core.terminal import printable
 from slime_reward_math.cli.grading import grading_of, parse_settings, reward_names
 from slime_reward_math.cli.rows import Graded, read_rows
 
@@ -95,4 +96,4 @@ def _print(summary: dict[str, Json]) -> None:
     reasons = summary["unscored"]
     assert isinstance(reasons, dict)
     for reason, count in reasons.items():
-        console.print(f"[dim]{count} without a score:[/dim] {escape(reason)}")
+        console.print(f"[dim]{count} without a score:[/dim] {escape(printable(reason))}")

@@ -1,0 +1,220 @@
+"""What clients may send to the gateway, over real sockets: too much, too deep, too slowly, from too many, no HTTP."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from chat import load_chat
+from serving import There, served
+from talker import Talker
+
+from slime_agent_openai.connections import Limits
+from slime_agent_openai.gateway import Gateway
+from slime_core.data.tokenizer import HfTokenizer
+
+CHAT = {"model": "policy", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
+MESSAGES = {**CHAT, "max_tokens": 100}
+RESPONSES = {"model": "policy", "input": "What is 17 + 25?"}
+PATHS = {"chat/completions": CHAT, "responses": RESPONSES, "messages": MESSAGES, "completions": {"prompt": "x"}}
+QUICK = Limits(body=100_000, body_s=0.3, head_s=0.3, idle_s=0.3, connections=3)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HfTokenizer:
+    return load_chat(tmp_path_factory.mktemp("chatml"))
+
+
+Act = Callable[[There], Awaitable[None]]
+
+
+def play(tokenizer: HfTokenizer, act: Act, limits: Limits | None = None, **context: object) -> Talker:
+    talker = Talker(tokenizer, lambda text, turn: "42")
+
+    async def run() -> None:
+        async with served(talker, gateway=Gateway(limits=limits), **context) as there:
+            await asyncio.wait_for(act(there), 20)
+
+    asyncio.run(run())
+    return talker
+
+
+async def refused(answer: aiohttp.ClientResponse) -> tuple[int, str]:
+    """Status and code of an error, in the shape of its protocol."""
+    body = await answer.json()
+    assert answer.headers["x-should-retry"] == "false"
+    error = body["error"]
+    assert error["message"]
+    if "messages" in str(answer.url):
+        assert body["type"] == "error"
+        return answer.status, error["details"]["error_code"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return answer.status, error["code"]
+
+
+async def connected(there: There) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = there.url.split("/")[2].split(":")
+    return await asyncio.open_connection(address[0], int(address[1]))
+
+
+def test_a_text_that_cannot_fit_is_refused_by_its_bytes(
+    tokenizer: HfTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = list[int]()
+    encode = HfTokenizer.encode
+
+    def noted(self: HfTokenizer, text: str) -> list[int]:
+        encoded.append(len(text))
+        return encode(self, text)
+
+    monkeypatch.setattr(HfTokenizer, "encode", noted)
+    assert tokenizer.longest_token == len(b"</tool_response>")
+
+    async def act(there: There) -> None:
+        text = "x " * 100_000
+        for path, body in PATHS.items():
+            field = next(name for name in ("messages", "input", "prompt") if name in body)
+            long = {**body, field: [{"role": "user", "content": text}] if field == "messages" else text}
+            async with there.http.post(f"{there.url}/v1/{path}", json=long) as answer:
+                assert await refused(answer) == (400, "context_length_exceeded"), path
+        status, _ = await there.post("chat/completions", CHAT)
+        assert status == 200
+
+    play(tokenizer, act, max_context=1000)
+    assert max(encoded) < 16 * 1000
+
+
+def test_no_text_within_the_context_is_refused_by_its_bytes(tokenizer: HfTokenizer) -> None:
+    for text in ("<tool_response>" * 50, "größer 日本 🙂 " * 20, "\u0000\u0085 " * 9):
+        assert len(text.encode()) <= tokenizer.longest_token * len(tokenizer.encode(text))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"messages": ' + b"[" * 90_000, b'{"messages": [' + b'{"a":' * 15_000 + b"1" + b"}" * 15_000],
+    ids=["lists", "of messages", "objects"],
+)
+def test_a_body_nested_for_ever_is_a_bad_request(tokenizer: HfTokenizer, body: bytes) -> None:
+    async def act(there: There) -> None:
+        for path in (*PATHS, "conversations", "messages/count_tokens"):
+            async with there.http.post(f"{there.url}/v1/{path}", data=body) as answer:
+                assert await refused(answer) == (400, "invalid_json"), path
+
+    play(tokenizer, act)
+
+
+def test_nesting_that_is_read_and_cannot_be_written_is_a_bad_request(tokenizer: HfTokenizer) -> None:
+    deep = json.loads("[" * 700 + "]" * 700)
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "default": deep}}}
+    asked = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
+
+    async def act(there: There) -> None:
+        for body in (CHAT | {"tools": [tool]}, CHAT | {"messages": [*CHAT["messages"], asked | {"extra": deep}]}):
+            async with there.http.post(f"{there.url}/v1/chat/completions", json=body) as answer:
+                assert answer.status in (200, 400), await answer.text()
+        async with there.http.post(f"{there.url}/v1/conversations", json={"metadata": {"deep": deep}}) as answer:
+            assert answer.status in (200, 400), await answer.text()
+
+    play(tokenizer, act)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(tokenizer: HfTokenizer) -> None:
+    async def parts() -> object:
+        for _ in range(100):
+            yield b" " * 10_000  # type: ignore[misc]
+
+    async def act(there: There) -> None:
+        for path in ("chat/completions", "messages", "conversations"):
+            for data in (b" " * 1_000_000, parts()):
+                async with there.http.post(f"{there.url}/v1/{path}", data=data) as answer:
+                    assert await refused(answer) == (413, "request_too_large")
+
+    play(tokenizer, act, QUICK)
+
+
+def test_a_request_that_does_not_come_is_not_waited_for(tokenizer: HfTokenizer) -> None:
+    async def act(there: There) -> None:
+        path = there.url.partition("/s/")[2]
+        head = f"POST /s/{path}/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n"
+        silent, half_head, half_body = [await connected(there) for _ in range(3)]
+        half_head[1].write(head.encode())
+        half_body[1].write(f"{head}\r\n{{".encode())
+        assert await silent[0].read() == b""
+        assert await half_head[0].read() == b""
+        told = (await half_body[0].read()).decode()
+        assert told.startswith("HTTP/1.1 408")
+        assert '"request_timeout"' in told
+        for _, writer in (silent, half_head, half_body):
+            writer.close()
+        reader, writer = await connected(there)  # an answered one that asks half a request next
+        writer.write(f"HEAD /s/{path}/v1/models HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.write(head.encode())
+        assert await reader.read() == b""
+        writer.close()
+        assert (await there.post("chat/completions", CHAT))[0] == 200
+
+    play(tokenizer, act, QUICK)
+
+
+def test_one_connection_too_many_is_told_and_closed(tokenizer: HfTokenizer) -> None:
+    async def act(there: There) -> None:
+        held = [await connected(there) for _ in range(QUICK.connections)]
+        await asyncio.sleep(0.05)
+        reader, writer = await connected(there)
+        told = (await reader.read()).decode()
+        assert told.startswith("HTTP/1.1 503")
+        assert json.loads(told.partition("\r\n\r\n")[2])["error"]["code"] == "busy"
+        for _, each in (*held, (reader, writer)):
+            each.close()
+        for _ in range(100):  # until the server has seen that they are closed
+            async with there.http.get(f"{there.url}/v1/models") as answer:
+                status = answer.status
+            if status == 200:
+                break
+            await asyncio.sleep(0.05)
+        assert status == 200
+
+    play(tokenizer, act, Limits(connections=QUICK.connections))
+
+
+def test_each_kind_of_refusal_is_logged_once(tokenizer: HfTokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    async def act(there: There) -> None:
+        for _ in range(5):
+            for data in (b"{", b"[" * 90_000, b" " * 200_000):
+                async with there.http.post(f"{there.url}/v1/chat/completions", data=data) as answer:
+                    await answer.read()
+            async with there.http.post(f"{there.url.partition('/s/')[0]}/v1/messages", data=b"{}") as answer:
+                assert answer.status == 401
+            reader, writer = await connected(there)
+            writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+            assert b"400" in await reader.read()
+            writer.close()
+
+    with caplog.at_level(logging.INFO):
+        play(tokenizer, act, QUICK)
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    kinds = sorted(line.partition("refused, ")[2].partition(":")[0] for line in lines)
+    assert kinds == ["invalid_api_key", "invalid_json", "not HTTP", "request_too_large"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_the_fleets_workers_have_the_same_limits(tokenizer: HfTokenizer, tmp_path: Path) -> None:
+    from slime_agent_openai.fleet import Fleet
+
+    async def run() -> None:
+        gateway = Gateway(beside=Fleet("token", lease_s=1).routes, limits=QUICK)
+        await gateway.start()
+        try:
+            async with aiohttp.ClientSession(headers={"Authorization": "Bearer token"}) as http:
+                for body in (b"[" * 90_000, b" " * 1_000_000):
+                    async with http.post(f"{gateway.url}/fleet/next", data=body) as answer:
+                        assert answer.status == 400
+                        assert (await answer.json())["error"]["message"]
+        finally:
+            await gateway.close()
+
+    asyncio.run(run())
