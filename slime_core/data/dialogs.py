@@ -55,7 +55,7 @@ class DialogReader:
 
     The chat template renders the whole dialog once. That text is encoded, and each of the assistant's turns counts from
     where its generation would begin up to its first end token. Turns that the template writes otherwise when others
-    follow, such as without their reasoning, are trained on as they stand there.
+    follow, such as without their reasoning, are trained on as they stand there. The last turn keeps its reasoning.
 
     The prompt's ids are those of its text alone, as generation has them. Where a token of the whole text reaches over
     the beginning of an answer, the pieces between the beginnings are encoded each by itself.
@@ -154,7 +154,7 @@ class DialogReader:
         answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
             raise DataError("none of its messages is the assistant's, so there is nothing to train on")
-        finder, turns = Finder(self._renderer.text(messages, tools, opens=False)), list[_Turn]()
+        finder, turns = Finder(self._renderer.dialog(messages, tools)), list[_Turn]()
         for place, message in enumerate(messages):
             start = self._start(finder, messages[: place + 1], tools) if place in answers else None
             finder.at = finder.at if start is None else start

@@ -9,6 +9,7 @@ Example:
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -64,15 +65,29 @@ class Renderer:
         finder.take_tools(tools)
         return finder
 
+    def dialog(self, messages: Sequence[Message], tools: Json = None) -> str:
+        """The whole dialog, to train on: its last answer has its reasoning, also where the template drops it.
+
+        Such a template is given what generation would make: the prompt, the answer as the row has it, and the end that
+        the template writes. Errors as of `prompt`.
+        """
+        text, last = self.text(messages, tools, opens=False), messages[-1]
+        answer = last["content"]
+        if last["role"] != "assistant" or not isinstance(answer, str) or "</think>" not in answer or len(messages) < 2:
+            return text
+        opened, said = self.text(messages[:-1], tools, opens=True), answer.rpartition("</think>")[2].strip()
+        written = text[len(shared_beginning(opened, text)) :]
+        if not said or said not in written or all(each.strip() in written for each in reasoning(last)):
+            return text
+        return _joined(opened, answer) + written.rpartition(said)[2]
+
     def _begun(self, messages: Sequence[Message], tools: Json = None) -> str:
         """The text up to the end of the last message, whose turn stays open."""
         *before, last = messages
         if not isinstance(last["content"], str) or not last["content"] or "tool_calls" in last:
             raise DataError("a final assistant message that is to be continued must be a text without tool calls")
         if "<think>" in last["content"] and "</think>" not in last["content"]:  # which templates take for an answer
-            opened = self.text(before, tools, opens=True)
-            head = opened.rstrip()
-            return (head.removesuffix("<think>") if head.endswith("<think>") else opened) + last["content"]
+            return _joined(self.text(before, tools, opens=True), last["content"])
         marked = {**last, "content": last["content"] + MARK}
         text, mark, _ = self.text([*before, marked], tools, opens=False).rpartition(MARK)
         if not mark:
@@ -98,9 +113,10 @@ class Renderer:
     @cached_property
     def _reads_parts(self) -> bool:
         """Whether the template makes nothing of a content that is a text, and something of a list of parts."""
-        return not self._writes([{"role": "user", "content": MARK}]) and self._writes(
-            [{"role": "user", "content": _as_parts(MARK)}]
-        )
+        text = self._written([{"role": "user", "content": MARK}])
+        parts = self._written([{"role": "user", "content": _as_parts(MARK)}])
+        # A template that cuts a text short writes a list whole, in Python's way or as JSON.
+        return MARK not in text and MARK in parts and not re.search(f"text['\"]: *['\"]{MARK}", parts)
 
     @cached_property
     def reads_text_arguments(self) -> bool:
@@ -108,17 +124,17 @@ class Renderer:
         call: Message = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {MARK: True}}}
         messages: list[Message] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
         messages[1]["tool_calls"] = [call]
-        return not self._writes(messages, but=str({MARK: True})) and self._writes(
-            [messages[0], _with_text_arguments(messages[1])]
-        )
-
-    def _writes(self, messages: Sequence[Message], but: str = "\0") -> bool:
-        """Whether the template writes the mark, and not another text."""
-        try:
-            text = self._tokenizer.apply_chat_template(messages, None, self._kwargs)
-        except DataError:
+        mapping = self._written(messages)
+        if MARK in mapping and str({MARK: True}) not in mapping:
             return False
-        return MARK in text and but not in text
+        return MARK in self._written([messages[0], _with_text_arguments(messages[1])])
+
+    def _written(self, messages: Sequence[Message]) -> str:
+        """What the template makes of messages; empty where it refuses them."""
+        try:
+            return self._tokenizer.apply_chat_template(messages, None, self._kwargs)
+        except DataError:
+            return ""
 
 
 class Finder:
@@ -203,6 +219,13 @@ def _left_out(text: str, where: str) -> tuple[int, int]:
         f"{where}: the chat template leaves out {said!r}. Every message must reach the model as it is written: change "
         "the row, or the model's chat_template.jinja"
     )
+
+
+def _joined(opened: str, answer: str) -> str:
+    """A prompt and an answer; reasoning that both open is opened once."""
+    head = opened.rstrip()
+    both = head.endswith("<think>") and answer.lstrip().startswith("<think>")
+    return (head.removesuffix("<think>") if both else opened) + answer
 
 
 def _as_parts(content: Json) -> Json:

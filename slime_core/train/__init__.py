@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from slime_core.train.losses import policy_gradient, value_loss
     from slime_core.train.mismatch import mismatch_extremes
     from slime_core.train.norm import check_weights_finite, gradient_norm
+    from slime_core.train.portable import make_portable
     from slime_core.train.reduce import token_weights
     from slime_core.train.schedule import learning_rate
     from slime_core.train.sequences import masked_mean, masked_sum
@@ -44,6 +45,7 @@ _HOMES = {
     "slime_core.train.losses": "policy_gradient value_loss",
     "slime_core.train.mismatch": "mismatch_extremes",
     "slime_core.train.norm": "check_weights_finite gradient_norm",
+    "slime_core.train.portable": "make_portable",
     "slime_core.train.reduce": "token_weights",
     "slime_core.train.schedule": "learning_rate",
     "slime_core.train.sequences": "masked_mean masked_sum",
@@ -74,6 +76,7 @@ __all__ = [
     "failing_together",
     "gradient_norm",
     "learning_rate",
+    "make_portable",
     "masked_mean",
     "masked_sum",
     "mismatch_extremes",

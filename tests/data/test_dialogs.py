@@ -170,8 +170,17 @@ def test_reasoning_that_is_left_out_is_counted_but_never_that_of_the_last_turn(
     reader = DialogReader(with_template(tokenizer, templates.QWEN3), CHAT)
     reader.read([path])
     assert reader.notes == ["rows.jsonl: the chat template leaves the reasoning of earlier turns out of 1 row"]
-    with pytest.raises(DataError, match=r":1: message 3 \(assistant\): the chat template leaves out 'so'"):
-        DialogReader(with_template(tokenizer, templates.DEEPSEEK), CHAT).read([path])
+
+
+def test_a_last_turn_has_the_reasoning_that_the_template_always_drops(tokenizer: HfTokenizer, tmp_path: Path) -> None:
+    """As generation makes it, also where the prompt opens the reasoning."""
+    opening = templates.DEEPSEEK.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+    for template, first in ((templates.DEEPSEEK, "<think>\n"), (opening, "")):
+        [several, one] = read(
+            with_template(tokenizer, template), tmp_path, CHAT, {"messages": THINKING}, {"messages": THINKING[:2]}
+        )
+        assert trained(tokenizer, several)[-1] == f"{first}so\n</think>\n\n6<end>"
+        assert trained(tokenizer, one) == [f"{first}hm\n</think>\n\n5<end>"]
 
 
 def test_a_template_that_leaves_out_an_earlier_answer_is_refused(tokenizer: HfTokenizer, tmp_path: Path) -> None:

@@ -141,3 +141,10 @@ def test_json_text_of_a_result_arrives(tokenizer: HfTokenizer) -> None:
         assert "degrees" in text, name
         assert "rows.jsonl" not in text
     assert json.dumps(result["content"]) in read(tokenizer, templates.CHATML, [ASKED, result])[0]
+
+
+def test_a_template_that_cuts_texts_short_is_refused(tokenizer: HfTokenizer) -> None:
+    """It writes a list of parts whole, in Python's way or as JSON, and that is no reason to give it one."""
+    for cut in ("m.content[:5]", "m.content[:5] | tojson"):
+        text, _ = read(tokenizer, templates.CHATML.replace("m.content", cut), [{**ASKED, "content": "a long question"}])
+        assert "the chat template leaves out 'a long question'" in text
