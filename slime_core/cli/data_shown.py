@@ -34,7 +34,7 @@ def described_data(read: DataRead) -> list[dict[str, Json]]:
 
 
 def lengths(report: DataSetReport) -> dict[str, float]:
-    """Tokens of its prompts: p50, p99 and max; empty where prompts are messages that a generator renders."""
+    """Tokens of its prompts or dialogs: p50, p99 and max; empty where prompts are messages that a generator renders."""
     if not (found := sorted(report.lengths)):
         return {}
     return {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "max": found[-1]}
@@ -43,14 +43,14 @@ def lengths(report: DataSetReport) -> dict[str, float]:
 def data_lines(report: DataSetReport, context: int | None) -> Iterator[tuple[str, str]]:
     """Lines about one data set, each with its title."""
     made = "" if report.epoch is None else f" looked at, of {report.epoch} in an epoch"
-    yield f"data {report.name}", f"{report.prompts} prompts{made}"
+    yield f"data {report.name}", f"{report.prompts} {report.unit}s{made}"
     yield "  first prompt", _shortened(repr(report.first_prompt))
     if report.label is not None:
-        yield "  its label", _shortened(repr(report.label))
+        yield "  its label" if report.unit == "prompt" else "  its answer", _shortened(repr(report.label))
     if found := lengths(report):
         part = f" of {len(report.lengths)} that were measured" if len(report.lengths) < report.prompts else ""
-        of = f"; prompt and answer together have {context}" if context is not None else ""
-        yield "  prompt tokens", ", ".join(f"{name} {value}" for name, value in found.items()) + part + of
+        of = f"; prompt and answer together may have {context}" if context is not None else ""
+        yield f"  {report.unit} tokens", ", ".join(f"{name} {value}" for name, value in found.items()) + part + of
 
 
 def _shortened(text: str) -> str:

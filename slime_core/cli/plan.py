@@ -18,7 +18,7 @@ from slime_core.cli.train import given_values, names_taken, plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec
-from slime_core.run import DataRead, read_all_prompts, read_dialogs
+from slime_core.run import DataRead, read_all_dialogs, read_all_prompts
 from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
@@ -44,7 +44,7 @@ def plan(
     if no_data:
         read = DataRead(())
     elif resolved.config.finetunes:
-        read = DataRead([f"{len(read_dialogs(resolved)[0])} dialogs to train on"])
+        read = read_all_dialogs(resolved)
     else:
         read = read_all_prompts(resolved)
     notes = [*tokenizer_notes(Builder.of(resolved)), *read.notes]

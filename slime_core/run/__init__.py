@@ -22,7 +22,7 @@ from slime_core.run.prompts import DataRead, read_all_prompts
 from slime_core.run.row_checks import DataSetReport
 from slime_core.run.saving import Saver
 from slime_core.run.session import Session
-from slime_core.run.sft import read_dialogs
+from slime_core.run.sft import read_all_dialogs
 from slime_core.run.start import run
 from slime_core.run.trainer import Trainer, TrainReport
 
@@ -42,8 +42,8 @@ __all__ = [
     "list_checkpoints",
     "model_of",
     "newest_checkpoint",
+    "read_all_dialogs",
     "read_all_prompts",
-    "read_dialogs",
     "run",
     "verify",
     "with_own_model",

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Literal, Protocol
 
 from slime_core.catalog.checks import blaming
 from slime_core.config import Chosen, EvalSetArgs, read_positions
@@ -57,11 +57,13 @@ class DataSetReport:
     first_prompt: str | list[Message] = ""
     """The first one's prompt, rendered if the run renders prompts."""
     label: Json = None
-    """The first one's label."""
+    """The first one's label, or the answer of a dialog."""
     lengths: list[int] = field(default_factory=list)
-    """Tokens of prompts that are texts; empty unless they are measured, and of a part of them where that takes long."""
+    """Tokens of prompts that are texts, or of dialogs; empty unless measured, and of a part where that takes long."""
     unchecked: int = 0
     """Rows whose labels were not checked, because checks took long."""
+    unit: Literal["prompt", "dialog"] = "prompt"
+    """What its rows are."""
 
 
 class RowChecks:

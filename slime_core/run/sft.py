@@ -19,7 +19,8 @@ from slime_core.roles import Draw, RowFormat
 from slime_core.run.base_loop import Outcome
 from slime_core.run.checkpoint import Checkpoint, describe_file
 from slime_core.run.folder import RunFolder
-from slime_core.run.prompts import eval_file
+from slime_core.run.prompts import DataRead, eval_file
+from slime_core.run.row_checks import DataSetReport
 from slime_core.run.setup import Builder
 from slime_core.run.training_loop import TrainingLoop, run_training
 from slime_core.sample import Group, GroupId, Json, Sample, Status
@@ -139,6 +140,25 @@ def read_dialogs(plan: Plan) -> Dialogs:
     sets = plan.config.evaluation.eval_prompt_data
     files = {name: eval_file(name, own, plan.config, form) for name, own in sets.items()}
     return Dialogs(rows, {name: read([file.path], file) for name, file in files.items()}, notes)
+
+
+def read_all_dialogs(plan: Plan) -> DataRead:
+    """What a finetuning would read, by data set; errors as of `Finetuning`."""
+    found, tokenizer = read_dialogs(plan), Builder.of(plan).tokenizer()
+    files = ", ".join(path.name for path, _ in name_files(plan.config.data.prompt_data))
+    sets = {files: found.rows, **{f"eval:{name}": dialogs for name, dialogs in found.held_out.items()}}
+    reports = [
+        DataSetReport(
+            name,
+            len(dialogs),
+            first_prompt=tokenizer.decode(dialogs[0].prompt, skip_special_tokens=False),
+            label=tokenizer.decode(dialogs[0].response, skip_special_tokens=False),
+            lengths=[len(each.prompt) + len(each.response) for each in dialogs],
+            unit="dialog",
+        )
+        for name, dialogs in sets.items()
+    ]
+    return DataRead(found.notes, reports, read_positions(plan.config.run.hf_checkpoint))
 
 
 def _group(dialog: Dialog, number: int, epoch: int, row: int) -> Group:

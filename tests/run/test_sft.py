@@ -173,3 +173,14 @@ def test_rows_that_are_bad_or_too_long_are_left_out_and_told(slime: Slime, rows:
     ran = finetune(slime, tiny_model, "run", "--num-rollout", 1, *keys)
     assert ran.code == 0, ran.err
     assert "left out 1 dialogs longer than 200 tokens; 1 bad row" in " ".join(ran.out.split())
+
+
+def test_a_plan_shows_the_first_dialog_and_lengths(slime: Slime, rows: Path, tiny_model: Path) -> None:
+    keys = ("--input-key", "messages", "--apply-chat-template", "--loss-type", "sft_loss", "--num-rollout", 1)
+    ran = slime("plan", "--hf-checkpoint", tiny_model, "--prompt-data", "train.jsonl", *keys, "--save", "run", "--json")
+    assert ran.code == 0, ran.err
+    [data] = json.loads(ran.out)["data"]
+    assert data["prompts"] == len((rows / "train.jsonl").read_text().splitlines())
+    assert data["first_prompt"].endswith("assistant\n")
+    assert data["label"].endswith("<|im_end|>")
+    assert 0 < data["tokens"]["p50"] <= data["tokens"]["max"] < data["context"]
