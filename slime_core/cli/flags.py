@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from types import UnionType
-from typing import Union, get_args, get_origin
+from typing import Literal, Union, get_args, get_origin
 
 import click
 from pydantic import BaseModel
@@ -106,14 +106,22 @@ def _bounds(info: FieldInfo) -> Iterator[str]:
 def metavar(info: FieldInfo) -> str:
     """What an option takes, by its type."""
     annotation = str(info.annotation)
+    if words := _words(info.annotation):
+        return "|".join(words)
     for kind, placeholder in (
         ("dict", "JSON"),
         ("JsonValue", "JSON"),
-        ("Literal", ""),
         ("Path", "PATH"),
         ("int", "INT"),
         ("float", "FLOAT"),
     ):
         if kind in annotation:
-            return placeholder or "|".join(map(str, get_args(info.annotation)))
+            return placeholder
     return "TEXT"
+
+
+def _words(annotation: object) -> list[str]:
+    """The words that a type, or the type of a list's items, allows; none where it allows any."""
+    if get_origin(annotation) is Literal:
+        return [str(each) for each in get_args(annotation)]
+    return next(filter(None, map(_words, get_args(annotation))), [])

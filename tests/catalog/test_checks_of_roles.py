@@ -47,11 +47,11 @@ def test_one_verdict_a_sample_is_returned_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("returned", "complaint"),
     [
-        (None, "expected a list of Score, Unscored or NotApplicable, got NoneType"),
-        ("abc", "expected a list of Score, Unscored or NotApplicable, got str"),
-        (Score(1.0), "expected a list of Score, Unscored or NotApplicable, got Score"),
+        (None, "expected a list of numbers, Score, Unscored or NotApplicable, got NoneType"),
+        ("abc", "expected a list of numbers, Score, Unscored or NotApplicable, got str"),
+        (Score(1.0), "expected a list of numbers, Score, Unscored or NotApplicable, got Score"),
         ([Score(1.0)] * 2, "2 verdicts for 3 samples; return one a sample"),
-        ([Score(1.0), 0.5, Score(0.0)], r"sample 1 of group 1: expected Score, .*got float 0.5; return Score\(0.5\)"),
+        ([Score(1.0), "0.5", Score(0.0)], "sample 1 of group 1: expected .*Score, .*got str '0.5'"),
         ([Score(1.0), Score(True), None], r"sample 2 of group 1: .*got NoneType"),
         ([Score(1.0), Unscored(""), Score(0.0)], "Unscored.reason: expected a short text"),
     ],

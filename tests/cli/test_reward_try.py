@@ -302,10 +302,10 @@ def test_scored_rows_are_written(slime: Slime) -> None:
 
 
 def test_what_a_model_wrote_reaches_the_terminal_harmless(slime: Slime) -> None:
-    Path("rows.jsonl").write_text('{"response": "\\u001b[2Jx \\ud800 \\u0007"}\n')
+    Path("rows.jsonl").write_text('{"response": "\\u001b[2Jx \\u0007"}\n')
     ran = slime("reward", "try", "length", "--data", "rows.jsonl", "--out", "scored.jsonl")
     assert ran.code == 0, ran.err
-    assert ran.out.splitlines()[0].endswith("�[2Jx � �")
+    assert ran.out.splitlines()[0].endswith("�[2Jx �")
 
 
 def test_secrets_are_not_written(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:

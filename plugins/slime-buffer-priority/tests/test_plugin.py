@@ -18,7 +18,7 @@ def test_offering_imports_no_numpy() -> None:
 
 def test_the_ledger_is_told_how_often_a_group_is_used() -> None:
     (spec,) = slime_buffers()
-    assert spec.replay(PrioritySettings(max_uses=5, replay_ratio=2.5)) == Replay(max_uses=5, ratio=2.5)
+    assert spec.replay(PrioritySettings(max_uses=5, replay_ratio=2.5)) == Replay(max_uses=5, ratio=2.5, max_staleness=8)
 
 
 def test_a_loss_can_read_how_often_a_group_is_trained_on() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from slime_core.errors import RunFolderError
+from slime_core.outputs import claim_run_folder
 from slime_local.demo import recipe as demo
 from slime_local.demo.making import make_directory, write_run_file
 
@@ -74,6 +75,7 @@ def test_a_demo_that_was_killed_goes_on_to_the_same_weights(tmp_path: Path) -> N
 @pytest.mark.parametrize("task", sorted(demo.SIZES))
 def test_the_run_file_is_one_for_slime_train(task: str, tmp_path: Path, slime: Slime, tiny_model: Path) -> None:
     run = tmp_path / "run"
+    claim_run_folder("--save", run)
     path = demo.run_file(task, 3, tiny_model, run)
     ran = slime("plan", path)
     assert ran.code == 0, ran.err

@@ -65,8 +65,8 @@ class Cached:
         return verdict
 
 
-async def plain_float(sample: Sample, ctx: RewardContext) -> object:
-    return 1.0 if sample.response == sample.label else 0.0
+async def text_of_a_number(sample: Sample, ctx: RewardContext) -> object:
+    return "1.0" if sample.response == sample.label else "0.0"
 
 
 async def marks_the_sample(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -331,14 +331,14 @@ GOOD += [built(KeepsAClient), built(KeepsThreads), function(leaves_cycles), func
 MUTANTS = {
     "REW-001": [
         built(lambda: None),
-        function(lambda sample: Score(1.0)),
-        function(lambda a, b, c: Score(1.0)),
+        built(lambda: lambda sample: Score(1.0)),
+        built(lambda: lambda a, b, c: Score(1.0)),
         of(RewardSpec("subject", lambda settings, setup: exact_in_a_process, isolation=Isolation.LOOP)),
     ],
     "REW-002": [
-        function(plain_float),
+        function(text_of_a_number),
         of(NO_VERDICT),
-        function(slimes_own_signature),
+        built(lambda: slimes_own_signature),
     ],
     "REW-003": [function(marks_the_sample), of(STRIPS_THE_RESPONSE)],
     "REW-004": [function(indifferent)],
