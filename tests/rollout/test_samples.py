@@ -74,8 +74,8 @@ async def at_length(sample: Sample, ctx: RewardContext) -> Verdict:
     return Unscored("x" * (8 << 20))
 
 
-async def bare_number(sample: Sample, ctx: RewardContext) -> float:
-    return 1.0
+async def bare_text(sample: Sample, ctx: RewardContext) -> str:
+    return "1.0"
 
 
 async def without_a_limit(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -263,7 +263,7 @@ def test_where_it_alone_counts_a_sample_without_it_has_no_reward(make_bench: Mak
         (unscored, "r_no_gold_answer"),
         (cancel_itself, "r_cancelled"),
         (cancel_its_task, "r_cancelled"),
-        (bare_number, "r_contract"),
+        (bare_text, "r_contract"),
         (at_length, "r_contract"),
         (abstain, "no_reward_applies"),
     ],
