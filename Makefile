@@ -165,7 +165,7 @@ verifiers: $(VERIFIERS)/stamp ## the library verifiers, in an environment of its
 
 fuzz: $(STAMPS)/dev ## anything for the readers of rows, run files, templates and run folders (ARGS="rows --seconds 3600")
 	@mkdir -p .cache/tmp
-	@$(INSIDE) $(BIN)/python -W ignore tools/fuzz.py $(ARGS)
+	@$(INSIDE) $(BIN)/python -W ignore tools/fuzz_readers.py $(ARGS)
 
 mutants: $(STAMPS)/mutants ## small changes of the code, each of which a test must notice (ARGS="groups run/ledger")
 	@mkdir -p .cache/tmp .cache/matplotlib
