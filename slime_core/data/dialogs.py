@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slime_core.data.files import scan_rows
 from slime_core.data.left_out import LeftOut
+from slime_core.data.messages import refuse_media
 from slime_core.data.rendering import Finder, Renderer, shared_beginning
 from slime_core.data.row_reader import TooLong, as_messages, column, read_dialog, tools_of
 from slime_core.data.rows import BadRow, Row
@@ -154,6 +155,7 @@ class DialogReader:
         answers = [place for place, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
             raise DataError("none of its messages is the assistant's, so there is nothing to train on")
+        refuse_media(messages)
         finder, turns = Finder(self._renderer.dialog(messages, tools)), list[_Turn]()
         for place, message in enumerate(messages):
             start = self._start(finder, messages[: place + 1], tools) if place in answers else None

@@ -11,6 +11,7 @@ Example:
 
 import json
 import re
+from collections.abc import Sequence
 
 from slime_core.data.rows import parse_json
 from slime_core.errors import DataError
@@ -91,6 +92,23 @@ def visible(message: Message) -> list[str]:
     for call in calls_of(message):
         texts += [str(call["name"]), *_leaves(call.get("arguments"))]
     return texts
+
+
+def refuse_media(messages: Sequence[Message]) -> None:
+    """See that no message has a part that is no text.
+
+    Raises:
+        DataError: one has, and templates would write its description as text.
+    """
+    for number, message in enumerate(messages):
+        for part in content if isinstance(content := message.get("content"), list) else []:
+            if _text(part) is None:
+                kind = str(part.get("type", "media")) if isinstance(part, dict) else "media"
+                raise DataError(
+                    f"message {number} ({message['role']}) has a part of type {kind!r}, which this run cannot give to "
+                    "the model: remove it, or name the column of such media in multimodal_keys for a generator that "
+                    "reads them"
+                )
 
 
 def reasoning(message: Message) -> list[str]:

@@ -163,6 +163,7 @@ def rejected(prompt: Prompt, source: str, row_format: RowFormat) -> str | None:
         prompt.media,
         label=prompt.label,
         metadata={**prompt.metadata},
+        apply_chat_template_kwargs={**(row_format.apply_chat_template_kwargs or {})},
         generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
         custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
         source=source,

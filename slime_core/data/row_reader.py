@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slime_core.data.messages import arrow_value, messages_in, read_messages, read_tools
+from slime_core.data.messages import arrow_value, messages_in, read_messages, read_tools, refuse_media
 from slime_core.data.multimodal import collect_media, place_media
 from slime_core.data.rendering import Renderer
 from slime_core.data.rows import BadRow, Row
@@ -85,6 +85,8 @@ class RowReader:
             prompt = with_bos(prompt, self._tokenizer)
         limit = self._format.max_prompt_len
         text = prompt if isinstance(prompt, str) else ""
+        if self._format.apply_chat_template and media is None:
+            refuse_media(as_messages(prompt))
         if self._format.apply_chat_template or (limit is not None and not text):
             text = self._render(as_messages(prompt), metadata.get("tools"))
         if limit is not None and (tokens := len(self._tokenizer.encode(text))) > limit:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from slime_core.data.messages import read_messages, read_tools
+from slime_core.data.messages import read_messages, read_tools, refuse_media
 from slime_core.data.rendering import Renderer
 from slime_core.errors import DataError
 from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, SamplingParams, Tokenizer
-from slime_core.sample import Message, Sample, Status
+from slime_core.sample import Sample, Status
 
 STATUS_OF_FINISH = {
     FinishReason.STOP: Status.COMPLETED,
@@ -53,7 +53,7 @@ class SingleTurn:
 
     def _encode(self, sample: Sample, tokenizer: Tokenizer) -> Sequence[int]:
         """Ids of the prompt; the samples of a group share one encoding."""
-        text = sample.prompt if isinstance(sample.prompt, str) else self._rendered(sample.prompt, sample, tokenizer)
+        text = self.prompt_text(sample, tokenizer)
         if tokenizer is not self._tokenizer or len(self._ids) >= self.CACHED_PROMPTS:
             self._ids, self._tokenizer = {}, tokenizer
         ids = self._ids.get(text)
@@ -61,12 +61,21 @@ class SingleTurn:
             ids = self._ids[text] = tuple(tokenizer.encode(text))
         return ids
 
-    def _rendered(self, messages: Sequence[Message], sample: Sample, tokenizer: Tokenizer) -> str:
-        """The prompt's text, checked as that of a row that is rendered when it is read."""
+    def prompt_text(self, sample: Sample, tokenizer: Tokenizer) -> str:
+        """What the model continues: a text prompt as it is, messages rendered.
+
+        Raises:
+            DataError: the messages cannot be used, as those of a row that is rendered when it is read.
+            ModelError: the model has no chat template.
+        """
+        messages = sample.prompt
+        if isinstance(messages, str):
+            return messages
         kwargs = sample.apply_chat_template_kwargs
         if self._renderer is None or not self._renderer.is_of(tokenizer, kwargs):
             self._renderer = Renderer(tokenizer, kwargs)
         read, tools = read_messages([*messages], "prompt"), read_tools(sample.metadata.get("tools"), "tools")
         if read and read[-1]["role"] == "assistant":
             raise DataError("the prompt ends with an assistant message: remove it, or make the prompt a text")
+        refuse_media(read)
         return self._renderer.prompt(read, tools).text

@@ -21,7 +21,7 @@ from slime_core.data import name_files, read_rows
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
 from slime_core.isolation import CallFailure, LabelCheck, may_check_labels
 from slime_core.roles import GeneratorSpec, Reward, RewardSpec, Tokenizer
-from slime_core.rollout import UsedReward
+from slime_core.rollout import SingleTurn, UsedReward
 from slime_core.run.setup import Builder
 from slime_core.sample import Json, Message, Sample
 
@@ -112,19 +112,25 @@ class RowChecks:
     def _check(
         self, rewards: Sequence[str], generator: Chosen[GeneratorSpec], file: Path | None, prefix: str
     ) -> RowCheck:
-        sends_prompt = generator.registered.qualified == "slime-core/single_turn"
+        sends_prompt, renders = generator.registered.qualified == "slime-core/single_turn", SingleTurn()
 
         def check(sample: Sample) -> str | None:
             report = self.reports.setdefault(sample.source, DataSetReport(sample.source))
-            if sends_prompt and (why := self._misfit(sample, prefix)) is not None:
-                return why
+            text = sample.prompt if isinstance(sample.prompt, str) else None
+            if sends_prompt and sample.generate_function_path is None:
+                try:
+                    text = renders.prompt_text(sample, self._tokenizer)
+                except DataError as error:
+                    return str(error)
+                if (why := self._misfit(text, prefix)) is not None:
+                    return why
             if self._is_due(report):
                 began = time.monotonic()
                 why = self._unscorable(sample, rewards, file, prefix)
                 self._spent += time.monotonic() - began
                 if why is not None:
                     return why
-            self._note(report, sample)
+            self._note(report, sample, text)
             return None
 
         return check
@@ -136,11 +142,13 @@ class RowChecks:
         report.unchecked += 1
         return False
 
-    def _misfit(self, sample: Sample, prefix: str) -> str | None:
-        prompt, context = sample.prompt, self.context
-        if context is None or not isinstance(prompt, str) or sample.generate_function_path is not None:
-            return None
-        if len(prompt) * BYTES < context or (tokens := len(self._tokenizer.encode(prompt))) < context:
+    def _misfit(self, prompt: str, prefix: str) -> str | None:
+        context = self.context
+        if (
+            context is None
+            or len(prompt) * BYTES < context
+            or (tokens := len(self._tokenizer.encode(prompt))) < context
+        ):
             return None
         advice = "" if prefix else f"; --rollout-max-prompt-len {context - 1} leaves such prompts out"
         return (
@@ -191,12 +199,12 @@ class RowChecks:
             raise
         return chosen.plugin, self._open.enter_context(LabelCheck(reward.part))
 
-    def _note(self, report: DataSetReport, sample: Sample) -> None:
+    def _note(self, report: DataSetReport, sample: Sample, text: str | None) -> None:
         if not report.prompts:
-            report.first_prompt, report.label = sample.prompt, sample.label
-        if self._measures and isinstance(sample.prompt, str) and report.prompts % _stride(self._measured) == 0:
+            report.first_prompt, report.label = sample.prompt if text is None else text, sample.label
+        if self._measures and text is not None and report.prompts % _stride(self._measured) == 0:
             began = time.monotonic()
-            report.lengths.append(len(self._tokenizer.encode(sample.prompt)))
+            report.lengths.append(len(self._tokenizer.encode(text)))
             self._measured += time.monotonic() - began
         report.prompts += 1
 

@@ -221,3 +221,9 @@ def test_whole_and_cut_ids_agree_for_a_tokenizer_that_begins_texts_with_a_space(
     assert list(dialog.prompt) == prefixing.encode(prefixing.apply_chat_template(messages[:1]))
     [pair] = read(prefixing, folder, PAIR, {"q": "2+3=", "a": "5 it is"})
     assert [*pair.prompt, *pair.response] == [*prefixing.encode("2+3=5 it is"), 2]
+
+
+def test_a_part_that_is_no_text_is_refused(tokenizer: HfTokenizer, tmp_path: Path) -> None:
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}]}
+    with pytest.raises(DataError, match=r":1: message 0 \(user\) has a part of type 'image_url'"):
+        read(with_template(tokenizer, templates.CHATML), tmp_path, CHAT, {"messages": [picture, *says("", "5")[1:]]})
