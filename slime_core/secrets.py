@@ -124,8 +124,8 @@ class _Redacting:
 
     @property
     def drawable(self) -> TextIO:
-        """The same stream for what moves the cursor."""
-        return cast(TextIO, _Redacting(self._stream, drawn))
+        """The same stream for what moves the cursor; the one behind it may escape as well."""
+        return cast(TextIO, _Redacting(drawable(self._stream), drawn))
 
     def write(self, text: str) -> int:
         self._stream.write(self._escape(REDACTOR.redact(text)))
@@ -147,8 +147,13 @@ def redact_output(escape: Callable[[str], str] = styled) -> None:
     Args:
         escape: of `slime_core.terminal`; what is printed to a log file may be `drawn`.
     """
-    sys.stdout, sys.stderr = (cast(TextIO, _Redacting(stream, escape)) for stream in (sys.stdout, sys.stderr))
+    escape_prints(escape)
     _redact_records()
+
+
+def escape_prints(escape: Callable[[str], str] = styled) -> None:
+    """Escape what is printed from now on. Call it after rich's `Live.start`, whose own stream draws what is printed."""
+    sys.stdout, sys.stderr = (cast(TextIO, _Redacting(stream, escape)) for stream in (sys.stdout, sys.stderr))
 
 
 def drawable(stream: TextIO) -> TextIO:

@@ -19,7 +19,7 @@ _UNSAFE = (
     "\ud800-\udfff\U000e0000-\U000e0fff"  # halves of surrogate pairs, tags
 )
 _ANY = re.compile(f"[{_UNSAFE}]")
-_CODE = "(?:[0-4]|2[234]|[39][0-79])"
+_CODE = r"(?:[0-4]|2[234]|[39][0-79]|38;5;\d{1,3}|38;2(?:;\d{1,3}){3})"
 _STYLED = re.compile(rf"(\x1b\[(?:{_CODE}(?:;{_CODE})*)?m)|[{_UNSAFE}]")
 """Colours of letters, bold, dim, italic, underlined, as click and rich write them; nothing that hides or moves text."""
 _DRAWN = re.compile(rf"(\x1b\[[0-9;?]*[A-Za-z]|\r)|[{_UNSAFE}]")

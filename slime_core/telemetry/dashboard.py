@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from slime_core.secrets import escape_prints
 from slime_core.telemetry import names
 from slime_core.telemetry.display import Display, Progress, safe_line, seconds
 
@@ -50,6 +51,8 @@ class Dashboard(Display):
     def _started(self, progress: Progress) -> None:
         self._live = Live(get_renderable=self._view, console=self.console, refresh_per_second=REFRESHES_PER_SECOND)
         self._live.start(refresh=True)
+        if self.console.is_terminal:
+            escape_prints()  # until `stop`, which gives the streams back
 
     def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Nothing to do: the next refresh reads the curves."""

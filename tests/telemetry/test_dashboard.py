@@ -2,6 +2,7 @@ import io
 import os
 import pty
 import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -120,29 +121,61 @@ def test_a_terminal_that_cannot_show_it_gets_plain_lines(monkeypatch: pytest.Mon
     assert isinstance(make_display(console=terminal(screen)), PlainDisplay)
 
 
-def test_on_a_real_terminal(tmp_path: Path) -> None:
-    """A pseudo-terminal, from start to stop."""
-    code = (
-        "from slime_core.telemetry import make_display\n"
-        "with make_display() as d:\n"
-        "    d.start(2, 'demo')\n"
-        "    d.row(0, {'rollout/raw_reward': 0.5})\n"
-        "    d.row(1, {'rollout/raw_reward': 0.75})\n"
-    )
-    child, terminal_end = pty.fork()
-    if child == 0:
-        os.execve(
-            sys.executable, [sys.executable, "-c", code], {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
-        )
+SHOWN = r"""
+import sys
+
+import click
+
+from slime_core.cli.count_shown import CountShown
+from slime_core.telemetry import make_display
+
+HOSTILE = "told\x1b[2J\x1b]0;t\x07\x1b\x1b[0m[2J\x9b2J"
+
+
+@click.command()
+def shown() -> None:
+    with make_display() as d:
+        d.start(2, HOSTILE)
+        d.message(HOSTILE)
+        print(HOSTILE)
+        print(HOSTILE, end="", flush=True)
+        print(HOSTILE, file=sys.stderr)
+        d.row(0, {"rollout/raw_reward": 0.5})
+        d.row(1, {"rollout/raw_reward": 0.75})
+    print(HOSTILE)
+    print("\x1b[38;5;237mgrey\x1b[38;2;1;2;3mdark\x1b[0m")
+    CountShown(7).show(3)
+"""
+"""A package's command."""
+DRAWN = ("\x1b[?25l", "\x1b[?25h", "\r\x1b[2K\x1b[1A\x1b[2K", "\x1b[38;5;237m", "\x1b[38;2;1;2;3m", "\r3 of 7")
+
+
+def test_a_command_draws_on_a_real_terminal_and_what_it_prints_cannot(tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(SHOWN)
+    dist = tmp_path / "shown-1.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Name: shown\nVersion: 1\n")
+    (dist / "entry_points.txt").write_text("[slime.commands]\nshown = shown:shown\n")
+    variables = {"TERM": "xterm-256color", "COLORTERM": "", "COLUMNS": "80", "PYTHONPATH": str(tmp_path)}
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "slime_core", "shown"]
+    process = subprocess.Popen(command, env={**os.environ, **variables}, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
     received = b""
     try:
-        while chunk := os.read(terminal_end, 65536):
+        while chunk := os.read(master, 65536):
             received += chunk
     except OSError:
         pass  # Linux says EIO when the other end is closed
-    os.close(terminal_end)
-    _, status = os.waitpid(child, 0)
-    shown = plain(received.decode())
-    assert os.waitstatus_to_exitcode(status) == 0, shown
+    os.close(master)
+    text = received.decode()
+    assert process.wait() == 0, text
+    shown = plain(text)
     assert "rollout 2/2" in shown
     assert re.search(r"reward +0\.750 +from 0\.500", shown)
+    for drawn in DRAWN:
+        assert drawn in text, drawn
+        assert drawn.replace("\x1b", "\\u001b").replace("\r", "\\u000d") not in text, drawn
+    assert shown.count("told") >= 5
+    assert "\x1b[2J" not in text
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)

@@ -16,7 +16,7 @@ from slime_core.cli.plugins.project import as_if_installed
 from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
-from slime_core.secrets import drawable
+from slime_core.secrets import drawable, escape_prints
 from slime_core.terminal import printable
 from slime_core.testing import CheckStatus, PluginReport, check_plugin
 from slime_core.testing.offered import GROUP
@@ -87,6 +87,8 @@ def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
         console.status(f"checking {escape(name)}") if console.is_terminal else contextlib.nullcontext(),
         _importable(name) as known_as,
     ):
+        if console.is_terminal:
+            escape_prints()
         try:
             return check_plugin(known_as, plugins)
         except PluginError as error:
