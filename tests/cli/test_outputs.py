@@ -48,8 +48,9 @@ def options(command: click.Command, context: click.Context, path: tuple[str, ...
 
 
 def contents(root: Path) -> dict[str, str]:
-    """Text of every file below a folder, without those of the tests' own runs."""
-    return {str(each.relative_to(root)): each.read_text("latin-1") for each in root.rglob("*") if each.is_file()}
+    """Text of every file below a folder, without the bytecode of its plugins."""
+    files = (each for each in root.rglob("*") if each.is_file() and each.parent.name != "__pycache__")
+    return {str(each.relative_to(root)): each.read_text("latin-1") for each in files}
 
 
 def write_notes(root: Path) -> None:
