@@ -13,6 +13,7 @@ import glob
 import json
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,6 +61,25 @@ def refuse_occupied(what: str, path: Path | str, run_id: str = "") -> None:
             f"{what}: {place} is there already, with {inside[0]!r} in it, and this run did not make it. Give a folder "
             "that is empty or does not exist yet, or move this one away. An earlier run continues with `slime resume`"
         )
+
+
+def refuse_unwritable(what: str, path: Path | str) -> None:
+    """See that a file can be made, and the folders above it; nothing is left there.
+
+    Raises:
+        ConfigError: it lies inside a file, or where this user may not write.
+    """
+    place = real(path)
+    there = next(each for each in (place, *place.parents) if os.path.lexists(each))
+    if not os.path.isdir(there):  # noqa: PTH112
+        if there == place:
+            return
+        raise ConfigError(f"{what}: {there} is a file, so nothing can be made inside it. Give another path")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{what}: nothing can be written in {there}: {error.strerror}. Give another path") from None
 
 
 def claim_run_folder(what: str, path: Path | str) -> None:

@@ -68,7 +68,10 @@ def _values(run: Path | None, flags: dict[str, object], settings: dict[str, Json
     return values | {"hf_checkpoint": str(model), "save": str(own)}
 
 
-_TRAINING_ONLY = ("load_debug_rollout_data", "num_epoch", "rollout_max_prompt_len")
+_TRAINING_ONLY = (
+    *("load_debug_rollout_data", "num_epoch", "rollout_max_prompt_len"),
+    *("save_hf", "save_debug_train_data"),
+)
 
 
 def _for_evaluation(values: dict[str, Json]) -> dict[str, Json]:

@@ -356,6 +356,13 @@ class RunArgs(Family):
         "may take 20 times the longest so far and at least 300, the first one and the others 1800.",
     )
 
+    @field_validator("save", mode="before")
+    @classmethod
+    def _refuse_empty(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("it is empty. Give a folder that does not exist yet")
+        return value
+
 
 FAMILIES: dict[str, type[Family]] = {
     "data": DataArgs,

@@ -13,7 +13,7 @@ from string import Formatter
 from slime_core.config.families import FAMILY_OF_KEY
 from slime_core.config.run_config import RunConfig
 from slime_core.errors import ConfigError
-from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, run_id_of
+from slime_core.outputs import is_run_folder, named_by, real, refuse_occupied, refuse_unwritable, run_id_of
 from slime_core.sample import Json
 
 OUTPUT_KEYS = ("save", "save_hf", "save_debug_train_data")
@@ -36,6 +36,7 @@ def check_outputs(config: RunConfig) -> None:
     root = real(config.run.save)
     if not is_run_folder(root):
         refuse_occupied(f"save = {str(config.run.save)!r}", root)
+        refuse_unwritable(f"save = {str(config.run.save)!r}", root / "new")
     places = {"save": root}
     for key in OUTPUT_KEYS[1:]:
         template = getattr(getattr(config, FAMILY_OF_KEY[key]), key)
@@ -49,6 +50,12 @@ def check_outputs(config: RunConfig) -> None:
                     "Give two paths, neither inside the other"
                 )
         places[key] = place
+        for folder in place.parents:
+            if folder != root and is_run_folder(folder):
+                raise ConfigError(
+                    f"{key} = {template!r} is inside the folder of another run, {folder}. Give another path"
+                )
+        refuse_unwritable(f"{key} = {template!r}", place / "new" if key == "save_hf" else place)
         if not _kept_dumps(key, template, root):
             for path in named_by(template):
                 refuse_occupied(f"{key} = {template!r}", path, run_id_of(root))

@@ -27,7 +27,7 @@ _STRING_OR_COMMENT = re.compile(
     re.DOTALL,
 )
 _BETWEEN_KEYS = re.compile(r"[=\[\]{},]")
-_UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:[\w-]+\.)*([\w-]+)")
+_UNKNOWN = re.compile(r"^unknown (?:key|setting) '?(?:(?:[\w-]+|\"[^\"]*\")\.)*([\w-]+)")
 
 
 def read_run_file(path: Path) -> dict[str, Json]:
@@ -137,8 +137,8 @@ def _table(values: Mapping[str, Json], path: tuple[str, ...]) -> list[str]:
     tables = {key: value for key, value in values.items() if isinstance(value, dict) and _is_section(path, key)}
     plain = {key: value for key, value in values.items() if key not in tables and value is not None}
     if path and (plain or not tables):
-        lines += ["", f"[{'.'.join(map(_key, path))}]"]
-    lines += [f"{_key(key)} = {_value(value)}" for key, value in sorted(plain.items())]
+        lines += ["", f"[{'.'.join(map(toml_key, path))}]"]
+    lines += [f"{toml_key(key)} = {_value(value)}" for key, value in sorted(plain.items())]
     for key, table in sorted(tables.items()):
         lines += _table(table, (*path, key))
     return lines
@@ -151,7 +151,8 @@ def _is_section(path: tuple[str, ...], key: str) -> bool:
     )
 
 
-def _key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """A key as TOML spells it: quoted where it must be."""
     return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _string(key)
 
 
@@ -164,7 +165,7 @@ def _value(value: Json) -> str:
     match value:
         case dict():
             given = {key: each for key, each in value.items() if each is not None}
-            return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in given.items()) + "}"
+            return "{" + ", ".join(f"{toml_key(key)} = {_value(each)}" for key, each in given.items()) + "}"
         case list():
             return "[" + ", ".join(map(_value, value)) + "]"
         case str():

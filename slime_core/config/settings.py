@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from slime_core.config.plain_values import shown
+from slime_core.config.run_file import toml_key
 from slime_core.errors import ConfigError, did_you_mean
 from slime_core.roles import Settings, Spec
 from slime_core.sample import Json
@@ -26,12 +27,13 @@ def read_settings(role: str, name: str, spec: Spec[object], section: Mapping[str
     Raises:
         ConfigError: a key is unknown, missing, mistyped or out of range, or a variable is not set; all in one message.
     """
-    settings = _read(spec.model, section, f"{role}.{name}")
+    prefix = f"{role}.{toml_key(name)}"
+    settings = _read(spec.model, section, prefix)
     installed = spec.installed
     if installed is None or not isinstance(table := section.get(installed.key), dict) or not table:
         return settings
     lists = f"`slime plugins show {role}/{name}` lists them"
-    passed_on = _read(installed.model(section), table, f"{role}.{name}.{installed.key}", spec.model.model_fields, lists)
+    passed_on = _read(installed.model(section), table, f"{prefix}.{installed.key}", spec.model.model_fields, lists)
     return settings.model_copy(update={installed.key: passed_on.model_dump(exclude_unset=True)})
 
 
@@ -79,7 +81,8 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], prefix: str, beside: t
     match item["type"]:
         case "missing":
             has_flag = bool(prefix) or len(item["loc"]) == 1
-            flag = f" or pass --{where if prefix else where.replace('_', '-')}" if has_flag else ""
+            name = where.replace('"', "") if prefix else where.replace("_", "-")
+            flag = f" or pass --{name}" if has_flag else ""
             return f"{where} is required: set it in the run file{flag}"
         case "extra_forbidden":
             owner, key = _model_at(model, item["loc"][:-1]), str(item["loc"][-1])

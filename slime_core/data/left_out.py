@@ -15,6 +15,8 @@ from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json
 
+NO_ROOM = "its prompt has "
+"""How the reason of a row begins whose prompt leaves no room for an answer."""
 SHOWN = 3
 """Bad rows that an error or a note quotes."""
 
@@ -71,6 +73,8 @@ class LeftOut:
             advice = '(bad_rows = "skip" would leave such rows out and count them.)'
             if self.bad > limit * rows:
                 advice = "Mend them, or name another label_key, reward or file."
+                if all(NO_ROOM in each for each in self._first):
+                    advice = 'Shorten them, or set bad_rows = "skip" and max_bad_row_rate.'
             raise DataError(f"{name}: {self.bad} of {rows} rows cannot be used; the first:\n  {listed}\n{advice}")
         if self.bad > limit * rows:
             raise DataError(

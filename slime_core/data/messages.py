@@ -132,7 +132,10 @@ def _message(value: Json, where: str) -> Message:
     shape = '{"role": ..., "content": ...}'
     message: Message = _without_nulls(_object(value, where, shape))
     if not isinstance(role := message.get("role"), str):
-        raise DataError(f"{where} must be an object {shape}, got the keys {', '.join(message) or 'of an empty object'}")
+        got = f"{where} must be an object {shape}, got the keys {', '.join(message) or 'of an empty object'}"
+        names = " and ".join(f"{theirs} by {ours}" for theirs, ours in ROLES.items())
+        hint = f". For from write role, for value content, and replace {names}" if "from" in message else ""
+        raise DataError(got + hint)
     where = f"{where} ({role})"
     if role in ROLES:
         raise DataError(f"{where}: chat templates know no such role; write {ROLES[role]!r}")

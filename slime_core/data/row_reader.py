@@ -166,6 +166,9 @@ def column(row: Row, key: str, flag: str, *, drop_nulls: bool = False) -> Json:
     """The value of a column that the row must have; a DataError names the columns that it has."""
     if key not in row.values:
         keys = ", ".join(row.values) or "no keys at all"
+        inside = [f"{each}.{key}" for each, held in row.values.items() if isinstance(held, dict) and key in held]
+        if inside and flag.endswith("label-key"):  # the one key that may be dotted
+            raise DataError(f"no key {key!r}; the row has it in a column: give {flag} {' or '.join(inside)}")
         raise DataError(f"no key {key!r}; the row has {keys}: give {flag} one of these")
     return value_of(row, key, drop_nulls=drop_nulls)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, NoReturn
 from slime_core.sample import Json
 
 _SLICE = re.compile(r"(?P<file>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]", re.DOTALL)
+_ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, in no brackets"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -106,10 +107,14 @@ def _parse(where: str, line: bytes) -> Row | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line)")
     except ValueError as error:
+        if line.lstrip().startswith(b"["):
+            return BadRow(f"{where}: {_ARRAY}")
         problem = f"not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
         return BadRow(f"{where}: {problem}: {_shorten(line.decode())}")
     except RecursionError:
         return BadRow(f"{where}: nested too deeply")
+    if isinstance(values, list):
+        return BadRow(f"{where}: {_ARRAY}")
     if not isinstance(values, dict):
         return BadRow(f'{where}: expected a JSON object like {{"input": ...}}, got {_shorten(line.decode())}')
     return Row(where, values)

@@ -28,7 +28,7 @@ _FIELDS: Mapping[str, str] = {
     "queries": "{0}.prompt + {0}.response",
     "prompts": "{0}.prompt",
     "prompt": "{0}.prompt",
-    "data_source": "{0}.source",
+    "data_source": '{0}.metadata["data_source"]',
     "extra_info": "{0}.metadata",
     **dict.fromkeys(
         ("answer", "answers", "gold", "ground_truth", "label", "labels", "solution", "target"), "{0}.label"
@@ -93,4 +93,7 @@ def _adapter(function: object, name: str, named: list[inspect.Parameter], subjec
         before, after = ("    return [", ["    ) for each in samples]"])
     elif batched and not many:
         before, after = ("    (score,) = ", ["    )", "    return score"])
-    return [f"{'async ' if is_async else ''}def adapted({subject}, ctx):", before + call, *arguments, *after]
+    head = [f"{'async ' if is_async else ''}def adapted({subject}, ctx):"]
+    if any(each.name == "data_source" for each in named):
+        head += ['    # each row needs metadata = {"data_source": ..., and the keys of its extra_info}']
+    return [*head, before + call, *arguments, *after]

@@ -67,7 +67,8 @@ def derived_changes(
     if old.decay != new.decay and "lr_decay_style" in same:
         yield (
             f"{DERIVED}: {old.decay} -> {new.decay}. The learning rate ({now['lr_decay_style']}) follows the length of "
-            f"the run; --lr-decay-iters {old.decay} keeps the schedule that it began with"
+            f"the run; --lr-decay-iters {old.decay} keeps the schedule that it began with: the added steps then train "
+            f"at min_lr = {now['min_lr']}"
         )
     if old.critic_decay != new.critic_decay:
         yield f"{DERIVED} of the critic: {old.critic_decay} -> {new.critic_decay}"

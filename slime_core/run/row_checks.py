@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from slime_core.catalog.checks import blaming
 from slime_core.config import Chosen, EvalSetArgs, read_positions
 from slime_core.data import name_files, read_rows
+from slime_core.data.left_out import NO_ROOM
 from slime_core.errors import ConfigError, DataError, PluginError, SlimeError, UnknownName
 from slime_core.isolation import CallFailure, LabelCheck, may_check_labels
 from slime_core.roles import GeneratorSpec, Reward, RewardSpec, Tokenizer
@@ -100,17 +101,24 @@ class RowChecks:
         roles, data = self._build.plan.roles, self._build.plan.config.data
         rewards = [each.reference for each in roles.all(RewardSpec)]
         files = [path for path, _ in name_files(data.prompt_data)]
-        return self._check(rewards, roles.one(GeneratorSpec), files[0] if files else None, "")
+        return self._check(rewards, roles.one(GeneratorSpec), files[0] if files else None, data.label_key)
 
     def of_evaluation(self, own: EvalSetArgs) -> RowCheck:
         """The check of an evaluation set."""
         plan = self._build.plan
         rewards = [own.reward] if own.reward else [each.reference for each in plan.roles.all(RewardSpec)]
         generator = plan.choose(GeneratorSpec, own.generator) if own.generator else plan.roles.one(GeneratorSpec)
-        return self._check(rewards, generator, Path(own.path), "eval-")
+        config = plan.config
+        key = own.label_key or config.evaluation.eval_label_key or config.data.label_key
+        return self._check(rewards, generator, Path(own.path), key, "eval-")
 
     def _check(
-        self, rewards: Sequence[str], generator: Chosen[GeneratorSpec], file: Path | None, prefix: str
+        self,
+        rewards: Sequence[str],
+        generator: Chosen[GeneratorSpec],
+        file: Path | None,
+        key: str | None,
+        prefix: str = "",
     ) -> RowCheck:
         sends_prompt, renders = generator.registered.qualified == "slime-core/single_turn", SingleTurn()
 
@@ -129,7 +137,7 @@ class RowChecks:
                 why = self._unscorable(sample, rewards, file, prefix)
                 self._spent += time.monotonic() - began
                 if why is not None:
-                    return why
+                    return f"{why}{_places(sample.label, key, prefix)}"
             self._note(report, sample, text)
             return None
 
@@ -150,9 +158,13 @@ class RowChecks:
             or (tokens := len(self._tokenizer.encode(prompt))) < context
         ):
             return None
-        advice = "" if prefix else f"; --rollout-max-prompt-len {context - 1} leaves such prompts out"
+        config = self._build.plan.config
+        evaluated = {each.path for each in config.evaluation.eval_prompt_data.values()}
+        # Evaluation sets are read whole, so a file that is one, too, stays refused.
+        helps = not prefix and evaluated.isdisjoint(str(path) for path, _ in name_files(config.data.prompt_data))
+        advice = f"; --rollout-max-prompt-len {context - 1} leaves such prompts out" if helps else ""
         return (
-            f"its prompt has {tokens} tokens, and prompt and answer together may have {context} "
+            f"{NO_ROOM}{tokens} tokens, and prompt and answer together may have {context} "
             f"(rollout_max_context_len, or the model's positions){advice}"
         )
 
@@ -212,6 +224,14 @@ class RowChecks:
 def _stride(spent: float) -> int:
     """Which rows still get what has taken so many seconds: each, every second, every fourth, and so on."""
     return 1 << int(spent / LIMIT_S)
+
+
+def _places(label: Json, key: str | None, prefix: str) -> str:
+    """What names a value in a label that is an object, as the end of a sentence."""
+    if not isinstance(label, dict):
+        return ""
+    places = " or ".join(f"{key}.{each}" for each in label)
+    return f". It is an object: name a value in it, --{prefix}label-key {places}"
 
 
 def _columns(file: Path | None) -> str:

@@ -240,14 +240,17 @@ def test_a_missing_evaluation_file(project: Project, slime: Slime) -> None:
 
 def test_a_file_in_place_of_the_run_folder(project: Project, slime: Slime) -> None:
     (project.root / "taken").write_text("")
-    said = "run folder taken/run is a file, or lies inside one; give another --save"
-    refused(slime("train", "run.toml", "--save", "taken/run"), project.root / "taken/run", said)
+    said = f"{project.root / 'taken'} is a file, so nothing can be made inside it. Give another path"
+    for command in ("plan", "train"):
+        for save in ("taken/run", "taken"):
+            refused(slime(command, "run.toml", "--save", save), project.root / save, f"save = '{save}': {said}")
 
 
 def test_a_read_only_run_folder(project: Project, slime: Slime, read_only_folder: Path) -> None:
     root = read_only_folder / "run"
-    said = f"cannot write to run folder {root}: it is read-only for this user; give another --save"
-    refused(slime("train", "run.toml", "--save", root), root, said)
+    said = f"save = '{root}': nothing can be written in {read_only_folder}: "
+    for command in ("plan", "train"):
+        refused(slime(command, "run.toml", "--save", root), root, said)
 
 
 def test_a_run_folder_on_a_full_disk(project: Project, slime: Slime, tiny_disk: Path) -> None:

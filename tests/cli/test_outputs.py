@@ -104,6 +104,11 @@ def test_no_key_replaces_files_of_a_user(project: Project, slime: Slime, monkeyp
         "save_hf": [*folders, "models/{rollout_id}", "runs", "runs/run", "runs/run/checkpoints", "runs/run/report"],
         "save_debug_train_data": ["notes.txt", "prompts.jsonl", "dump/{rollout_id}-{rank}.safetensors", "", "."],
     }
+    (project.root / "runs" / "other" / "checkpoints").mkdir(parents=True)
+    (project.root / "runs" / "other" / "lock").touch()
+    refused["save"] += ["notes.txt/in/it", "/proc/new"]
+    refused["save_hf"] += ["notes.txt/in/{rollout_id}", "/proc/new/{rollout_id}", "runs/other/model"]
+    refused["save_debug_train_data"] += ["notes.txt/{rollout_id}-{rank}", "runs/other/{rollout_id}-{rank}"]
     refused["save_debug_train_data"] += ["runs/run/metrics.jsonl", "runs", "link/notes.txt", model / "config.json"]
     before, wrong = contents(project.root), []
     for key, values in refused.items():
@@ -112,6 +117,7 @@ def test_no_key_replaces_files_of_a_user(project: Project, slime: Slime, monkeyp
                 ran = slime(command, "run.toml", f"--{key.replace('_', '-')}", value)
                 if ran.code != 2 or contents(project.root) != before or f"{key} = " not in ran.err:
                     wrong.append(f"{command} {key} = {value}: {ran.code} {ran.err}")
+    assert "save = '': it is empty" in slime("plan", "run.toml", "--save", "").err
     ran = slime("plan", "run.toml", "--save-hf", "new", "--save-debug-train-data", "new/{rollout_id}.safetensors")
     assert ran.code == 2
     assert "neither inside the other" in ran.err
@@ -141,6 +147,8 @@ def test_a_run_goes_on_with_what_it_made_and_no_other_run_takes_it(project: Proj
     newest = project.run / "checkpoints" / "rollout_000002" / "hf" / "model.safetensors"
     assert newest.samefile(project.root / "model" / "model.safetensors")
     assert (project.root / "model" / "notes.txt").read_text() == "mine"
+    held = ["--eval-prompt-data", "held", "prompts.jsonl"]
+    assert slime("eval", project.run, *held).code == 0, "an evaluation writes no model"
     before = contents(project.root)
     for key, value in outputs.items():
         project.write_run(**{key: value})

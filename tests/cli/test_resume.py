@@ -197,6 +197,7 @@ def test_a_longer_run_keeps_its_learning_rates_or_is_refused_before_run_toml_cha
     refused = slime("resume", project.run, "--num-rollout", 4)
     assert refused.code == 2
     assert "lr_decay_iters: 2 -> 4" in refused.err
+    assert "the added steps then train at min_lr = 0.0" in refused.err
     assert (project.run / "run.toml").read_bytes() == before
     assert slime("resume", project.run, "--num-rollout", 4, "--lr-decay-iters", 2).code == 0
     rows = MetricsLog.read(project.run / "metrics.jsonl")

@@ -1,5 +1,6 @@
 """Settings of choices: typed sections, errors that help, JSON Schema."""
 
+import re
 from typing import Literal
 
 import jsonschema
@@ -92,6 +93,11 @@ def test_every_problem_is_in_one_message() -> None:
 def test_a_choice_without_settings_says_so() -> None:
     with pytest.raises(ConfigError, match=r"unknown setting reward\.plain\.x\. \[reward\.plain\] has: none\."):
         read_settings("reward", "plain", PLAIN, {"x": 1})
+
+
+def test_a_choice_of_a_project_file_is_named_as_toml_spells_it() -> None:
+    with pytest.raises(ConfigError, match=re.escape('[reward."./mine.py:spec"] has: none.')):
+        read_settings("reward", "./mine.py:spec", PLAIN, {"x": 1})
 
 
 def test_the_schema_is_a_json_schema_that_takes_what_is_taken() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,23 @@ def mixed(tmp_path: Path) -> Path:
 def test_by_default_the_first_is_an_error(make_source: MakeSource, mixed: Path) -> None:
     with pytest.raises(DataError, match=r'mixed\.jsonl:4: not JSON.*bad_rows = "skip"'):
         make_source([], path=mixed, label_key="label")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[\n {"input": "2+2?"}\n]\n', ":1: expected a JSON object, got the beginning of an array: write one"),
+        ('\n[{"input": "2+2?"}]', ":2: expected a JSON object, got the beginning of an array"),
+        ('{"input": [{"from": "human", "value": "2+2?"}]}', "For from write role, for value content"),
+    ],
+)
+def test_files_of_another_form_are_told_from_broken_ones(
+    make_source: MakeSource, tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=re.escape(said)):
+        make_source([], path=path)
 
 
 def test_skipped_ones_are_counted_and_told(make_source: MakeSource, mixed: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from slime_core import RewardSpec
 from slime_core.roles.foreign_shape import misfit
+from slime_core.sample import Json
 from slime_core.testing import make_sample
 
 Slime = Callable[..., Any]
@@ -21,7 +22,7 @@ async def trl_async(prompts, completions, solution, **kwargs):
     return [float(text == gold) for text, gold in zip(completions, solution)]
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return float(solution_str == ground_truth)
+    return float(data_source == "openai/gsm8k" and solution_str == ground_truth and extra_info["difficulty"])
 
 def openrlhf(queries, prompts, labels):
     return [float(query.endswith(label)) for query, label in zip(queries, labels)]
@@ -37,7 +38,8 @@ NAMES = ["trl", "trl_async", "compute_score", "openrlhf", "verifiers", "with_col
 
 @pytest.mark.parametrize("role", ["reward", "group_reward"])
 def test_the_adapter_of_a_foreign_function_scores_as_the_function_does(role: str) -> None:
-    samples = [make_sample(response=text, label="4", metadata={"difficulty": 1.0}) for text in ("4", "5")]
+    metadata: dict[str, Json] = {"difficulty": 1.0, "data_source": "openai/gsm8k"}
+    samples = [make_sample(response=text, label="4", metadata=metadata) for text in ("4", "5")]
     wrong = []
     for name in NAMES:
         scope: dict[str, Any] = {}
@@ -51,6 +53,16 @@ def test_the_adapter_of_a_foreign_function_scores_as_the_function_does(role: str
         if (answers[0] if role == "group_reward" else answers) != [1.0, 0.0]:
             wrong.append((name, answers))
     assert not wrong
+
+
+def test_an_adapter_of_verl_fails_where_no_row_says_its_data_source() -> None:
+    scope: dict[str, Any] = {}
+    exec(FUNCTIONS, scope)  # noqa: S102
+    why = misfit(scope["compute_score"], "compute_score", "reward") or ""
+    assert '# each row needs metadata = {"data_source": ..., ' in why
+    exec(why.partition("choose `adapted`:\n")[2], scope)  # noqa: S102  # it is printed to be run
+    with pytest.raises(KeyError, match="data_source"):
+        scope["adapted"](make_sample(response="4", label="4"), None)
 
 
 def test_functions_that_fit_are_left_alone() -> None:

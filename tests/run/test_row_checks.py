@@ -161,6 +161,11 @@ def test_a_dotted_label_key_names_a_place_in_a_column(project: Project, slime: S
     ran = slime("plan", "run.toml", *flags, "reward_model.truth")
     assert ran.code == 2
     assert "no key 'truth'; the row has style, ground_truth: give --label-key" in ran.err
+    for key in ("reward_model", "ground_truth"):
+        ran = slime("plan", "run.toml", *flags, key)
+        assert ran.code == 2
+        assert "--label-key reward_model" in ran.err
+        assert "reward_model.ground_truth" in ran.err
 
 
 def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_out(
@@ -181,6 +186,11 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused_and_can_be_left_ou
     ran = slime("plan", "run.toml", "--prompt-data", held, "--reward", "math")
     assert ran.code == 2
     assert "--rollout-max-prompt-len 255 leaves such prompts out" in ran.err
+    assert "Shorten them" in ran.err
+    command = ["eval", project.model, *evaluated[2:], "--input-key", "question", "--label-key", "answer"]
+    ran = slime(*command, "--rollout-max-response-len", 32)
+    assert ran.code == 2
+    assert "--rollout-max-prompt-len" not in ran.err
     assert slime("plan", "run.toml", "--prompt-data", held, "--rollout-max-prompt-len", "255").code == 0
 
 

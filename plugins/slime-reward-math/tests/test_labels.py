@@ -109,6 +109,7 @@ def test_labels_that_nothing_can_be_scored_against_are_named_and_never_scored() 
         if not said or not isinstance(found, Unscored):
             wrong.append((source, said, found))
     assert not wrong
+    assert "is label_key the right column?" in (check("math", QUESTION) or "")
 
 
 def test_a_letter_that_is_not_among_the_choices_is_named() -> None:

@@ -74,7 +74,8 @@ class Answers:
         """Grade the gold answer as a response that gives it; see `slime_core.roles.ChecksLabels`."""
         given = [self._form.replace("{}", text) for text in map(gold_text, golds(sample.label)) if text]
         if not given:
-            return NO_GOLD.reason
+            wants = " in it (a number, a formula, a box or at most 15 words); is label_key the right column?"
+            return NO_GOLD.reason + wants * isinstance(sample.label, str)
         if self._settings.strict_slime:
             if self._strict is slime.never or any(self._strict(each, sample.label) for each in given):
                 return None
