@@ -21,6 +21,7 @@ PUBLIC = (
     "slime_core",
     "slime_core.cli",
     "slime_core.config.asking",
+    "slime_core.data.rendering",
     "slime_core.data.tokenizer",
     "slime_core.errors",
     "slime_core.events",

@@ -32,7 +32,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Sample
 from slime_core.score import Verdict
-from tests.faults.toy import InProcess, InstantEngine, OneWorker, ToyRank
+from tests.faults.toy import InProcess, InstantEngine, LauncherSettings, OneWorker, ToyRank
 
 SLIME_API = "1"
 RATES = {"dies": 1e-5, "hangs": 2e-6, "errs": 2e-4, "nan": 1e-5, "cut": 1e-5, "stale": 1e-5}
@@ -92,7 +92,7 @@ class CountedInProcess(InProcess):
     """Launcher of the one above."""
 
     async def start(self, spec: WorkerGroupSpec, *, timeout_s: float | None = None) -> WorkerGroup:
-        return OneWorker(CountingRank(cast(RankSetup, spec.arguments["setup"])))
+        return OneWorker(CountingRank(cast(RankSetup, spec.arguments["setup"])), self._step_s)
 
 
 async def faulty(sample: Sample, ctx: RewardContext) -> Verdict:
@@ -137,7 +137,7 @@ def _often(settings: Settings, setup: object) -> OftenFaultyEngine:
 
 
 def _launcher(settings: Settings, setup: object) -> CountedInProcess:
-    return CountedInProcess()
+    return CountedInProcess(LauncherSettings())
 
 
 @hookimpl

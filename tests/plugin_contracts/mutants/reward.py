@@ -333,12 +333,12 @@ MUTANTS = {
         built(lambda: None),
         built(lambda: lambda sample: Score(1.0)),
         built(lambda: lambda a, b, c: Score(1.0)),
+        built(lambda: slimes_own_signature),
         of(RewardSpec("subject", lambda settings, setup: exact_in_a_process, isolation=Isolation.LOOP)),
     ],
     "REW-002": [
         function(text_of_a_number),
         of(NO_VERDICT),
-        built(lambda: slimes_own_signature),
     ],
     "REW-003": [function(marks_the_sample), of(STRIPS_THE_RESPONSE)],
     "REW-004": [function(indifferent)],
