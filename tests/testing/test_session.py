@@ -106,7 +106,7 @@ def test_a_module_of_the_project_is_judged_too(tmp_path: Path) -> None:
         ("import os; os._exit(3)", "REW-007", "it ended the process, with exit status 3"),
         ("import ctypes; ctypes.string_at(0)", "REW-007", "it ended the process, with exit status -"),
         ("raise SystemExit(0)", "REW-002", "it raised SystemExit: 0"),
-        ("return None", "REW-002", "expected Score, Unscored or NotApplicable, got NoneType"),
+        ("return None", "REW-002", "a finite number, Score, Unscored or NotApplicable, got NoneType"),
     ],
 )
 def test_a_plugin_that_ends_the_process_is_a_result(tmp_path: Path, body: str, identity: str, detail: str) -> None:
