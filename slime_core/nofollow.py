@@ -59,7 +59,7 @@ def open_nofollow(path: Path, depth: int = 1) -> BinaryIO:
 
 
 def _open(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, a pipe that replaced the file since the check would block for ever.
+    # Without O_NONBLOCK, opening a pipe that replaced the file since the check would never return.
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

@@ -20,7 +20,7 @@ _NULL = "has no value: give it one, or leave it out"
 
 
 def refuse_unfit(value: object, where: str, *, allow_null: bool = False) -> None:
-    """Refuse a value that no key takes, whatever the key's type.
+    """Refuse a value that no key of any type takes.
 
     Args:
         value: what a parser returned.

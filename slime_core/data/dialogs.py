@@ -74,7 +74,7 @@ class DialogReader:
         self._tokenizer, self._form, self._positions = tokenizer, form, positions
         self._renderer = Renderer(tokenizer, form.apply_chat_template_kwargs)
         self.notes: list[str] = []
-        """A sentence for everything that was left out."""
+        """A sentence about each kind of row that was left out."""
 
     def read(self, paths: Sequence[Path]) -> list[Dialog]:
         """All rows of all files, in order.
@@ -179,7 +179,7 @@ class DialogReader:
         """Where generation of the last of these messages would begin; None where nothing opens its turn.
 
         That is the end of the prompt which generation would have. If the template writes the messages before it
-        otherwise now that others follow, it is the end of what opens a turn, wherever that stands next.
+        differently now that others follow, it is the end of the next text that opens a turn.
         """
         *before, answer = messages
         prompt = self._renderer.text(before, tools, opens=True) if before else ""

@@ -78,7 +78,7 @@ class PromptSource:
         }
 
     def data_notes(self) -> Sequence[str]:
-        """A sentence for everything that was left out."""
+        """A sentence about each kind of row that was left out."""
         return [note for stream in self._streams for note in stream.data_notes()]
 
     def state_dict(self) -> dict[str, Json]:

@@ -57,7 +57,7 @@ class EveryPrompt:
     named: Mapping[tuple[str, str], str]
     """Rewards and generators that rows choose, and the first row of each."""
     notes: Sequence[str]
-    """A sentence for everything that was left out."""
+    """A sentence about each kind of row that was left out."""
 
 
 def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: int) -> EveryPrompt:

@@ -55,7 +55,7 @@ class Stream(Protocol):
         ...
 
     def data_notes(self) -> Sequence[str]:
-        """A sentence for everything that was left out."""
+        """A sentence about each kind of row that was left out."""
         ...
 
     def identity(self) -> dict[str, Json]:
@@ -113,7 +113,7 @@ class FileStream:
         }
 
     def data_notes(self) -> Sequence[str]:
-        """A sentence for everything that was left out of a file."""
+        """A sentence about each kind of row that was left out of a file."""
         return [note for part in self.table.parts for note in part.left_out.notes(part.name)]
 
     def identity(self) -> dict[str, Json]:

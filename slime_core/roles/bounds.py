@@ -1,6 +1,6 @@
-"""Types of settings that several keys share, each with its bounds; a key of its own kind has them in its `Field`.
+"""Types of settings that several keys share, each with its bounds. Other keys have their bounds in their `Field`.
 
-Every number of a run has a least and a greatest value: what is beyond is a slip of the finger that ends a run late.
+Every number of a run has a least and a greatest value, so that a mistyped number is refused before a run starts.
 
 Example:
 

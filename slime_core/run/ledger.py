@@ -98,7 +98,7 @@ class Ledger:
 
         Args:
             buffered: groups in the buffer.
-            in_flight: groups that were drawn and have not finished, those that went back to the source included.
+            in_flight: groups that were drawn and have not finished, groups that went back to the source included.
             finished: groups that no rollout handed over yet.
 
         Raises:

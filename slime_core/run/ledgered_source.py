@@ -61,7 +61,7 @@ class LedgeredSource:
             self._source.load_state_dict(state)
 
     def hold(self, drawn: Iterable[GroupId]) -> None:
-        """Take these groups as returned, after a resume: none of those that the ledger has as drawn is in flight."""
+        """Take these groups as returned, after a resume: no group that the ledger has as drawn is in flight."""
         self._returned = set(drawn)
 
     def data_metrics(self) -> Mapping[str, float]:

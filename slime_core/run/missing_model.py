@@ -1,4 +1,4 @@
-"""Missing model: a run whose hf_checkpoint is gone continues with the model of a checkpoint of its own.
+"""Missing model: a run whose hf_checkpoint is gone continues with the model of its newest checkpoint.
 
 Example:
 

@@ -103,7 +103,7 @@ class RowChoices:
 def read_eval_sets(
     builder: Builder, tokenizer: Tokenizer, choices: RowChoices, checks: RowChecks
 ) -> list[tuple[EvalSet, Sequence[str]]]:
-    """Every evaluation set of the run, each with a sentence for everything that was left out.
+    """Every evaluation set of the run, each with a sentence about each kind of row that was left out.
 
     Raises:
         DataError: a file cannot be read, a row cannot be used, or a row names a choice that does not exist.
@@ -208,7 +208,7 @@ class DataRead:
     """What a run would read."""
 
     notes: Sequence[str]
-    """A sentence for everything that was left out."""
+    """A sentence about each kind of row that was left out."""
     reports: Sequence[DataSetReport] = ()
     """Each data set that was read whole."""
     context: int | None = None

@@ -200,7 +200,7 @@ class RowChecks:
         try:
             chosen = self._build.plan.choose(RewardSpec, name)
         except (UnknownName, ConfigError):
-            return None  # whoever reads the rows names the first that wants it
+            return None  # the reader of the rows names the first row that asks for it
         if not may_check_labels(chosen.spec):
             return None
         try:

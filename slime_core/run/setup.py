@@ -88,7 +88,7 @@ class Builder:
     day: date = field(default_factory=today)
     """The date that chat templates write."""
     tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
-    """Those that were loaded, by model directory."""
+    """Tokenizers that were loaded, by model directory."""
 
     @classmethod
     def of(cls, plan: Plan) -> "Builder":
@@ -136,7 +136,7 @@ class Builder:
         return self.tokenizers[model]
 
     def data_source(self, tokenizer: Tokenizer, check: Callable[[Sample], str | None] | None = None) -> DataSource:
-        """The run's data source; reads the prompts, so bad rows are found here, and those that fail a check."""
+        """The run's data source; reads the prompts, so bad rows and rows that fail a check are found here."""
         config, row_format = self.plan.config, replace(self.row_format(), check=check)
         setup = DataSourceSetup(
             self.make,

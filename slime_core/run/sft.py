@@ -118,7 +118,7 @@ class Dialogs(NamedTuple):
     held_out: Mapping[str, Sequence[Dialog]]
     """Of each evaluation set."""
     notes: Sequence[str]
-    """A sentence for everything that was left out."""
+    """A sentence about each kind of row that was left out."""
 
 
 def read_dialogs(plan: Plan) -> Dialogs:

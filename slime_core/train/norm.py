@@ -1,4 +1,4 @@
-"""The norm of a gradient, the same number however many weights there are and whoever adds them up; and finite weights.
+"""The norm of a gradient, the same for any number of weights and any order of adding; and a check for finite weights.
 
 Example:
 

@@ -135,7 +135,7 @@ async def read_body(request: web.Request) -> bytes:
 
 
 def end_connections(server: web.Server, turns: int) -> None:
-    """Close those that there are, now and in so many turns of the event loop."""
+    """Close the open connections, now and in each of the next `turns` turns of the event loop."""
     for one in server.connections:
         one.force_close()
     if turns:

@@ -52,5 +52,5 @@ def session_closed() -> ApiError:
 
 
 def nested_too_deeply() -> ApiError:
-    """What a body is told whose lists and objects are nested for ever."""
+    """The answer to a body whose lists and objects are nested too deeply."""
     return refused("the body is nested too deeply: no request needs a hundred levels", code="invalid_json")

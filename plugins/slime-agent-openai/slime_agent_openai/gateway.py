@@ -176,7 +176,7 @@ class Gateway:
             await runner.cleanup()
         finally:
             if server is not None:
-                end_connections(server, TURNS)  # those that a cancelled cleanup has left
+                end_connections(server, TURNS)  # connections that a cancelled cleanup has left open
 
     @property
     def url(self) -> str:

@@ -80,7 +80,7 @@ class PrioritySettings(Settings):
     normalize: bool = Field(default=True, description="Divide importance weights by the largest of their draw.")
     max_uses: int = Field(default=4, ge=1, le=10**9, description="Most times that one group is trained on.")
     replay_ratio: float = Field(
-        default=2.0, ge=1, le=1e6, description="Mean uses of a group; the rest is generated anew."
+        default=2.0, ge=1, le=1e6, description="Mean uses of a group; the rest is newly generated."
     )
     max_staleness: int = Field(
         default=8, ge=0, le=1_000_000, description="Weight versions by which a group's oldest token may lag."

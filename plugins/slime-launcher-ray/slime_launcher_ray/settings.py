@@ -16,7 +16,7 @@ class RaySettings(Settings):
         "is set, else a cluster of this machine, for this run alone.",
     )
     num_gpus: int | None = Field(
-        None, ge=0, le=4096, description="GPUs that a cluster of this machine counts; default: those that Ray finds."
+        None, ge=0, le=4096, description="GPUs that a cluster of this machine counts; default: the GPUs that Ray finds."
     )
     object_store_mb: int | None = Field(
         None,

@@ -154,7 +154,7 @@ class MegatronRank:
         return self._reported(share, sums, scalars, extremes=True)
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
-        """See that those that were trained are finite, on all ranks together: each has others."""
+        """Check that the trained weights are finite, on all ranks together: each rank has other weights."""
         critic = self._beside.critic
         with failing_together(self._rank, self._world_size, summed):
             if of_policy:
