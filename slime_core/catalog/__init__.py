@@ -10,7 +10,6 @@ from slime_core._lazy import exports
 if TYPE_CHECKING:
     from slime_core.catalog._cache import Facts, ListedChoice, ListedHook, cache_folder
     from slime_core.catalog._candidates import Candidate, installed_candidates, is_plugin_module
-    from slime_core.catalog._code import code_digest
     from slime_core.catalog._in_project import is_in_project
     from slime_core.catalog._install import (
         beside_this_core,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "slime_core.catalog._cache": "Facts ListedChoice ListedHook cache_folder",
     "slime_core.catalog._candidates": "Candidate installed_candidates is_plugin_module",
-    "slime_core.catalog._code": "code_digest",
     "slime_core.catalog._in_project": "is_in_project",
     "slime_core.catalog._install": (
         "beside_this_core command_brought_by first_party how_to_get how_to_install is_ours key_brought_by owner_of "
@@ -77,7 +75,6 @@ __all__ = [
     "check_generated",
     "check_selection",
     "check_verdict",
-    "code_digest",
     "command_brought_by",
     "discover_in_worker",
     "find_project_files",

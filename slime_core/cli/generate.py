@@ -24,8 +24,7 @@ from slime_core.data.tokenizer import with_bos
 from slime_core.errors import CheckpointError, DataError, ModelError
 from slime_core.roles import PromptFile, RowFormat, StreamsTokens
 from slime_core.run import model_of, newest_checkpoint
-from slime_core.run.checkpoint import MANIFEST
-from slime_core.run.day import model_day
+from slime_core.run.checkpoint import MANIFEST, model_day
 from slime_core.run.generation import Asked, Part, Response, responses, text_parts
 from slime_core.run.serving import Serving, started
 from slime_core.sample import Json, Sample

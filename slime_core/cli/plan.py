@@ -11,18 +11,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slime_core.cli.data_shown import data_lines, described_data
 from slime_core.cli.plugin_options import plugin_options
 from slime_core.cli.run_options import RunCommand
 from slime_core.cli.train import given_values, names_taken, plan_run
 from slime_core.config import FAMILIES, Plan, describe_plan, worker_groups, write_toml
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec
-from slime_core.run import DataRead, read_all_dialogs, read_all_prompts
+from slime_core.run import DataRead, DataSetReport, read_all_dialogs, read_all_prompts
 from slime_core.run.setup import Builder, tokenizer_notes
 from slime_core.sample import Json
 from slime_core.secrets import REDACTOR
+from slime_core.stats import percentile
 
+PROMPT_SHOWN = 200
+"""Characters of a prompt, half of them from its end, where a chat template opens the answer."""
 WIDE = 100
 """Columns from which on a choice's plugin and place fit side by side."""
 
@@ -50,7 +52,7 @@ def plan(
     notes = [*tokenizer_notes(Builder.of(resolved)), *read.notes]
     taken = names_taken(ctx, run_file, flags)
     if as_json:
-        data: dict[str, Json] = {"data": [*described_data(read)], "data_notes": [*notes]}
+        data: dict[str, Json] = {"data": [*_described_data(read)], "data_notes": [*notes]}
         click.echo(json.dumps({**describe_plan(resolved), "taken": taken, **data}, indent=2))
     else:
         console = Console()
@@ -58,7 +60,7 @@ def plan(
         for note in taken:
             console.print(Text(f"taken               {note}", "yellow"))
         for report in read.reports:
-            for title, text in data_lines(report, read.context):
+            for title, text in _data_lines(report, read.context):
                 console.print(Text(f"{title:<19} {text}"))
         for note in notes:
             console.print(Text(note, "yellow"))
@@ -147,3 +149,45 @@ def _short(origin: str) -> str:
         if origin.startswith(f"{place}/"):
             return origin[len(place) + 1 :]
     return origin
+
+
+def _described_data(read: DataRead) -> list[dict[str, Json]]:
+    """Every data set as plain data, for `slime plan --json`."""
+    return [
+        {
+            "name": each.name,
+            "prompts": each.prompts if each.epoch is None else each.epoch,
+            "first_prompt": [dict(message) for message in each.first_prompt]
+            if isinstance(each.first_prompt, list)
+            else each.first_prompt,
+            "label": each.label,
+            "tokens": {**_lengths(each)},
+            "context": read.context,
+        }
+        for each in read.reports
+    ]
+
+
+def _lengths(report: DataSetReport) -> dict[str, float]:
+    """Tokens of its prompts or dialogs: p50, p99 and max; empty where prompts are messages that a generator renders."""
+    if not (found := sorted(report.lengths)):
+        return {}
+    return {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "max": found[-1]}
+
+
+def _data_lines(report: DataSetReport, context: int | None) -> Iterator[tuple[str, str]]:
+    """Lines about one data set, each with its title."""
+    made = "" if report.epoch is None else f" looked at, of {report.epoch} in an epoch"
+    yield f"data {report.name}", f"{report.prompts} {report.unit}s{made}"
+    yield "  first prompt", _shortened(repr(report.first_prompt))
+    if report.label is not None:
+        yield "  its label" if report.unit == "prompt" else "  its answer", _shortened(repr(report.label))
+    if found := _lengths(report):
+        part = f" of {len(report.lengths)} that were measured" if len(report.lengths) < report.prompts else ""
+        of = f"; prompt and answer together may have {context}" if context is not None else ""
+        yield f"  {report.unit} tokens", ", ".join(f"{name} {value}" for name, value in found.items()) + part + of
+
+
+def _shortened(text: str) -> str:
+    """Both ends of a text that `repr` made: on one line, and with every control character escaped."""
+    return text if len(text) <= PROMPT_SHOWN else f"{text[: PROMPT_SHOWN // 2]} ... {text[-PROMPT_SHOWN // 2 :]}"

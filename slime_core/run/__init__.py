@@ -16,8 +16,8 @@ from slime_core.run.checkpoint import (
     verify,
 )
 from slime_core.run.folder import RunFolder
+from slime_core.run.hf_copies import with_own_model
 from slime_core.run.ledger import Ledger
-from slime_core.run.missing_model import with_own_model
 from slime_core.run.prompts import DataRead, read_all_prompts
 from slime_core.run.row_checks import DataSetReport
 from slime_core.run.saving import Saver

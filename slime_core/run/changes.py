@@ -14,8 +14,8 @@ from slime_core.config import Plan, changed_plugins, default_settings
 from slime_core.config.families import OptimArgs
 from slime_core.errors import CheckpointError
 from slime_core.run.checkpoint import Checkpoint
-from slime_core.run.schedule import Schedule
 from slime_core.sample import Json
+from slime_core.train.schedule import Schedule
 
 CHANGEABLE = frozenset(
     {

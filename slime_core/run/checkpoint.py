@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cache
 from pathlib import Path
 
 from slime_core.errors import CheckpointError, RunFolderError
@@ -183,3 +185,35 @@ def clear_unfinished(root: Path) -> None:
 def _name(path: Path) -> re.Match[str] | None:
     """Number of a checkpoint's directory, and `.old` while its successor takes its place."""
     return re.fullmatch(r"rollout_(\d+)(\.old)?", path.name) if path.is_dir() else None
+
+
+def run_day(save: Path, model: Path) -> date:
+    """The day of a run: its checkpoints', else that of the checkpoint that `model` is a part of, else today.
+
+    Args:
+        save: the run folder; there may be none.
+        model: the model directory.
+    """
+    for path in reversed(list_checkpoints(save / "checkpoints")):
+        if day := _day_of(path):
+            return day
+    return model_day(model)
+
+
+def model_day(model: Path) -> date:
+    """The day of the checkpoint that a model directory is a part of, else today."""
+    folder = model.resolve().parent
+    return (_day_of(folder) if (folder / STATE).is_file() else None) or today()
+
+
+@cache
+def today() -> date:
+    """The local date when this process asked first: one process reads all prompts with one date."""
+    return datetime.now().astimezone().date()
+
+
+def _day_of(path: Path) -> date | None:
+    try:
+        return Checkpoint(path, 0).state().day
+    except CheckpointError:  # reported where it is loaded
+        return None

@@ -30,7 +30,6 @@ from slime_core.run.checkpoint import (
     list_checkpoints,
     remove_checkpoint,
 )
-from slime_core.run.checkpoint_ends import add_end
 from slime_core.run.saved import SCHEMA_VERSION, Manifest, SavedFile
 from slime_core.sample import Json
 
@@ -166,7 +165,7 @@ class _Snapshot:
         with self.explaining():
             files = dict[str, SavedFile]()
             if self.end_of_turn is not None:
-                add_end(self.beside / MODEL, self.end_of_turn)
+                _add_end(self.beside / MODEL, self.end_of_turn)
             for path in sorted(self.beside.rglob("*")):
                 if given_up.is_set():
                     raise _GivenUp(self.unfinished)
@@ -242,3 +241,20 @@ def _explain(error: OSError | WorkerError, final: Path) -> str | None:
     before = list_checkpoints(final.parent)
     kept = f"{before[-1].name} is untouched: make room and continue from it" if before else "there is none before it"
     return f"cannot write checkpoint {final}: {refusal}{free}; {kept}"
+
+
+def _add_end(model: Path, end: int) -> None:
+    """Have generation_config.json of a model directory that a trainer wrote name an end id besides its own.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    config, generation = (
+        json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        for path in (model / "config.json", model / "generation_config.json")
+    )
+    named = generation.get("eos_token_id", config.get("eos_token_id"))
+    ends = named if isinstance(named, list) else [] if named is None else [named]
+    if config and end not in ends:
+        generation["eos_token_id"] = [*ends, end] if ends else end
+        (model / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")

@@ -61,7 +61,7 @@ from slime_core.rollout import (
     UsedReward,
 )
 from slime_core.run.building import build, build_used
-from slime_core.run.day import run_day, today
+from slime_core.run.checkpoint import run_day, today
 from slime_core.run.folder import RunFolder
 from slime_core.run.own_make import SetupT, refuse_of_a_run, with_own_make
 from slime_core.run.trackers import Trackers

@@ -38,12 +38,12 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.run.patience import Patience
-from slime_core.run.schedule import Schedule
 from slime_core.sample import GroupId, Json
 from slime_core.tasks import together
 from slime_core.train.balance import Cost
 from slime_core.train.limits import MismatchLimits
 from slime_core.train.prepare import TrainGroup
+from slime_core.train.schedule import Schedule
 from slime_core.train.shares import Shares
 from slime_core.train.split import split_step, steps_of
 

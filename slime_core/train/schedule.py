@@ -1,9 +1,14 @@
-"""The learning rate of a step: linear warm-up, then one of Megatron's decays."""
+"""The learning rate: linear warm-up, then one of Megatron's decays; and at which steps the two end."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from slime_core.roles import Optim
+
+if TYPE_CHECKING:
+    from slime_core.config.families import OptimArgs
 
 _LEFT: dict[str, Callable[[float], float]] = {
     "linear": lambda gone: 1 - gone,
@@ -35,3 +40,38 @@ def learning_rate(optim: Optim, step: int) -> float:
         shape, start = optim.lr_wsd_decay_style, max(warmup, last - (optim.lr_wsd_decay_iters or 0))
     gone = min(1.0, max(0, step - start) / max(1, last - start))
     return optim.min_lr + (optim.lr - optim.min_lr) * _LEFT[shape](gone)
+
+
+_ENDLESS = ("constant", "inverse-square-root")
+"""Styles that never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When warm-up and decay end, in optimizer steps of the run; its length decides where no key does."""
+
+    warmup: int
+    """Steps of the policy's warm-up."""
+    decay: int | None
+    """Step at which the policy's decay has ended; None: it never ends."""
+    critic_decay: int | None
+    """The same of a critic that is trained alone at first."""
+
+    @classmethod
+    def of(cls, keys: "OptimArgs", train_steps: int, critic_only: int = 0) -> Self:
+        """The schedule that the keys describe.
+
+        Args:
+            keys: of the run.
+            train_steps: optimizer steps of the whole run.
+            critic_only: rollouts at the start that train the critic alone.
+        """
+        warmup, ends = keys.lr_warmup_iters, keys.lr_decay_style not in _ENDLESS
+        if keys.lr_warmup_fraction is not None:
+            warmup = round(keys.lr_warmup_fraction * (keys.lr_decay_iters or train_steps))
+        without = critic_only * keys.num_steps_per_rollout
+        return cls(
+            warmup,
+            (keys.lr_decay_iters or train_steps - without) if ends else None,
+            (keys.lr_decay_iters or train_steps) if ends and without else None,
+        )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.run import day
+from slime_core.run import checkpoint
 
 Slime = Callable[..., Any]
 DATED = (
@@ -48,7 +48,7 @@ def test_a_run_that_is_continued_on_another_day_makes_the_same_prompts(
     data = ("--prompt-data", "d.jsonl", "--input-key", "q", "--label-key", "a", "--apply-chat-template")
 
     def on(day_of_month: int) -> None:
-        monkeypatch.setattr(day, "today", lambda: date(2031, 2, day_of_month))
+        monkeypatch.setattr(checkpoint, "today", lambda: date(2031, 2, day_of_month))
 
     on(7)
     first = slime("train", "--hf-checkpoint", dated, *data, *RL, *WITH, "--num-rollout", 1, "--save", "run")

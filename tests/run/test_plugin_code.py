@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.catalog import code_digest
+from slime_core.config.plugin_lock import code_digest
 from slime_core.testing.distribution import write_distribution
 
 Project = Any
