@@ -47,12 +47,12 @@ async def run_training(plan: Plan, folder: RunFolder, display: Display, make: Lo
         try:
             for note in check_changes(checkpoint, plan, loop.train_steps) if checkpoint else ():
                 display.message(note)
-        except CheckpointError:
+            for note in tokenizer_notes(loop.build):
+                display.message(note)
+        except BaseException:
             folder.restore_config()
             await loop.close()
             raise
-        for note in tokenizer_notes(loop.build):
-            display.message(note)
         if not checkpoint and (lost := what_is_lost(plan, folder, loop.unit)):
             display.message(lost)
         first = checkpoint.rollout_id if checkpoint else 0
