@@ -101,6 +101,12 @@ async def sleeps(task: Task) -> float:
     return 1.0
 
 
+async def sleeps_in_a_process(task: Task) -> float:
+    """Returns which process it was in."""
+    await sleeps(task)
+    return os.getpid()
+
+
 async def refuses_to_end(task: Task) -> float:
     while True:
         try:

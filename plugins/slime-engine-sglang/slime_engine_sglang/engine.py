@@ -60,8 +60,9 @@ class SglangEngine:
         self._settings, self._setup = settings, setup
         self._group: WorkerGroup | None = None
         self._server: Server | None = None
-        self._fleet = Fleet.of(setup, settings)
-        self._calls = Calls(self._abort, self._fleet.gate)
+        self.fleet = Fleet.of(setup, settings)
+        """Shared by the run's engines of this model."""
+        self._calls = Calls(self._abort, self.fleet.gate)
         self._requests: Requests | None = None
         self._has_entered = False
         verified = settings.verify_weights == "checksum"
@@ -86,7 +87,7 @@ class SglangEngine:
         if urls:
             check_count(self._settings, setup.count)
         self._has_entered = True
-        await self._fleet.enter()
+        await self.fleet.enter()
         if urls:
             self._server = Server(urls[setup.number], setup.name)
         else:
@@ -108,7 +109,7 @@ class SglangEngine:
             facts,
             setup.eos_token_ids,
             self._calls,
-            self._fleet,
+            self.fleet,
             self._weights,
             within_s=self._settings.request_timeout_s,
         )
@@ -134,7 +135,7 @@ class SglangEngine:
         if self._health is not None:
             self._health.cancel()
         if self._has_entered:
-            await self._fleet.leave(self._server)
+            await self.fleet.leave(self._server)
         if self._group is not None:
             await self._group.close()
         elif self._calls.busy:
@@ -155,7 +156,7 @@ class SglangEngine:
             ModelError: the channel's weights are not the model's, or are in no file.
             WorkerError: the server could not load them.
         """
-        server = self._running
+        server = self.server
         if isinstance(channel, MeetingChannel):
             checksums = await asyncio.to_thread(self._publications.check, channel)
             facts, weights = self._asking.facts, self._weights
@@ -174,12 +175,12 @@ class SglangEngine:
         await self._switch(Folder(self._setup.hf_checkpoint), 0)
 
     async def _switch(self, source: Source, version: int) -> None:
-        server = self._running
-        self._fleet.serves(server, None)
+        server = self.server
+        self.fleet.serves(server, None)
         try:
             await self._weights.switch(server, source, version)
         finally:
-            self._fleet.serves(server, self._weights.version)
+            self.fleet.serves(server, self._weights.version)
 
     # --- memory
 
@@ -190,11 +191,11 @@ class SglangEngine:
             WorkerError: the server did not.
         """
         if MemoryTag.WEIGHTS in tags:
-            self._fleet.serves(self._running, None)
+            self.fleet.serves(self.server, None)
         try:
-            await self._occupation.release(self._running, tags)
+            await self._occupation.release(self.server, tags)
         finally:
-            self._fleet.serves(self._running, None if self._weights.are_lost else self._weights.version)
+            self.fleet.serves(self.server, None if self._weights.are_lost else self._weights.version)
 
     async def resume(self, tags: MemoryTags) -> None:
         """Take it back; weights that were given up are loaded again before they are used.
@@ -202,7 +203,7 @@ class SglangEngine:
         Raises:
             WorkerError: the server could not.
         """
-        await self._occupation.resume(self._running, tags)
+        await self._occupation.resume(self.server, tags)
 
     # --- generation
 
@@ -238,7 +239,7 @@ class SglangEngine:
     async def _abort(self, rid: str | None) -> None:
         if self._server is not None:
             body: Table = {"abort_all": True} if rid is None else {"rid": rid}
-            servers = [self._server] if self._closed else self._fleet.may_be_at(self._server)
+            servers = [self._server] if self._closed else self.fleet.may_be_at(self._server)
             asked = [each.ask("/abort_request", body, within_s=ABORT_S) for each in servers]
             await asyncio.gather(*asked, return_exceptions=True)
 
@@ -263,16 +264,22 @@ class SglangEngine:
     @property
     def url(self) -> str:
         """Where the server is."""
-        return self._running.url
+        return self.server.url
 
     @property
     def _asking(self) -> Requests:
-        _ = self._running
+        _ = self.server
         assert self._requests is not None, "a server that runs has been asked what it is"
         return self._requests
 
     @property
-    def _running(self) -> Server:
+    def server(self) -> Server:
+        """The server that runs.
+
+        Raises:
+            WorkerError: the engine is closed.
+            RuntimeError: the engine was not started.
+        """
         if self._closed:
             raise WorkerError(f"{self._setup.name} is closed")
         if self._server is None:

@@ -18,11 +18,17 @@ Encode = Callable[[object], bytes]
 Decode = Callable[[bytes], Json]
 
 
-def _plain(content: object) -> bytes:
+def plain(content: object) -> bytes:
+    """JSON by Python's own encoder."""
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _fast() -> tuple[Encode, Decode]:
+def fast() -> tuple[Encode, Decode]:
+    """`encode` and `decode` by orjson.
+
+    Raises:
+        ImportError: orjson is not installed.
+    """
     orjson = import_module("orjson")
     encode, loads = cast(Encode, orjson.dumps), cast(Decode, orjson.loads)
 
@@ -35,5 +41,5 @@ def _fast() -> tuple[Encode, Decode]:
     return encode, decode
 
 
-encode, decode = _fast() if find_spec("orjson") else (_plain, cast(Decode, json.loads))
+encode, decode = fast() if find_spec("orjson") else (plain, cast(Decode, json.loads))
 """`encode(content)`, and `decode(text)`, which raises ValueError for what is not JSON."""

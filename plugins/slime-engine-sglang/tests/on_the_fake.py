@@ -1,6 +1,8 @@
 """The engine before the kit's fake server: in a test of one call, and under the contract of engines.
 
 tokens, server = used(tmp_path, ask, Slow(0.1), new_weights="wait")     # what `ask(engine)` returned, and the server
+with FakeEngine() as server:
+    tokens = used_on(server, tmp_path, ask)                             # where `ask` looks at the server, too
 """
 
 import asyncio
@@ -26,17 +28,16 @@ def used(
     scratch: Path, use: Callable[[SglangEngine], Awaitable[T]], *script: Behaviour, **given: object
 ) -> tuple[T, FakeEngine]:
     """What `use` returns of an engine that serves version 0, and the server behind it."""
+    with FakeEngine(*script) as server:
+        return used_on(server, scratch, use, **given), server
 
-    async def main(server: FakeEngine) -> T:
-        setup = EngineSetup(
-            no_choice,
-            0,
-            hf_checkpoint=write_tiny_model(scratch / "model"),
-            eos_token_ids=frozenset({0}),
-            launcher=make_launcher(scratch),
-            scratch=scratch,
-        )
-        engine = SglangEngine(SglangSettings.model_validate({"urls": [server.url], **given}), setup)
+
+def used_on(server: FakeEngine, scratch: Path, use: Callable[[SglangEngine], Awaitable[T]], **given: object) -> T:
+    """What `use` returns of an engine that serves version 0 on this server."""
+
+    async def main() -> T:
+        write_tiny_model(scratch / "model")
+        engine = engine_at(server.url, scratch, **given)
         try:
             await engine.start()
             await load(engine, scratch, 0)
@@ -44,8 +45,20 @@ def used(
         finally:
             await engine.close()
 
-    with FakeEngine(*script) as server:
-        return asyncio.run(main(server)), server
+    return asyncio.run(main())
+
+
+def engine_at(url: str, scratch: Path, **given: object) -> SglangEngine:
+    """An engine of the model in `scratch`, on the server at this address."""
+    setup = EngineSetup(
+        no_choice,
+        0,
+        hf_checkpoint=scratch / "model",
+        eos_token_ids=frozenset({0}),
+        launcher=make_launcher(scratch),
+        scratch=scratch,
+    )
+    return SglangEngine(SglangSettings.model_validate({"urls": [url], **given}), setup)
 
 
 async def load(engine: SglangEngine, scratch: Path, version: int) -> None:

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, _new_process_group_helper, _world
+from torch.distributed import distributed_c10d
 
 from slime_engine_sglang.checksums import joined
 
@@ -40,10 +40,21 @@ class Refused(Exception):
 def init(body: dict) -> None:
     address, port, size = body["master_address"], body["master_port"], body["world_size"]
     timeout, name, rank = timedelta(seconds=30), body["group_name"], body["rank_offset"]
-    store = PrefixStore(name, dist.TCPStore(address, port, size, timeout=timeout))
-    group, _ = _new_process_group_helper(size, rank, [], body["backend"], store, group_name=name, timeout=timeout)
-    _world.pg_group_ranks[group] = {each: each for each in range(size)}
+    store = distributed_c10d.PrefixStore(name, dist.TCPStore(address, port, size, timeout=timeout))
+    new_group = distributed_c10d._new_process_group_helper  # noqa: SLF001  # as SGLang does: no public call has it
+    group, _ = new_group(size, rank, [], body["backend"], store, group_name=name, timeout=timeout)
+    distributed_c10d._world.pg_group_ranks[group] = {each: each for each in range(size)}  # noqa: SLF001  # as above
     groups[name] = group
+
+
+def generated(body: dict) -> dict:
+    """One token, of the weights that the server has."""
+    meta = {
+        "finish_reason": {"type": "length", "length": 1},
+        "output_token_logprobs": [[-1.0, 7, None]],
+        "weight_version": state["version"],
+    }
+    return {"output_ids": [7], "meta_info": meta}
 
 
 def destroy(body: dict) -> None:
@@ -82,17 +93,14 @@ def update(body: dict) -> None:
     state["version"] = body["weight_version"]
 
 
-def checked(body: dict) -> None:
+def checked(body: dict) -> dict:
     """SGLang's own sums are of what it keeps as one."""
     assert body == {"action": "checksum"}
-
-
-def ranks() -> list[dict]:
     sums = {}
     for name, parts in joined(weights).items():
         body = b"".join(weights[part].numpy().tobytes() for part in parts)
         sums[name] = hashlib.sha256(body if state["fail"] != "sums" else b"").hexdigest()[:16]
-    return [{"checksums": sums}]
+    return {"ranks": [{"checksums": sums}]}
 
 
 def fail(path: str) -> None:
@@ -119,6 +127,7 @@ CALLS = {
     "/release_memory_occupation": lambda body: state.update(released=body["tags"]),
     "/resume_memory_occupation": lambda body: state.update(released=[]),
     "/fail": lambda body: fail(body["path"]),
+    "/generate": generated,
 }
 if SESSIONS:
     CALLS |= {
@@ -155,12 +164,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             if state["fail"] == self.path:
                 raise Refused("it was told to fail")
-            CALLS[self.path](body)
+            answer = CALLS[self.path](body)
         except (Refused, RuntimeError, KeyError) as error:
             self._answer(400, {"success": False, "message": f"{error}"})
         else:
-            found = {"ranks": ranks()} if self.path == "/weights_checker" else {}
-            self._answer(200, {"success": True, "message": "Success", **found})
+            self._answer(200, {"success": True, "message": "Success", **(answer or {})})
 
     def _answer(self, status: int, content: object) -> None:
         body = json.dumps(content).encode()

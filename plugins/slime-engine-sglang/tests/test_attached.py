@@ -18,6 +18,7 @@ from servers import STAND_IN
 from with_an_engine import with_engine
 
 from slime_core.errors import ConfigError, WorkerError
+from slime_core.roles import GenerateRequest, SamplingParams
 from slime_core.testing import write_tiny_model
 from slime_engine_sglang import engine as engine_module
 from slime_engine_sglang.engine import SglangEngine
@@ -133,7 +134,9 @@ def test_a_server_of_the_runs_own_model_is_taken_wherever_its_files_lie(tmp_path
 
     async def use(engine: SglangEngine) -> None:
         await engine.start()
-        assert engine._asking.facts.context == 256
+        await engine.load_checkpoint()
+        long = GenerateRequest([5] * 250, SamplingParams(100), 0)
+        assert len((await engine.generate(long)).tokens) == 6  # what the server's context of 256 has room for
 
     with running(copied, tmp_path) as url:
         with_engine(tmp_path, use, urls=[url])

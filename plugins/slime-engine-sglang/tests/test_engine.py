@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
-from on_the_fake import no_choice, used
+from on_the_fake import no_choice, used, used_on
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
@@ -21,6 +21,7 @@ from slime_core.testing.fake_engine import (
     Disconnect,
     Ended,
     FailThenOk,
+    FakeEngine,
     Flaw,
     Malformed,
     Slow,
@@ -324,39 +325,41 @@ def test_a_request_that_was_never_sent_is_sent_again(tmp_path: Path) -> None:
 
 def test_a_request_has_a_deadline_and_is_aborted_after_it(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> None:
-        for asked in (engine.generate(PLAIN), taken(engine)):
+        for number, asked in enumerate((engine.generate(PLAIN), taken(engine)), 1):
             with pytest.raises(WorkerError, match=r"no answer to /generate within 0.3 s"):
                 await asked
-        await engine._calls.close()
+            async with asyncio.timeout(30):
+                while len(aborted()) < number:  # noqa: ASYNC110  # nothing tells when
+                    await asyncio.sleep(0.01)
 
-    _, server = used(tmp_path, use, Slow(30.0), request_timeout_s=0.3)
+    def aborted() -> list[object]:
+        return [each.body for each in server.received if each.path == "/abort_request"]
+
+    with FakeEngine(Slow(30.0)) as server:
+        used_on(server, tmp_path, use, request_timeout_s=0.3)
     rids = [each.body["rid"] for each in server.received if each.path == "/generate"]
-    assert [each.body for each in server.received if each.path == "/abort_request"] == [{"rid": rid} for rid in rids]
+    assert aborted() == [{"rid": rid} for rid in rids]
 
 
 class Failing:
-    """A server that fails to load one version; what it was asked for is kept."""
+    """Has a server fail to load one version; what it was asked for is kept."""
 
     def __init__(self, server: Server, version: str) -> None:
-        self.server, self.version = server, version
+        self._ask, self.version = server.ask, version
         self.loaded: list[str] = []
+        server.ask = self.ask  # type: ignore[method-assign]
 
-    async def ask(self, path: str, body: Table | None = None) -> Table:
+    async def ask(self, path: str, body: Table | None = None, **how: object) -> Table:
         if path == "/update_weights_from_disk" and body is not None:
             self.loaded.append(str(body["weight_version"]))
             if self.loaded[-1] == self.version:
                 raise ModelError("no room")
-        return await self.server.ask(path, body)
-
-    async def close(self) -> None:
-        await self.server.close()
+        return await self._ask(path, body, **how)  # type: ignore[arg-type]
 
 
 def test_weights_that_fail_are_followed_by_those_before(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> list[str]:
-        assert engine._server is not None
-        failing = Failing(engine._server, "1")
-        engine._server = failing  # type: ignore[assignment]
+        failing = Failing(engine.server, "1")
         channel = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)
         with pytest.raises(ModelError, match="no room"):
             await engine.load_weights(channel, 1)
@@ -370,16 +373,19 @@ def test_weights_that_fail_are_followed_by_those_before(tmp_path: Path) -> None:
 
 def test_weights_that_nobody_waits_for_are_followed_by_those_before(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> int:
-        channel = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1)
+        channel, before = await asyncio.to_thread(publish_model, tmp_path / "model", tmp_path, 1), paused()
         loading = asyncio.create_task(engine.load_weights(channel, 1))
-        while not engine._weights.is_switching:  # noqa: ASYNC110  # nothing tells when
+        while paused() == before:  # noqa: ASYNC110  # nothing tells when
             await asyncio.sleep(0)
         loading.cancel()
         await asyncio.wait([loading])
         return (await engine.generate(PLAIN)).weight_version
 
-    version, server = used(tmp_path, use)
-    assert version == 0
+    def paused() -> int:
+        return [each.path for each in server.received].count("/pause_generation")
+
+    with FakeEngine() as server:
+        assert used_on(server, tmp_path, use) == 0
     assert server.weight_version == "0"
 
 

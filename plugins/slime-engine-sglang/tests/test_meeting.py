@@ -14,20 +14,28 @@ import pytest
 import torch
 
 from slime_core.errors import ModelError, SlimeError, WorkerError
-from slime_core.roles import EngineSetup, MemoryTag, TransportSetup, WeightDtype, WeightSlot
+from slime_core.roles import (
+    EngineSetup,
+    GenerateRequest,
+    MemoryTag,
+    SamplingParams,
+    TransportSetup,
+    WeightDtype,
+    WeightSlot,
+)
 from slime_core.testing import TransportContract, make_launcher, write_tiny_model
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.meeting import handing
 from slime_engine_sglang.meeting.changes import Changes
 from slime_engine_sglang.meeting.channel import MeetingChannel, Silent
 from slime_engine_sglang.meeting.distributed import Distributed, DistributedChannel, DistributedSettings
+from slime_engine_sglang.meeting.receiving import Visit, met
 from slime_engine_sglang.meeting.sender import filled
 from slime_engine_sglang.meeting.sums import Sums
 from slime_engine_sglang.meeting.tensor import Tensor, TensorChannel, TensorSettings
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
-from slime_engine_sglang.weights import Stuck
+from slime_engine_sglang.weights import Stuck, Untouched
 
 RECEIVER = Path(__file__).with_name("receiver.py")
 BEGIN, JOIN, END = "/begin_weight_update", "/init_weights_update_group", "/end_weight_update"
@@ -108,12 +116,18 @@ class Run:
             scratch=folder / "engine",
             count=len(urls),
         )
+        self.numbers: dict[SglangEngine, int] = {}
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         return {slot.name: torch.full(slot.shape, version + 0.5) for slot in self.channel.slots}
 
+    def engine(self, number: int) -> SglangEngine:
+        engine = SglangEngine(self.settings, replace(self.setup, number=number))
+        self.numbers[engine] = number
+        return engine
+
     async def begin(self, numbers: tuple[int, ...] = (0, 1)) -> list[SglangEngine]:
-        self.engines = [SglangEngine(self.settings, replace(self.setup, number=number)) for number in numbers]
+        self.engines = [self.engine(number) for number in numbers]
         for engine in self.engines:
             await engine.start()
         return self.engines
@@ -124,7 +138,7 @@ class Run:
         """What the sender and each engine came to: None where they did."""
         loading = engines or self.engines
         buckets = iter((weights or self.weights(version)).items())
-        sending = asyncio.to_thread(self.sender.send, version, buckets, [each._setup.number for each in loading])
+        sending = asyncio.to_thread(self.sender.send, version, buckets, [self.numbers[each] for each in loading])
         loads = [engine.load_weights(self.channel, version) for engine in loading]
         return await asyncio.gather(sending, *loads, return_exceptions=True)
 
@@ -132,6 +146,11 @@ class Run:
         for engine in self.engines:
             await engine.close()
         self.sender.close()
+
+
+async def serves(engine: SglangEngine) -> int:
+    """The version that it answers with."""
+    return (await engine.generate(GenerateRequest([5], SamplingParams(1), 0))).weight_version
 
 
 def sums(weights: dict[str, torch.Tensor]) -> dict[str, str]:
@@ -150,7 +169,7 @@ def test_all_servers_have_each_version_and_the_group_is_kept(tmp_path: Path, url
                 server = told(url)
                 assert server["sums"] == sums(run.weights(version))
                 assert (server["version"], server["session"], server["paused"]) == (str(version), False, False)
-            assert [engine._weights.version for engine in engines] == [version] * 2
+            assert [await serves(engine) for engine in engines] == [version] * 2
         asked = told(urls[0])["asked"]
         assert asked.count(JOIN) == (kind == "distributed")
         assert asked.count(UPDATE[kind]) > 3 * 3
@@ -174,7 +193,7 @@ def test_weights_that_nobody_could_send_again_are_not_given_up(tmp_path: Path, u
         await engine.release(both)
         assert told(urls[0])["released"] == ["kv_cache"]
         await engine.resume(both)
-        await engine._weights.restore(engine._running)  # as before a request: there is nothing to load
+        assert await serves(engine) == 0
         await run.close()
 
     asyncio.run(main())
@@ -192,7 +211,7 @@ def test_one_that_fails_before_weights_come_is_passed_over(tmp_path: Path, urls:
         assert (sent, good) == (None, None)
         assert isinstance(bad, SlimeError)
         assert [told(url)["sums"] == sums(run.weights(version)) for url, version in zip(urls, (1, 0), strict=True)]
-        assert [engine._weights.version for engine in engines] == [1, 0]
+        assert [await serves(engine) for engine in engines] == [1, 0]
         assert not told(urls[1])["session"]
         fail(urls[1], "")
         assert await run.publish(2) == [None] * 3
@@ -210,7 +229,7 @@ def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
     run = Run(tmp_path, urls, kind)
 
     async def main() -> None:
-        engines = await run.begin()
+        await run.begin()
         fail(urls[1], step)
         sent, good, bad = await run.publish(0)
         assert sent is None  # what became of it is the engines' to say
@@ -220,12 +239,11 @@ def test_one_that_fails_amid_weights_serves_nothing_until_it_is_sent_to_again(
         else:
             assert isinstance(good, Stuck if step == JOIN else WorkerError)
         fail(urls[1], "")
-        others = [engine for engine in engines if engine is engines[1] or step != END]
-        for engine in others:  # as the run does with engines that it has replaced
-            again = SglangEngine(engine._settings, engine._setup)
+        for number in [1] if step == END else [0, 1]:  # as the run does with engines that it has replaced
+            again = run.engine(number)
             await again.start()
             assert await run.publish(0, [again]) == [None] * 2
-            assert again._weights.version == 0
+            assert await serves(again) == 0
             await again.close()
         assert [told(url)["sums"] == sums(run.weights(0)) for url in urls] == [True, True]
         await run.close()
@@ -259,10 +277,10 @@ def test_a_trainer_that_fails_is_told_of_and_its_weights_are_not_served(
         (engine,) = await run.begin((0,))
         assert await run.publish(0) == [None] * 2
         await fails(0)
-        assert not engine._weights._lost  # nothing had come
+        assert await serves(engine) == 0  # nothing had come
         await fails(12)
         with pytest.raises(WorkerError, match="version 0 of the weights was sent, and nobody keeps it"):
-            await engine._weights.restore(engine._running)
+            await serves(engine)
         assert await run.publish(2) == [None] * 2
         await run.close()
 
@@ -295,7 +313,7 @@ def test_what_has_not_changed_is_left_out_where_all_servers_have_it(tmp_path: Pa
         assert await publish(1, of=1) == [changed] * 2
         assert await publish(2, of=1) == [set()] * 2
         # A server that was started since has all of it to get.
-        again = SglangEngine(run.settings, replace(run.setup, number=1))
+        again = run.engine(1)
         await engines[1].close()
         run.engines[1] = again
         await again.start()
@@ -325,7 +343,8 @@ def test_what_a_server_has_then_is_compared_with_what_was_sent(tmp_path: Path, u
         assert (sent, good) == (None, None)
         assert isinstance(bad, WorkerError)
         assert "weights are not those that were sent" in str(bad)
-        assert engines[1]._weights.are_lost
+        with pytest.raises(WorkerError, match="version 1 of the weights was sent, and nobody keeps it"):
+            await serves(engines[1])
         await run.close()
 
     asyncio.run(main())
@@ -373,12 +392,22 @@ def test_handles_of_memory_go_to_servers_on_loopback_alone(tmp_path: Path) -> No
         channel.check("http://localhost:30000", 2)
 
 
-def test_a_bucket_that_has_no_room_in_shared_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slots = (WeightSlot("a", (2**40,)),)
-    sender = TensorChannel("tensor", slots, tmp_path, "", TensorSettings()).sender(0, 1)
-    assert isinstance(sender, handing.HandingSender)
+def test_a_bucket_that_has_no_room_in_shared_memory_says_so(tmp_path: Path) -> None:
+    channel = opened("tensor", tmp_path, [WeightSlot("a", (2**40,))])
+    sender = channel.sender(0, 1)
+
+    async def main() -> None:
+        sending = asyncio.create_task(asyncio.to_thread(sender.send, 0, iter(()), [0]))
+        visit = Visit(0, 0, "http://127.0.0.1:9", ranks=1, holds=None, sessions=False)
+        async with met(channel, visit) as arrival:
+            server = Server(visit.server)
+            with pytest.raises(Untouched, match="a bucket of 4398047 MB has no room in /dev/shm"):
+                await arrival.load(server, "0", flush=True)
+            await server.close()
+        await sending
+
     with pytest.raises(RuntimeError, match="a bucket of 4398047 MB has no room in /dev/shm"):
-        sender.bucket(sender._size())
+        asyncio.run(main())
     sender.close()
 
 
@@ -393,21 +422,18 @@ def test_a_version_that_was_not_sent_whole_is_not_what_others_are_compared_with(
     assert dict(changes.among(iter([("a", torch.zeros(2, dtype=torch.bfloat16))]), 1)).keys() == {"a"}
 
 
-def test_weights_of_another_model_are_refused_before_anybody_comes(tmp_path: Path) -> None:
-    run = Run(tmp_path, ["http://127.0.0.1:9"])
+def test_weights_of_another_model_are_refused_before_anybody_comes(tmp_path: Path, urls: list[str]) -> None:
+    run = Run(tmp_path, urls[:1])
     run.sender.close()
     slots = (replace(run.channel.slots[0], name="no.such.weight"), *run.channel.slots[1:])
 
-    async def load(channel: MeetingChannel) -> None:
-        engine = SglangEngine(run.settings, run.setup)
-        engine._server = Server("http://127.0.0.1:9")
-        try:
-            await engine.load_weights(channel, 0)
-        finally:
-            await engine._server.close()
+    async def main() -> None:
+        (engine,) = await run.begin((0,))
+        with pytest.raises(ModelError, match=r"no\.such\.weight"):
+            await engine.load_weights(replace(run.channel, slots=slots), 0)
+        await run.close()
 
-    with pytest.raises(ModelError, match=r"no\.such\.weight"):
-        asyncio.run(load(replace(run.channel, slots=slots)))
+    asyncio.run(main())
 
 
 def test_what_lies_in_a_bucket_is_of_one_dtype_and_fits() -> None:

@@ -141,9 +141,7 @@ def test_experts_come_of_every_token_but_the_last(tmp_path: Path, router: str | 
     async def use(engine: SglangEngine) -> None:
         await engine.load_checkpoint()
         await check(engine)
-        fleet, own = engine._fleet, engine._server
-        assert own is not None
-        while router is not None and fleet.router_for(own, request) is None:  # noqa: ASYNC110
+        while router is not None and engine.fleet.router_for(engine.server, request) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await check(engine)
 

@@ -43,8 +43,7 @@ def gone(pid: int) -> bool:
 def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp_path: Path, python: Path) -> None:
     async def use(engine: SglangEngine) -> None:
         await engine.start()
-        assert engine._server is not None
-        info = await engine._server.ask("/server_info")
+        info = await engine.server.ask("/server_info")
         argv = info["argv"]
         assert argv[argv.index("--model-path") + 1] == str(tmp_path / "model")
         assert argv[argv.index("--dtype") + 1] == "float32"
@@ -52,7 +51,7 @@ def test_a_server_is_started_where_its_worker_lives_and_goes_with_the_engine(tmp
         assert argv[argv.index("--watchdog-timeout") + 1] == "77.0"
         assert "--enable-deterministic-inference" not in argv
         assert engine.url.endswith(f":{argv[argv.index('--port') + 1]}")
-        pid = int(engine._server.title.partition("pid ")[2].partition(")")[0])
+        pid = int(engine.server.title.partition("pid ")[2].partition(")")[0])
         assert not gone(pid)
         await engine.close()
         assert gone(pid)
@@ -95,8 +94,7 @@ def test_the_end_of_a_server_is_known_at_once_and_with_its_last_words(tmp_path: 
 def test_a_server_that_is_stopped_is_given_up(tmp_path: Path, python: Path) -> None:
     async def use(engine: SglangEngine) -> None:
         await engine.start()
-        assert engine._server is not None
-        pid = int(engine._server.title.partition("pid ")[2].partition(")")[0])
+        pid = int(engine.server.title.partition("pid ")[2].partition(")")[0])
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(WorkerError, match=f"is stopped: its process {pid} has not run for 5 s"):
             await asyncio.wait_for(engine.watch(), 60)

@@ -27,7 +27,6 @@ from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.meeting.channel import MeetingChannel
 from slime_engine_sglang.meeting.distributed import Distributed, DistributedSettings
 from slime_engine_sglang.meeting.tensor import Tensor, TensorSettings
-from slime_engine_sglang.server import Server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 REQUEST = GenerateRequest(PROMPT, SamplingParams(240, ignore_eos=True), 0)
@@ -73,10 +72,9 @@ def test_weights_go_on_in_place_are_compared_and_come_back_with_their_memory(tmp
 
 async def check_sums(engine: SglangEngine, models: list[Path]) -> None:
     """Those of another version are not those that the server has."""
-    assert isinstance(engine._server, Server)
-    await Checksums(tied=False).compare(engine._server, models[1] / FILE)
+    await Checksums(tied=False).compare(engine.server, models[1] / FILE)
     with pytest.raises(WorkerError, match="weights are not those that were sent"):
-        await Checksums(tied=False).compare(engine._server, models[0] / FILE)
+        await Checksums(tied=False).compare(engine.server, models[0] / FILE)
 
 
 async def check_memory(engine: SglangEngine, before: GenerateOutput) -> None:

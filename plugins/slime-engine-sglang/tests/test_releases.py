@@ -27,8 +27,7 @@ def test_every_release_says_which_weights_made_an_answer(tmp_path: Path, release
             assert (list(output.tokens), output.weight_version) == ([7] * 4, version)
             assert output.extras is not None
             assert output.extras.spec_info == SpecInfo(3, 4, 2, 4)
-        assert engine._server is not None
-        asked = (await engine._server.ask("/server_info"))["asked"]
+        asked = (await engine.server.ask("/server_info"))["asked"]
         # Before 0.5.19 nobody tells which tokens of an answer that goes on were made by which: those end first.
         assert ("/pause_generation" in asked) == (release in ("0.5.19", "0.5.23"))
 

@@ -19,11 +19,12 @@ from slime_core.errors import WorkerError
 from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
 from slime_core.rollout import EnginePool, Limits
 from slime_core.testing import make_launcher, publish_model, write_tiny_model
-from slime_core.testing.fake_engine import Behaviour, Ended, FailThenOk, FakeEngine, Slow
+from slime_core.testing.fake_engine import Answer, Behaviour, Ended, FailThenOk, FakeEngine, Slow
 from slime_engine_sglang import fleet as fleet_module
 from slime_engine_sglang import router as router_module
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.plugin import slime_engines
+from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
 
 STAND_IN = Path(__file__).with_name("stand_in_router.py")
@@ -78,23 +79,30 @@ class Run:
         ]
 
     @property
-    def router_pid(self) -> int:
-        server = self.made[0]._fleet._router.server  # type: ignore[union-attr]
-        return int(server.title.partition("pid ")[2].partition(")")[0])
+    def router(self) -> Server | None:
+        """The router, while requests go to it."""
+        engine = self.made[0]
+        return engine.fleet.router_for(engine.server, PLAIN)
+
+    @property
+    def router_pid(self) -> int | None:
+        router = self.router
+        return router and int(router.title.partition("pid ")[2].partition(")")[0])
+
+    async def listed(self, server: FakeEngine) -> bool:
+        """Whether the router deals to a server."""
+        assert self.router is not None
+        return server.url in [each["url"] for each in (await self.router.ask("/workers"))["workers"]]  # type: ignore[index,union-attr]
 
     async def published(self, pool: EnginePool, version: int) -> None:
         await pool.load_weights(await asyncio.to_thread(publish_model, self.model, self.scratch, version), version)
 
     async def joined(self, pool: EnginePool) -> None:
         """Until all servers are behind the router."""
-        while len(self.made[0]._fleet._behind) < len(self.servers):
+        engine = self.made[0]
+        while len(engine.fleet.may_be_at(engine.server)) < len(self.servers):
             await asyncio.gather(*(pool.generate(PLAIN) for _ in self.servers))
-
-
-def follow(server: FakeEngine, behaviour: Behaviour) -> None:
-    """Have a server that runs do this from now on."""
-    state = server._state
-    state.script, state.asked = type(state.script)((behaviour,)), 0
+            await asyncio.sleep(0.02)
 
 
 def played(
@@ -157,8 +165,6 @@ def test_a_session_stays_with_a_server(tmp_path: Path, python: Path) -> None:
 
 def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, python: Path) -> None:
     async def play(run: Run, pool: EnginePool) -> None:
-        for server in run.servers:
-            follow(server, Slow(30.0))
         asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
         while sum(len(server.running) for server in run.servers) < 8:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -169,18 +175,22 @@ def test_what_goes_through_the_router_is_aborted_wherever_it_is(tmp_path: Path, 
         assert {(await each).finish for each in asked[1:]} == {FinishReason.ABORT}
         assert [server.running for server in run.servers] == [(), ()]
 
-    played(tmp_path, play, (), (), python=str(python))
+    played(tmp_path, play, [Slow(3.0)], [Slow(3.0)], python=str(python))
 
 
 def test_what_the_router_fails_is_asked_of_the_engines_own_server(tmp_path: Path, python: Path) -> None:
     async def play(run: Run, pool: EnginePool) -> None:
-        follow(run.servers[1], FailThenOk(500, times=1))
-        outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
-        assert [len(each.tokens) for each in outputs] == [8] * 4
+        assert failed(run) == 0  # joining took fewer answers than the script has good ones
+        while not failed(run):
+            outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
+            assert [len(each.tokens) for each in outputs] == [8] * 4
         assert pool.serving == (0, 1)
 
-    run = played(tmp_path, play, (), (), python=str(python))
-    assert sum(each.ended is Ended.FAILED for each in run.servers[1].generations) == 1
+    def failed(run: Run) -> int:
+        return sum(each.ended is Ended.FAILED for each in run.servers[1].generations)
+
+    run = played(tmp_path, play, (), [Answer()] * 100 + [FailThenOk(500, times=1)], python=str(python))
+    assert failed(run) == 1
 
 
 def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
@@ -190,53 +200,48 @@ def test_the_death_of_the_router_costs_no_request_and_it_comes_back(
     monkeypatch.setattr(fleet_module, "FIRST_S", 0.1)
 
     async def play(run: Run, pool: EnginePool) -> None:
-        for server in run.servers:
-            follow(server, Slow(0.5))
         for number in (signal.SIGKILL, signal.SIGSTOP):
             asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
             await asyncio.sleep(0.2)
             pid = run.router_pid
+            assert pid is not None
             os.kill(pid, number)
             assert [len((await each).tokens) for each in asked] == [8] * 8
             assert pool.serving == (0, 1)
-            while run.router_pid == pid or not run.made[0]._fleet._is_up:  # noqa: ASYNC110
+            while run.router_pid in (pid, None):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
 
-    played(tmp_path, play, (), (), python=str(python))
+    played(tmp_path, play, [Slow(0.5)], [Slow(0.5)], python=str(python))
 
 
 def test_a_server_that_is_taken_out_is_taken_from_the_router_and_put_back(tmp_path: Path, python: Path) -> None:
     async def play(run: Run, pool: EnginePool) -> None:
-        fleet, fallen = run.made[0]._fleet, run.made[1]
-        pool._crew.quarantine(pool._crew.seats[1].member, *_died())
-        while fallen._server in fleet._behind:  # noqa: ASYNC110
+        engine, fallen = run.made[0], run.made[1].server
+
+        async def die() -> None:
+            raise WorkerError("it ended")
+
+        run.made[1].abort = die  # type: ignore[method-assign]
+        await pool.abort()
+        while fallen in engine.fleet.may_be_at(engine.server):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        router = fleet._router
-        assert router is not None
-        while await router._listed(run.servers[1].url):  # noqa: ASYNC110
+        while await run.listed(run.servers[1]):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         outputs = await asyncio.gather(*(pool.generate(PLAIN) for _ in range(4)))
         assert len(outputs) == 4
         while pool.serving != (0, 1):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await run.joined(pool)
-        assert await router._listed(run.servers[1].url)
+        assert await run.listed(run.servers[1])
 
     played(tmp_path, play, (), (), python=str(python))
 
 
-def _died() -> tuple[object, str]:
-    from slime_core.rollout.engines._member import Cause
-
-    return Cause.DIED, "of something"
-
-
 def test_what_a_router_leaves_out_goes_past_it(tmp_path: Path, python: Path) -> None:
     async def play(run: Run, pool: EnginePool) -> None:
-        fleet, own = run.made[0]._fleet, run.made[0]._server
-        assert own is not None
+        fleet, own = run.made[0].fleet, run.made[0].server
         assert fleet.router_for(own, PLAIN) is not None
         assert fleet.router_for(own, replace(PLAIN, want=frozenset({Extra.ROUTED_EXPERTS}))) is None
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from servers import needs_routers
-from test_router import PLAIN, Run, follow, played
+from test_router import PLAIN, Run, played
 
 from slime_core.roles import Extra, SamplingParams
 from slime_core.rollout import EnginePool
-from slime_core.testing.fake_engine import Slow
-from slime_engine_sglang.settings import LEAVES_OUT
+from slime_core.testing import make_launcher
+from slime_core.testing.fake_engine import FakeEngine, Slow
+from slime_engine_sglang.router import Router
+from slime_engine_sglang.settings import LEAVES_OUT, RouterSettings
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.parametrize("use", ["smg", "sglang-router"])]
 
@@ -29,8 +31,7 @@ def test_a_request_is_passed_on_as_it_is(tmp_path: Path, use: str) -> None:
     python = needs_routers()
 
     async def play(run: Run, pool: EnginePool) -> None:
-        fleet, own = run.made[0]._fleet, run.made[0]._server
-        assert own is not None
+        fleet, own = run.made[0].fleet, run.made[0].server
         request = replace(REQUEST, want=REQUEST.want - LEAVES_OUT[use])
         assert fleet.router_for(own, request) is not None
         if LEAVES_OUT[use]:
@@ -65,32 +66,45 @@ def test_both_servers_are_dealt_to_and_a_router_that_is_killed_comes_back(tmp_pa
         for _ in range(10):
             await pool.generate(PLAIN)
         assert all(after > was for after, was in zip(run.answers(), before, strict=True))
-        for server in run.servers:
-            follow(server, Slow(0.5))
         for number in (signal.SIGKILL, signal.SIGSTOP):
             asked = [asyncio.create_task(pool.generate(PLAIN)) for _ in range(8)]
             await asyncio.sleep(0.2)
             pid = run.router_pid
+            assert pid is not None
             os.kill(pid, number)
             assert [len((await each).tokens) for each in asked] == [8] * 8
-            while run.router_pid == pid or not run.made[0]._fleet._is_up:  # noqa: ASYNC110
+            while run.router_pid in (pid, None):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert pool.serving == (0, 1)
 
-    played(tmp_path, play, (), (), python=str(python), use=use, policy="round_robin")
+    played(tmp_path, play, [Slow(0.5)], [Slow(0.5)], python=str(python), use=use, policy="round_robin")
 
 
 def test_a_server_is_taken_out_and_put_back(tmp_path: Path, use: str) -> None:
-    python = needs_routers()
+    settings = RouterSettings.model_validate({"python": str(needs_routers()), "use": use, "policy": "manual"})
 
-    async def play(run: Run, pool: EnginePool) -> None:
-        router, url = run.made[0]._fleet._router, run.servers[1].url
-        assert router is not None
-        await router.remove(url)
-        async with asyncio.timeout(20):
-            while await router._listed(url):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        await router.add(url)
-        assert await router._listed(url)
+    async def main() -> None:
+        launcher = make_launcher(tmp_path / "logs")
+        router = Router(settings, launcher, within_s=60.0)
 
-    played(tmp_path, play, (), (), python=str(python), use=use, policy="manual")
+        async def listed() -> set[object]:
+            workers = (await router.server.ask("/workers"))["workers"]
+            return {each["url"] for each in workers}  # type: ignore[index,union-attr]
+
+        try:
+            async with FakeEngine() as one, FakeEngine() as other:
+                await router.start()
+                for server in (one, other):
+                    await router.add(server.url)
+                assert await listed() == {one.url, other.url}
+                await router.remove(other.url)
+                async with asyncio.timeout(20):
+                    while await listed() != {one.url}:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                await router.add(other.url)
+                assert await listed() == {one.url, other.url}
+        finally:
+            await router.close()
+            await launcher.close()
+
+    asyncio.run(main())

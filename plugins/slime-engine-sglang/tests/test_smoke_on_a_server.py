@@ -28,8 +28,7 @@ def test_a_server_generates_takes_new_weights_and_leaves_nothing(tmp_path: Path)
     pids = []
 
     async def use(engine: SglangEngine) -> None:
-        assert engine._server is not None
-        pids.append(int(engine._server.title.partition("pid ")[2].partition(")")[0]))
+        pids.append(int(engine.server.title.partition("pid ")[2].partition(")")[0]))
         for version, model in enumerate(models):
             await engine.load_weights(channel_of(models, tmp_path), version)
             hf = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from on_the_fake import load, used
+from on_the_fake import engine_at, load, used
 from safetensors import safe_open
+from with_an_engine import with_engine
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import GenerateRequest, MemoryTag, SamplingParams
 from slime_core.testing import publish_model, write_tiny_model
-from slime_core.testing.fake_engine import Slow
+from slime_core.testing.fake_engine import FakeEngine, Slow
 from slime_engine_sglang.checksums import joined, sums_of
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.server import Table
@@ -30,10 +31,9 @@ class Between:
     """A server whose answers to some calls are others; what it was asked to do is kept."""
 
     def __init__(self, engine: SglangEngine, answers: dict[str, Table | Exception]) -> None:
-        assert engine._server is not None
-        self._ask, self.answers = engine._server.ask, answers
+        self._ask, self.answers = engine.server.ask, answers
         self.asked: list[tuple[str, object]] = []
-        engine._server.ask = lambda *given, **how: self.ask(*given, **how)  # type: ignore[method-assign]
+        engine.server.ask = lambda *given, **how: self.ask(*given, **how)  # type: ignore[method-assign]
 
     async def ask(self, path: str, body: Table | None = None, **how: object) -> Table:
         if path != "/generate":
@@ -98,9 +98,8 @@ def test_what_was_served_is_not_loaded_from_a_file_that_holds_something_else(tmp
 
 def test_an_engine_that_takes_over_a_paused_server_lets_it_go_on(tmp_path: Path) -> None:
     async def use(engine: SglangEngine) -> None:
-        assert engine._server is not None
-        await engine._server.ask(PAUSE, {"mode": "retract"})
-        other = SglangEngine(engine._settings, engine._setup)
+        await engine.server.ask(PAUSE, {"mode": "retract"})
+        other = engine_at(engine.url, tmp_path)
         await other.start()
         await load(other, tmp_path, 1)
         assert (await other.generate(PLAIN)).weight_version == 1
@@ -175,12 +174,15 @@ def verified(tmp_path: Path, answers: dict[str, Table | Exception]) -> Callable[
     """Loads version 0 of a server that says this of itself."""
 
     async def use(engine: SglangEngine) -> None:
-        engine._publications._verified = True
-        engine._publications._checked = None
+        await engine.start()
         Between(engine, answers)
         await load(engine, tmp_path, 0)
 
-    return lambda: used(tmp_path, use)[0]
+    def verify() -> None:
+        with FakeEngine() as server:
+            with_engine(tmp_path, use, urls=[server.url], verify_weights="checksum")
+
+    return verify
 
 
 def checked(sums: dict[str, str]) -> dict[str, Table | Exception]:

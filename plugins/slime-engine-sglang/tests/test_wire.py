@@ -1,5 +1,6 @@
 """JSON with orjson and without: the same is said and read."""
 
+import json
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -9,7 +10,7 @@ import pytest
 from slime_core.sample import Json
 from slime_engine_sglang import wire
 
-WAYS = [(wire._plain, wire.json.loads)] + ([wire._fast()] if find_spec("orjson") else [])
+WAYS = [(wire.plain, json.loads)] + ([wire.fast()] if find_spec("orjson") else [])
 
 
 @pytest.mark.parametrize(("encode", "decode"), WAYS)

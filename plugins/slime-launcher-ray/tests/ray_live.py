@@ -36,7 +36,8 @@ class Live:
         if not ray.is_initialized():
             first = WorkerGroupSpec("first", 1, "slime_core.testing.launched:Worker", {"start": 1})
             self.run(self.run(self.launcher.start(first)).close())
-        actors = {name for name, each in ray._private.state.actors().items() if each["State"] != "DEAD"}
+        found = ray._private.state.actors()  # noqa: SLF001  # the public ray.util.state needs a dashboard
+        actors = {name for name, each in found.items() if each["State"] != "DEAD"}
         groups = {name for name, each in placement_group_table().items() if each["state"] != "REMOVED"}
         return actors, groups
 

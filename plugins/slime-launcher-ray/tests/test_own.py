@@ -1,5 +1,8 @@
 """Clusters of this machine that do not start."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from slime_core.errors import WorkerError
@@ -14,8 +17,9 @@ def refused(settings: RaySettings) -> str:
     head = Head(settings)
     with pytest.raises(WorkerError, match="a Ray cluster of this machine could not be started: its head ") as told:
         head.started()
-    assert marked(f"{MARK}={head._mark}") == []
-    assert not head._folder.exists()
+    asked = json.loads(head.process.args[-1])  # type: ignore[index]
+    assert marked(f"{MARK}={asked['mark']}") == []
+    assert not Path(asked["folder"]).exists()
     return str(told.value)
 
 
