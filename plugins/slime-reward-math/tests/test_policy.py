@@ -14,8 +14,8 @@ from slime_reward_math.tree import Tree, rename, symbols
 
 PAGE = Path(__file__).parent.parent / "POLICY.md"
 EXAMPLE = re.compile(r"- `(.+?)` (←|in) `(.+)`: (correct|wrong)")
-RULES = tuple(range(len(matcher._RULES)))
-NAMES = [rule.__name__ for rule in matcher._RULES]
+RULES = tuple(range(len(matcher.RULES)))
+NAMES = [rule.__name__ for rule in matcher.RULES]
 
 
 def examples() -> list[tuple[str, str, str, str]]:
@@ -42,7 +42,7 @@ def verdicts() -> Iterator[Outcome]:
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_a_rule_that_always_agrees_breaks_the_policy(rule: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(verdicts())
-    monkeypatch.setattr(matcher, "_RULES", replaced(rule, lambda self, gold, answer: True))
+    monkeypatch.setattr(matcher, "RULES", replaced(rule, lambda self, gold, answer: True))
     assert list(verdicts()) != expected
     forget()
 
@@ -50,16 +50,16 @@ def test_a_rule_that_always_agrees_breaks_the_policy(rule: int, monkeypatch: pyt
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_a_rule_that_never_agrees_breaks_the_policy(rule: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(verdicts())
-    monkeypatch.setattr(matcher, "_RULES", replaced(rule, lambda self, gold, answer: False))
+    monkeypatch.setattr(matcher, "RULES", replaced(rule, lambda self, gold, answer: False))
     assert list(verdicts()) != expected
     forget()
 
 
 def replaced(rule: int, mutant: object) -> tuple[object, ...]:
-    return tuple(mutant if place == rule else each for place, each in enumerate(matcher._RULES))
+    return tuple(mutant if place == rule else each for place, each in enumerate(matcher.RULES))
 
 
-@pytest.mark.parametrize("name", ["any_order", "in_order", "_same_region"])
+@pytest.mark.parametrize("name", ["any_order", "in_order", "same_region"])
 def test_a_helper_that_always_agrees_breaks_the_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(verdicts())
     monkeypatch.setattr(Matcher, name, lambda self, gold, answer: True)
@@ -67,11 +67,11 @@ def test_a_helper_that_always_agrees_breaks_the_policy(name: str, monkeypatch: p
     forget()
 
 
-@pytest.mark.parametrize("place", range(len(again._RULES)), ids=[rule.__name__ for rule, _ in again._RULES])
+@pytest.mark.parametrize("place", range(len(again.RULES)), ids=[rule.__name__ for rule, _ in again.RULES])
 def test_a_second_look_that_is_not_taken_breaks_the_policy(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(verdicts())
-    rules = tuple(rule for at, rule in enumerate(again._RULES) if at != place)
-    monkeypatch.setattr(again, "_RULES", rules)
+    rules = tuple(rule for at, rule in enumerate(again.RULES) if at != place)
+    monkeypatch.setattr(again, "RULES", rules)
     assert list(verdicts()) != expected
     forget()
 

@@ -41,7 +41,7 @@ def again(gold: Tree, answer: Tree, heads: set[str]) -> Iterator[tuple[Tree, Tre
     names_and_heads(gold, names, set())
     names_and_heads(answer, names, set())
     present = heads.union(names)
-    rules = [rule for rule, wanted in _RULES if not present.isdisjoint(wanted)]
+    rules = [rule for rule, wanted in RULES if not present.isdisjoint(wanted)]
     one, two = _plainer(gold, answer, rules), _plainer(answer, gold, rules)
     if rules and (one != gold or two != answer):
         yield one, two
@@ -162,7 +162,7 @@ def _told(tree: Tree) -> Tree:
 
 _ORDER = frozenset({"<", "<=", ">", ">=", "!="})
 _SHAPED = frozenset({SHAPE})
-_RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
+RULES: tuple[tuple[Callable[[Tree, Tree], Tree], frozenset[str]], ...] = (
     (_mapped, _SHAPED),
     (_gone_on, _ANGULAR),
     (_whole_parts, frozenset({"whole"})),

@@ -105,10 +105,10 @@ class Matcher:
         if gold == answer:
             return True
         rank = min(self._rank(gold), self._rank(answer))
-        return _RULES[rank](self, gold, answer)
+        return RULES[rank](self, gold, answer)
 
     def _rank(self, tree: Tree) -> int:
-        """Which rule a tree asks for: a place in `_RULES`."""
+        """Which rule a tree asks for: a place in `RULES`."""
         if isinstance(tree, Rel):
             rank = _RELATION
         elif isinstance(tree, Words):
@@ -250,10 +250,10 @@ class Matcher:
             found = equations.assignments(self, left, right)
             if found is not None:
                 return found
-            if self._same_region(relisted(gold, left), relisted(answer, right)):
+            if self.same_region(relisted(gold, left), relisted(answer, right)):
                 return True
         union = may_be_region(left) and may_be_region(right)
-        if union and not all_round(left, right) and self._same_region(gold, answer):
+        if union and not all_round(left, right) and self.same_region(gold, answer):
             return True
         # An answer may say a thing twice where the gold says each but once.
         return self.any_order(left, right) or (len(right) > len(left) and self.any_order(left, self.distinct(right)))
@@ -274,10 +274,10 @@ class Matcher:
 
     def _relation(self, gold: Tree, answer: Tree) -> bool:
         if isinstance(gold, Rel) and isinstance(answer, Rel):
-            return equations.both(self, gold, answer) or self._same_region(gold, answer)
+            return equations.both(self, gold, answer) or self.same_region(gold, answer)
         rel, other = (gold, answer) if isinstance(gold, Rel) else (answer, gold)
         if isinstance(rel, Rel) and rel.ops[0] in ("in", "<", "<=", ">", ">=", "!=", "notin", "ni"):
-            if self._same_region(gold, answer):
+            if self.same_region(gold, answer):
                 return True
             pair = equations.as_interval(rel, other)
             return pair is not None and (self.match(pair, other) if rel is gold else self.match(other, pair))
@@ -286,7 +286,7 @@ class Matcher:
             return False
         return self.match(value, other) if rel is gold else self.match(other, value)
 
-    def _same_region(self, gold: Tree, answer: Tree) -> bool:
+    def same_region(self, gold: Tree, answer: Tree) -> bool:
         names = region_names(gold), region_names(answer)
         if names[0] and names[1] and names[0] != names[1]:
             return False
@@ -339,7 +339,7 @@ class Matcher:
             pair = bool(inner) and is_node(inner[0], ("()",)) and is_node(two, ("()",))
             if is_node(one, ("set", "[]")) and len(inner) == 1 and (pair or not is_set_like(two)):
                 return self.match(inner[0], two) if one is gold else self.match(two, inner[0])
-        return self._same_region(gold, answer)
+        return self.same_region(gold, answer)
 
     def _such(self, gold: Tree, answer: Tree) -> bool:
         left, right = items_of(gold), items_of(answer)
@@ -354,7 +354,7 @@ class Matcher:
 
 _PLUS_MINUS = frozenset({"pm", "mp"})
 _ARITHMETIC = frozenset({"+", "*", "/", "neg"})
-_RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
+RULES: tuple[Callable[[Matcher, Tree, Tree], bool], ...] = (
     Matcher._given,
     alike,
     Matcher._label,
