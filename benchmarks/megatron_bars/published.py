@@ -59,7 +59,7 @@ def _work(rank: int, model: Path, folder: Path, name: str) -> None:
         sizes[:] = [tensor.nbytes for _, tensor in subject.weights()]
 
     def everything() -> None:
-        parameters = [each.detach() for each in subject._policy.parameters()]
+        parameters = [each.detach() for each in subject.policy.parameters()]
         # Stages have other parameters: each gives all of its own, padded to the longest.
         flat = torch.cat([each.flatten() for each in parameters])
         longest = torch.tensor(flat.numel())

@@ -140,8 +140,8 @@ class Beside:
                 return SwappedModel(directory, setup, policy, model)
             return FrozenModel(directory, setup)
 
-        self._reference = frozen(setup.reference.load if setup.reference else None)
-        self._teacher = frozen(setup.teacher.load if setup.teacher else None)
+        self.reference = frozen(setup.reference.load if setup.reference else None)
+        self.teacher = frozen(setup.teacher.load if setup.teacher else None)
         self.critic = MegatronCritic(setup) if setup.critic else None
         """The critic, if there is one."""
         self._interval = setup.reference.update_interval if setup.reference else None
@@ -151,11 +151,11 @@ class Beside:
         """Training on a rollout begins: where it is time, the reference becomes the policy as it is now."""
         if self.critic:
             self.critic.optimizer.begin_rollout()
-        if self._reference is None or self._interval is None:
+        if self.reference is None or self._interval is None:
             return
         due = rollout_id // self._interval
         if self._refreshed is not None and due > self._refreshed:
-            self._reference.take(policy)
+            self.reference.take(policy)
         self._refreshed = due
 
     def look(self, shares: Sequence[Share], ask: Ask = lambda weights, policy: None) -> list[Share]:
@@ -166,7 +166,7 @@ class Beside:
             ask: called before each model is, with slime's name for its weights and the model that has them.
         """
         told = dict[str, list[torch.Tensor]]()
-        for weights, model in (("ref", self._reference), ("teacher", self._teacher)):
+        for weights, model in (("ref", self.reference), ("teacher", self.teacher)):
             if model is not None:
                 with model.in_place() as policy:
                     ask(weights, policy)
@@ -183,7 +183,7 @@ class Beside:
 
     def refreshed(self) -> FrozenModel | SwappedModel | None:
         """What a resume cannot load from where it came from: a reference that is refreshed."""
-        return self._reference if self._interval is not None else None
+        return self.reference if self._interval is not None else None
 
     def told(self) -> dict[str, int]:
         """What else a resume needs to know."""

@@ -73,7 +73,7 @@ class Passes:
         if self._model.experts:
             # Experts are on ranks of other shares: all of them pass as many micro-batches.
             packed += [[]] * (largest(len(packed), parallel_state.get_data_parallel_group()) - len(packed))
-        packs = [(samples, self._pack(share, samples)) for samples in packed]
+        packs = [(samples, self.pack(share, samples)) for samples in packed]
         tokens = torch.tensor(sum(pack.texts for _, pack in packs))
         if self._model.experts and trains:
             tokens = summed(tokens, parallel_state.get_data_parallel_group())
@@ -120,7 +120,7 @@ class Passes:
             dist.broadcast(found_T, src=parallel_state.get_pipeline_model_parallel_last_rank(), group=group)
         return found_T
 
-    def _pack(self, share: Share, samples: Sequence[int]) -> Pack:
+    def pack(self, share: Share, samples: Sequence[int]) -> Pack:
         pack = pack_samples(share, samples, self._context, self._multiple, self._model.further)
         if not self._replays:
             return pack

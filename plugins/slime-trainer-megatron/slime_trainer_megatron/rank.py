@@ -69,31 +69,31 @@ class MegatronRank:
         check_model(settings, self._whole)
         layout = replace(layout_of(settings), ranks=world_size)
         meet(rank, world_size, setup, layout)
-        self._policy = build_policy(self._whole, settings, Policy)
-        load_hf(self._policy, setup.hf_checkpoint, self._whole)
-        freeze(self._policy, self._whole, patterns_of(settings))
-        self._model = gradients_of(self._policy, settings)
-        self._optimizer = RankOptimizer(self._model, setup.optim, settings)
+        self.policy = build_policy(self._whole, settings, Policy)
+        load_hf(self.policy, setup.hf_checkpoint, self._whole)
+        freeze(self.policy, self._whole, patterns_of(settings))
+        self._model = gradients_of(self.policy, settings)
+        self.optimizer = RankOptimizer(self._model, setup.optim, settings)
         catalog = discover_in_worker(setup.plugins, f"trainer {rank}")
         self._hooks = RankHooks(catalog)
         self._algorithm = Algorithm.in_rank(catalog, setup, _sum_over_shares)
         given = settings.__dict__
         head = Head(self._whole.vocab, setup.rollout_temperature, given["log_probs_chunk_size"])
-        self._passes = Passes(
+        self.passes = Passes(
             self._model,
-            self._policy,
+            self.policy,
             self._whole,
             head,
             given["max_tokens_per_gpu"],
             replays=given["use_rollout_routing_replay"],
         )
-        self._step = MegatronStep(self._passes, self._algorithm)
-        self._beside = Beside(setup, self._policy, self._whole)
+        self._step = MegatronStep(self.passes, self._algorithm)
+        self.beside = Beside(setup, self.policy, self._whole)
         self._old = OldPolicy(setup, setup.old_actor) if setup.old_actor else None
         self._saved = Saved(
-            self._policy,
-            self._optimizer,
-            self._beside,
+            self.policy,
+            self.optimizer,
+            self.beside,
             self._old,
             self._whole,
             setup.hf_checkpoint,
@@ -101,7 +101,7 @@ class MegatronRank:
         )
         self._saving: Saving | None = None
         self._begun: dict[int, Share] = {}
-        self._hooks.fire(TrainInit(rank, world_size, setup, self._policy, self._optimizer.megatron))
+        self._hooks.fire(TrainInit(rank, world_size, setup, self.policy, self.optimizer.megatron))
 
     def weight_slots(self) -> Sequence[WeightSlot]:
         """The whole model's weights, in the order of its layers."""
@@ -110,14 +110,14 @@ class MegatronRank:
     def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
         """Compute what depends on the weights as they are now; see `SeesRollout`."""
         rollout_id = batches[0].rollout_id
-        self._optimizer.begin_rollout()
-        self._beside.begin(rollout_id, self._policy)
+        self.optimizer.begin_rollout()
+        self.beside.begin(rollout_id, self.policy)
 
         def ask(weights: str, policy: Policy) -> None:
             self._hooks.fire(BeforeLogProb(self._rank, rollout_id, weights, policy))
 
-        shares = self._beside.look([self._algorithm.share(batch) for batch in batches], ask)
-        ask("actor", self._policy)
+        shares = self.beside.look([self._algorithm.share(batch) for batch in batches], ask)
+        ask("actor", self.policy)
         with failing_together(self._rank, self._world_size, summed):
             shares = self._algorithm.estimate(shares)
         if not self._trains_critic_alone(rollout_id):
@@ -128,13 +128,13 @@ class MegatronRank:
 
     def train_step(self, batch: TrainBatch) -> StepResult:
         """One optimizer step, see `TrainerRank.train_step`; a batch that no rollout began with is one of its own."""
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         if (share := self._begun.pop(batch.step, None)) is None:
             self.begin_rollout([batch])
             share = self._begun.pop(batch.step)
-        watched = (batch, self._policy, optimizer.megatron)
+        watched = (batch, self.policy, optimizer.megatron)
         self._hooks.fire(BeforeTrainStep(self._rank, batch.rollout_id, optimizer.steps, *watched))
-        critic, critic_norm, scalars = self._beside.critic, 0.0, dict[str, float]()
+        critic, critic_norm, scalars = self.beside.critic, 0.0, dict[str, float]()
         if critic:
             self._passed(lambda: critic.backward(share))
             critic_norm = self._finite(critic.prepare(), "the gradient norm of the critic")
@@ -155,10 +155,10 @@ class MegatronRank:
 
     def _check_weights(self, *, of_policy: bool = True) -> None:
         """Check that the trained weights are finite, on all ranks together: each rank has other weights."""
-        critic = self._beside.critic
+        critic = self.beside.critic
         with failing_together(self._rank, self._world_size, summed):
             if of_policy:
-                check_weights_finite(self._policy.named_parameters(), self._optimizer.steps)
+                check_weights_finite(self.policy.named_parameters(), self.optimizer.steps)
             if critic:
                 check_weights_finite(critic.policy.named_parameters(), critic.optimizer.steps, "the critic's ")
 
@@ -171,11 +171,11 @@ class MegatronRank:
     def published(self, version: int) -> None:
         """Engines have the weights as they are; see `SeesPublication`."""
         if self._old:
-            self._old.published(version, self._policy)
+            self._old.published(version, self.policy)
 
     def measure(self, batch: TrainBatch) -> StepResult:
         """The loss of a batch without a step; see `MeasuresLoss`."""
-        (share,) = self._algorithm.estimate(self._beside.look([self._algorithm.share(batch)]))
+        (share,) = self._algorithm.estimate(self.beside.look([self._algorithm.share(batch)]))
         return self._reported(share, self._passed(lambda: self._step.run(share, trains=False)), {})
 
     def _trains_critic_alone(self, rollout_id: int) -> bool:
@@ -215,9 +215,9 @@ class MegatronRank:
 
     def _balance(self) -> dict[str, float]:
         """The auxiliary loss of the step that was, on all ranks, before its coefficient; the mean of layers."""
-        if not self._policy.config.moe_aux_loss_coeff:
+        if not self.policy.config.moe_aux_loss_coeff:
             return {}
-        mine = torch.tensor(sum(router.told() for router in routers(self._policy)), dtype=torch.float64)
+        mine = torch.tensor(sum(router.told() for router in routers(self.policy)), dtype=torch.float64)
         with_experts = sum(map(self._whole.has_experts, range(self._whole.layers + self._whole.further)))
         return {"load_balancing_loss": float(summed(mine)) / with_experts}
 
@@ -225,18 +225,18 @@ class MegatronRank:
         """The loss of the layers that predict further tokens, in the step that was, before its factor."""
         if not self._whole.further:
             return {}
-        mine = torch.tensor(self._passes.told_further(), dtype=torch.float64)
+        mine = torch.tensor(self.passes.told_further(), dtype=torch.float64)
         return {"mtp_loss": float(summed(mine, parallel_state.get_data_parallel_group(with_context_parallel=True)))}
 
     def _not_finite(self, what: str) -> NonFiniteError:
         return NonFiniteError(
-            f"optimizer step {self._optimizer.steps}: {what}; the weights are as before it. "
+            f"optimizer step {self.optimizer.steps}: {what}; the weights are as before it. "
             "Lower lr or the loss's clip, or look at the rewards and log-probs of the newest samples."
         )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The current weights by Hugging Face's names, one parameter gathered at a time; on rank 0."""
-        return exported(self._policy, self._whole)
+        return exported(self.policy, self._whole)
 
     def save(self, directory: Path, *, hf: bool = True) -> None:
         """Begin to write weights and moments to `optim/`; with `hf`, the model stands in `hf/` when this returns."""

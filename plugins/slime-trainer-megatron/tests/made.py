@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous, SampleField, TrainBatch
-from slime_core.train import GrpoSettings, PolicyLossSettings
+from slime_core.train import Algorithm, GrpoSettings, PolicyLossSettings, Share, discover_in_worker
 from slime_trainer_megatron.arguments import settings_model
 from slime_trainer_megatron.config_json import further_layers, read_directory, with_further
 from slime_trainer_megatron.families import Model
@@ -213,3 +213,15 @@ def setup_of(model: Path, folder: Path, settings: Mapping[str, object], **fields
         "rendezvous": Rendezvous(f"file://{folder}/rendezvous"),
     }
     return RankSetup(hf_checkpoint=model, **{**usual, **fields})  # type: ignore[arg-type]
+
+
+def trained_on(share: Share, setup: RankSetup) -> Sequence[int]:
+    """The samples that a step of this setup computes."""
+    algorithm = Algorithm.in_rank(discover_in_worker(setup.plugins, "trainer 0"), setup, lambda mine: mine)
+    (estimated,) = algorithm.estimate([share])
+    return share.samples_with(algorithm.signal(estimated))
+
+
+def signal_of(share: Share, samples: Sequence[int]) -> torch.Tensor:
+    """A signal [T] that only these samples have."""
+    return torch.zeros_like(share.mask_T).index_fill(0, share.tokens_of(samples), 1.0)

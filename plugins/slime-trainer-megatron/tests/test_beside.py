@@ -19,7 +19,7 @@ ONE = {"num_gpus": 1}
 
 
 def copied(rank: MegatronRank) -> dict[str, torch.Tensor]:
-    return {name: each.detach().clone() for name, each in weights_of(rank._policy).items()}
+    return {name: each.detach().clone() for name, each in weights_of(rank.policy).items()}
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_swapped_weights_say_what_a_model_of_their_own_says(
     setup = setup_of(mine, tmp_path, ONE, bf16=bf16, reference=Reference(theirs, use_kl_loss=True))
     rank = MegatronRank(0, 1, setup)
     share, before = Share.of(dealt(rows, 1)[0], setup), copied(rank)
-    assert isinstance(rank._beside._reference, SwappedModel)
-    (found,) = rank._beside.look([share])
+    assert isinstance(rank.beside.reference, SwappedModel)
+    (found,) = rank.beside.look([share])
     alone = FrozenModel(theirs, setup)
     alone.policy.requires_grad_(True)  # by that torch chooses how it multiplies: other last bits in latent attention
     wanted = alone.passes.log_probs(share, share.mask_T)
     assert found.ref_log_probs_T is not None
     assert torch.equal(found.ref_log_probs_T, wanted)
-    assert not torch.equal(rank._passes.log_probs(share, share.mask_T), wanted)
-    assert all(torch.equal(each, before[name]) for name, each in weights_of(rank._policy).items())
+    assert not torch.equal(rank.passes.log_probs(share, share.mask_T), wanted)
+    assert all(torch.equal(each, before[name]) for name, each in weights_of(rank.policy).items())
 
 
 def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
     def watch(weights: str, policy: torch.nn.Module) -> None:
         seen[weights] = next(policy.parameters()).detach().clone()
 
-    rank._beside.look([Share.of(dealt(rows, 1)[0], setup)], watch)
+    rank.beside.look([Share.of(dealt(rows, 1)[0], setup)], watch)
     first = [next(FrozenModel(each, setup).policy.parameters()) for each in (theirs, other)]
     assert list(seen) == ["ref", "teacher"]
     assert all(torch.equal(one, two) for one, two in zip(seen.values(), first, strict=True))
@@ -70,14 +70,14 @@ def test_who_watches_sees_the_weights_that_are_asked(tmp_path: Path) -> None:
 def test_the_policys_weights_come_back_after_an_error_too(tmp_path: Path) -> None:
     mine, theirs = (write_model(tmp_path / f"{seed}", "qwen3", seed=seed) for seed in range(2))
     rank = MegatronRank(0, 1, setup_of(mine, tmp_path, ONE, reference=Reference(theirs, use_kl_loss=True)))
-    before, reference = copied(rank), rank._beside._reference
+    before, reference = copied(rank), rank.beside.reference
     assert reference is not None
     with pytest.raises(RuntimeError, match="in the middle"), reference.in_place():
         raise RuntimeError("in the middle")
-    assert all(torch.equal(each, before[name]) for name, each in weights_of(rank._policy).items())
+    assert all(torch.equal(each, before[name]) for name, each in weights_of(rank.policy).items())
 
 
 def test_a_model_of_other_dimensions_is_one_of_its_own(tmp_path: Path) -> None:
     mine, theirs = write_model(tmp_path / "mine", "qwen3"), write_model(tmp_path / "wide", "qwen3", hidden_size=64)
     setup = setup_of(mine, tmp_path, ONE, teacher=Teacher(theirs, kl_coef=1.0))
-    assert isinstance(MegatronRank(0, 1, setup)._beside._teacher, FrozenModel)
+    assert isinstance(MegatronRank(0, 1, setup).beside.teacher, FrozenModel)

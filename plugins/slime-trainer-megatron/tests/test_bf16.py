@@ -1,18 +1,16 @@
 """bf16: weights and products in it, fp32 for what steps are added to, the gradient's sums, log-probs and the loss."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, steps_of, write_model
+from made import dealt, setup_of, signal_of, steps_of, write_model
 from safetensors.torch import load_file, save_file
 from together import Case, by_local, train
 
 from slime_core.roles import WeightDtype
 from slime_core.train import Share
-from slime_trainer_megatron import compat
-from slime_trainer_megatron.packing import pack_samples
 from slime_trainer_megatron.rank import MegatronRank
 
 ONE = {"num_gpus": 1}
@@ -43,10 +41,16 @@ def model(tmp_path: Path) -> Path:
 
 
 def log_probs_of(rank: MegatronRank, share: Share) -> torch.Tensor:
-    passes, pack = rank._step._passes, pack_samples(share, (0, 5, 9), (0, 1), 1)
-    with compat.quietly(), torch.no_grad():
-        rank._policy.begin(pack, 1.0, trains=False)
-        return passes._found(rank._policy.of_pack(pack), pack)[0]
+    """As the rank's own passes find them, before they are written into a tensor of another dtype."""
+    log_probs = list[torch.Tensor]()
+
+    def use(samples: Sequence[int], found: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        log_probs.append(found[0])
+        return found[0].sum()
+
+    rank.passes.run(share, signal_of(share, (0, 5, 9)), use, trains=False)
+    (one,) = log_probs
+    return one
 
 
 @pytest.mark.parametrize("family", ["qwen3", "deepseek_v3"])

@@ -28,7 +28,8 @@ def elsewhere_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with torch.autograd.set_multithreading_enabled(False):
         yield elsewhere.NAME
     # Where something is computed again, torch enters the default device's context in itself, and would not leave it.
-    if (context := getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)) is not None:
+    entered = torch._GLOBAL_DEVICE_CONTEXT  # noqa: SLF001  # torch has no public name for it
+    if (context := getattr(entered, "device_context", None)) is not None:
         context.prev_mode = None
     torch.set_default_device(None)
     use_device("cpu", 0)

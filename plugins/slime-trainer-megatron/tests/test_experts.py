@@ -1,13 +1,13 @@
 """Mixtures of experts on one rank, against transformers: log-probs, the auxiliary loss, and routes that were chosen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from made import dealt, setup_of, steps_of, write_model
+from made import dealt, setup_of, steps_of, trained_on, write_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_core.errors import ContractError
@@ -37,10 +37,9 @@ def theirs(model: Path) -> PreTrainedModel:
 
 
 def logits_of(rank: MegatronRank, share: Share, sample: int, *, replays: bool) -> torch.Tensor:
-    passes = rank._step._passes
-    pack = passes._pack(share, [sample])
+    pack = rank.passes.pack(share, [sample])
     assert (pack.routes is not None) == replays
-    policy = rank._policy
+    policy = rank.policy
     with compat.quietly(), torch.no_grad():
         policy.begin(pack, 0.0, trains=False)
         return policy.of_pack(pack)[:, 0] @ policy.output_weight().T
@@ -66,13 +65,13 @@ def test_the_auxiliary_loss_is_a_mean_over_the_tokens_of_the_step(
     told = rank.train_step(batch)
     plain.train_step(batch)
     gradients = {
-        name: parameter.main_grad - dict(plain._policy.named_parameters())[name].main_grad
-        for name, parameter in rank._policy.named_parameters()
+        name: parameter.main_grad - dict(plain.policy.named_parameters())[name].main_grad
+        for name, parameter in rank.policy.named_parameters()
         if "router" in name
     }
     transformer = theirs(model)
     chosen, total = transformer.config.num_experts_per_tok, torch.zeros(())
-    packs = [pack_samples(share, [sample], (0, 1), 1) for sample in trained_on(rank, share)]
+    packs = [pack_samples(share, [sample], (0, 1), 1) for sample in trained_on(share, setup)]
     tokens = sum(pack.texts for pack in packs)
     for pack in packs:
         found = transformer(pack.tokens[None], output_router_logits=True).router_logits
@@ -86,11 +85,6 @@ def test_the_auxiliary_loss_is_a_mean_over_the_tokens_of_the_step(
         assert wanted is not None
         assert (gradient - COEFFICIENT * wanted).abs().max() < 1e-6, name
         assert wanted.abs().max() > 1e-3
-
-
-def trained_on(rank: MegatronRank, share: Share) -> Sequence[int]:
-    (estimated,) = rank._algorithm.estimate([share])
-    return share.samples_with(rank._algorithm.signal(estimated))
 
 
 def switch_loss(logits: torch.Tensor, chosen: int) -> torch.Tensor:

@@ -1,18 +1,18 @@
 """Every family on one rank, against transformers: log-probs, and the gradient of a sum of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from made import STRETCHED, TEMPERATURE, YARN, dealt, setup_of, steps_of, write_model
+from made import STRETCHED, TEMPERATURE, YARN, dealt, setup_of, signal_of, steps_of, write_model
 from together import unfused
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_core.train import Share
-from slime_trainer_megatron import compat
+from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.convert import split
 from slime_trainer_megatron.packing import Pack, pack_samples
 from slime_trainer_megatron.rank import MegatronRank
@@ -62,21 +62,22 @@ def test_log_probs_gradients_and_a_step_are_those_of_transformers_and_torch(mode
     theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     wanted = by_transformers(theirs, pack)
     sum_of(wanted).backward()
-    passes, policy = rank._step._passes, rank._policy
-    rank._model.zero_grad_buffer()
-    with compat.quietly():
-        policy.begin(pack, 1.0, trains=True)
-        found, _ = passes._found(policy.of_pack(pack), pack)
-        sum_of(found).backward()
+    log_probs = list[torch.Tensor]()
+
+    def use(samples: Sequence[int], found: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        log_probs.append(found[0].detach())
+        return sum_of(found[0])
+
+    rank.passes.run(share, signal_of(share, SAMPLES), use, trains=True)
+    (found,) = log_probs
     assert (found - wanted).abs().max() < 2e-6
     gradients = unfused({name: each.grad for name, each in theirs.named_parameters() if each.grad is not None})
     scale = max(float(each.abs().max()) for each in gradients.values())
     seen = set[str]()
-    for weight, parameter in own_parameters(policy, rank._whole).values():
+    whole = read_directory(model)
+    for weight, parameter in own_parameters(rank.policy, whole).values():
         made = getattr(parameter, "main_grad", None)  # the bias of a router has none
-        for slot, gradient in zip(
-            weight.hf, split(rank._whole, weight, made) if made is not None else (), strict=False
-        ):
+        for slot, gradient in zip(weight.hf, split(whole, weight, made) if made is not None else (), strict=False):
             seen.add(slot.name)
             # transformers has none of an expert that no token came to.
             far = gradient - gradients.get(slot.name, torch.zeros_like(gradient))
@@ -88,7 +89,7 @@ def test_log_probs_gradients_and_a_step_are_those_of_transformers_and_torch(mode
     )
     torch.nn.utils.clip_grad_norm_(theirs.parameters(), optim.clip_grad)
     optimizer.step()
-    rank._optimizer.step(rank._optimizer.prepare())
+    rank.optimizer.step(rank.optimizer.prepare())
     stepped = unfused({name: each.detach() for name, each in theirs.named_parameters()})
     for name, each in rank.weights():
         # The first step is of one size, whatever the gradient's: of one that is rounding alone, it goes anywhere.

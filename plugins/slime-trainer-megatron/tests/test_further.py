@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from made import dealt, setup_of, steps_of, write_model
+from made import dealt, setup_of, steps_of, trained_on, write_model
 from safetensors.torch import load_file, save_file
 from together import Case, train
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from slime_core.roles import RankSetup
 from slime_core.train import Share
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.packing import pack_samples
@@ -42,13 +43,13 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write_model(tmp_path / "model", request.param, num_nextn_predict_layers=1)
 
 
-def unclipped(model: Path, folder: Path, settings: dict[str, object]) -> MegatronRank:
+def unclipped(model: Path, folder: Path, settings: dict[str, object]) -> RankSetup:
     """What is clipped is clipped in its buffer."""
     setup = setup_of(model, folder, settings)
-    return MegatronRank(0, 1, replace(setup, optim=replace(setup.optim, clip_grad=0.0)))
+    return replace(setup, optim=replace(setup.optim, clip_grad=0.0))
 
 
-def by_transformers(model: Path, folder: Path, rank: MegatronRank, share: Share) -> dict[str, torch.Tensor]:
+def by_transformers(model: Path, folder: Path, setup: RankSetup, share: Share) -> dict[str, torch.Tensor]:
     """The loss, and its gradient by Hugging Face's names, with the layer as if it were one of the model's."""
     weights = load_file(model / "model.safetensors")
     config = AutoConfig.from_pretrained(model)
@@ -62,9 +63,8 @@ def by_transformers(model: Path, folder: Path, rank: MegatronRank, share: Share)
     layer, last = longer.model.layers[4], longer.model.layers
     longer.model.layers = last[:4]
     parts = {name: weights[f"model.layers.4.{name}.weight"].requires_grad_() for name in PARTS}
-    epsilon, (estimated,) = config.rms_norm_eps, rank._algorithm.estimate([share])
-    total = torch.zeros(())
-    for sample in share.samples_with(rank._algorithm.signal(estimated)):
+    epsilon, total = config.rms_norm_eps, torch.zeros(())
+    for sample in trained_on(share, setup):
         pack = pack_samples(share, [sample], (0, 1), 1)
         tokens, length = pack.tokens, len(pack.tokens)
         with torch.no_grad():
@@ -94,8 +94,9 @@ PARTS = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 def test_they_learn_as_layers_of_transformers_would(model: Path, tmp_path: Path) -> None:
     (rows,) = steps_of(model, 1)
     batch = dealt(rows, 1)[0]
-    rank = unclipped(model, tmp_path, {**ONE, **FURTHER})
-    wanted = by_transformers(model, tmp_path / "longer", rank, Share.of(batch, rank._setup))
+    setup = unclipped(model, tmp_path, {**ONE, **FURTHER})
+    rank = MegatronRank(0, 1, setup)
+    wanted = by_transformers(model, tmp_path / "longer", setup, Share.of(batch, setup))
     told = rank.train_step(batch)
     assert told.scalars["mtp_loss"] == pytest.approx(float(wanted.pop("loss")), rel=1e-5)
     whole = read_directory(model, further=1)
@@ -103,7 +104,7 @@ def test_they_learn_as_layers_of_transformers_would(model: Path, tmp_path: Path)
     from slime_trainer_megatron.model import own_parameters
 
     compared = 0
-    for weight, parameter in own_parameters(rank._policy, whole).values():
+    for weight, parameter in own_parameters(rank.policy, whole).values():
         if weight.expert is not None or not weight.name.startswith("mtp.") or not hasattr(parameter, "main_grad"):
             continue
         for slot, mine in zip(weight.hf, split(whole, weight, parameter.main_grad), strict=True):
@@ -116,7 +117,8 @@ def test_they_learn_as_layers_of_transformers_would(model: Path, tmp_path: Path)
 def test_the_policy_does_not_feel_it(model: Path, tmp_path: Path) -> None:
     (rows,) = steps_of(model, 1)
     batch = dealt(rows, 1)[0]
-    plain, rank = unclipped(model, tmp_path, ONE), unclipped(model, tmp_path, {**ONE, **FURTHER})
+    setups = (unclipped(model, tmp_path, settings) for settings in (ONE, {**ONE, **FURTHER}))
+    plain, rank = (MegatronRank(0, 1, setup) for setup in setups)
     before = dict(rank.weights())
     before = {name: each.clone() for name, each in before.items()}
     losses = [each.train_step(batch).metrics["loss"] for each in (plain, rank)]

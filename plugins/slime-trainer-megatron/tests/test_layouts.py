@@ -15,7 +15,7 @@ from together import Case, Told, by_local, train
 
 from slime_core.roles import Choice, Critic, Reference, Settings, Teacher
 from slime_core.train import GrpoSettings, PolicyLossSettings
-from slime_core.train.estimators._whitened import EstimatorSettings
+from slime_core.train.estimators.max_rl import SPEC as MAX_RL_SPEC
 from slime_core.train.estimators.ppo import PpoSettings
 from slime_core.train.settings import GspoSettings, MisSettings, TisSettings
 
@@ -49,7 +49,7 @@ SCALED = {
 }
 """Moments of the whole rollout, and tokens and samples that are rejected."""
 GPG = {"advantage": Choice("advantage", "slime-core/gpg", "slime-core", Settings())}
-MAX_RL = {"advantage": Choice("advantage", "slime-core/max_rl", "slime-core", EstimatorSettings())}
+MAX_RL = {"advantage": Choice("advantage", "slime-core/max_rl", "slime-core", MAX_RL_SPEC.settings())}
 PPO = "critic"
 """Of cases whose setup has a critic, that other model, too."""
 PPO_ADVANTAGE = Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings())

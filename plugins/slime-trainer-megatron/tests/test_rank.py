@@ -11,13 +11,14 @@ import torch
 from made import STRETCHED, dealt, setup_of, steps_of, write_model
 
 from slime_core.errors import CheckpointError, ModelError, NonFiniteError
-from slime_core.roles import Choice, Critic, OldActor, Reference
-from slime_core.train import Share
+from slime_core.roles import Choice, Critic, OldActor, Reference, TrainBatch
+from slime_core.train import Share, Sums
 from slime_core.train.estimators.ppo import PpoSettings
 from slime_core.train.settings import TisSettings
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import mine_of_whole, pack_samples
 from slime_trainer_megatron.rank import MegatronRank, use_device
+from slime_trainer_megatron.step import MegatronStep
 
 ONE = {"num_gpus": 1}
 CPU = torch.device("cpu")
@@ -78,7 +79,7 @@ def test_a_weight_that_a_step_makes_infinite_is_named(model: Path, tmp_path: Pat
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE))
     first, second = (dealt(rows, 1)[0] for rows in steps_of(model, 2))
     rank.train_step(first)
-    (part,) = rank._optimizer._parts
+    (part,) = rank.optimizer.megatron.chained_optimizers
     next(iter(part.optimizer.state.values()))["exp_avg"].view(-1)[0] = float("inf")  # as after an overflow
     with pytest.raises(NonFiniteError, match=r"optimizer step 2: weight \S+ has 1 of \d+ values that are not finite"):
         rank.train_step(second)
@@ -90,7 +91,7 @@ def test_log_probs_are_those_of_transformers(model: Path, tmp_path: Path) -> Non
     share = share_of(model, tmp_path)
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, {**ONE, "log_probs_chunk_size": 7}))
     pack = pack_samples(share, [0, 5], (0, 1), 1)
-    policy = rank._policy
+    policy = rank.policy
     with compat.quietly(), torch.no_grad():
         hidden = policy.of_pack(pack)
         logits = policy.rows(hidden, pack.rows) @ policy.output_weight().T
@@ -282,11 +283,12 @@ def weights_of(rank: MegatronRank) -> list[torch.Tensor]:
     return [each.clone() for _, each in rank.weights()]
 
 
-def old_log_probs(rank: MegatronRank) -> torch.Tensor:
-    """Those of the step that has begun."""
-    found = rank._begun[0].old_log_probs_T
-    assert found is not None
-    return found
+def old_log_probs(rank: MegatronRank, batch: TrainBatch, folder: Path) -> torch.Tensor:
+    """Those that a rollout of one step begins with, as the rank keeps them in `folder`."""
+    from safetensors.torch import load_file
+
+    rank.begin_rollout([batch])
+    return load_file(folder / f"{batch.rollout_id}-0.safetensors")["0/old_log_probs_T"]
 
 
 def same(one: MegatronRank, other: MegatronRank) -> bool:
@@ -300,14 +302,14 @@ def test_ratios_are_against_what_generated_the_rollout_through_a_resume_too(mode
         "correction": TIS,
         "old_actor": OldActor(lag=1),
         "optim": replace(setup_of(model, tmp_path, ONE).optim, lr=1e-2),
+        "train_data": str(tmp_path / "{rollout_id}-{rank}.safetensors"),
     }
     one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **older)) for _ in range(2))
     one.published(0)
     found = []
     for rollout_id in (0, 1):
         (batch,) = dealt(rows, 1, rollout_id)
-        one.begin_rollout([batch])
-        found.append(old_log_probs(one))
+        found.append(old_log_probs(one, batch, tmp_path))
         one.train_step(batch)
         one.published(rollout_id + 1)
     assert torch.equal(found[0], found[1]), "both are of version 0"
@@ -316,10 +318,9 @@ def test_ratios_are_against_what_generated_the_rollout_through_a_resume_too(mode
     other.load(tmp_path / "saved")
     other.published(2)
     (batch,) = dealt(rows, 1, 2)
-    for each in (one, other):
-        each.begin_rollout([batch])
-    assert torch.equal(old_log_probs(one), old_log_probs(other))
-    assert not torch.equal(old_log_probs(one), found[0])
+    third = [old_log_probs(each, batch, tmp_path) for each in (one, other)]
+    assert torch.equal(third[0], third[1])
+    assert not torch.equal(third[0], found[0])
     told = [each.train_step(batch) for each in (one, other)]
     assert told[0].metrics["ppo_kl"] == told[1].metrics["ppo_kl"] != 0.0
     assert same(one, other)
@@ -343,9 +344,16 @@ def test_moments_are_forgotten_before_each_rollout_where_that_is_asked(model: Pa
     assert not same(rank, plain)
 
 
-def test_what_is_trained_on_is_kept(model: Path, tmp_path: Path) -> None:
+def test_what_is_trained_on_is_kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import load_file
 
+    given, run = list[Share](), MegatronStep.run
+
+    def watched(step: MegatronStep, share: Share, **options: bool) -> Sums:
+        given.append(share)
+        return run(step, share, **options)
+
+    monkeypatch.setattr(MegatronStep, "run", watched)
     template = str(tmp_path / "{rollout_id}-{rank}.safetensors")
     rank = MegatronRank(0, 1, setup_of(model, tmp_path, ONE, train_data=template))
     (rows,) = steps_of(model, 1)
@@ -353,6 +361,7 @@ def test_what_is_trained_on_is_kept(model: Path, tmp_path: Path) -> None:
     rank.begin_rollout([batch])
     kept = load_file(tmp_path / "3-0.safetensors")
     assert kept["0/tokens_T"].tolist() == list(batch.tokens_T)
-    advantages = rank._begun[0].advantages_T
-    assert advantages is not None
-    assert torch.equal(kept["0/advantages_T"], advantages)
+    rank.train_step(batch)
+    (share,) = given
+    assert share.advantages_T is not None
+    assert torch.equal(kept["0/advantages_T"], share.advantages_T)

@@ -28,7 +28,7 @@ def test_a_part_is_computed_again_and_bits_are_the_same(part: str, module: str, 
     plain, other = (MegatronRank(0, 1, setup_of(model, tmp_path, settings)) for settings in (SOME, again))
     calls = Counter[str]()
     for name, rank in (("plain", plain), ("other", other)):
-        watched = rank._policy.get_submodule(f"decoder.layers.1.{module}")
+        watched = rank.policy.get_submodule(f"decoder.layers.1.{module}")
         watched.register_forward_hook(lambda *given, name=name: calls.update([name]))
     batch = dealt(rows, 1)[0]
     assert plain.train_step(batch).scalars == other.train_step(batch).scalars

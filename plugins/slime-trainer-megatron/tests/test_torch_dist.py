@@ -113,18 +113,19 @@ def test_megatron_reads_what_is_written_here_and_writes_what_is_read(rank: Megat
     assert rank.finish_save(wait=True)
 
     def sharded() -> dict[str, object]:
-        made = {held.sharded.key + str(at): held.sharded for at, held in enumerate(held_by(rank._policy))}
+        made = {held.sharded.key + str(at): held.sharded for at, held in enumerate(held_by(rank.policy))}
         apply_factories(made)
         assert any(isinstance(each, list) for each in made.values())
         return made
 
     def emptied() -> None:
         with torch.no_grad():
-            for parameter in rank._policy.parameters():
+            for parameter in rank.policy.parameters():
                 parameter.zero_()
 
     with quietly():
-        flat, _, _ = theirs._replace_state_dict_keys_with_sharded_keys(sharded())
+        flatten = theirs._replace_state_dict_keys_with_sharded_keys  # noqa: SLF001  # Megatron has no public name for it
+        flat, _, _ = flatten(sharded())
         assert all(isinstance(each, ShardedTensor) for several in flat.values() for each in several)
         made = theirs.mcore_to_pyt_state_dict(flat)
         planner = theirs.MCoreSavePlanner(flatten_state_dict=False)
@@ -134,6 +135,6 @@ def test_megatron_reads_what_is_written_here_and_writes_what_is_read(rank: Megat
         assert all(torch.equal(each, wanted[name]) for name, each in rank.weights())
     emptied()
     stored = Stored(tmp_path / "theirs")
-    for held in held_by(rank._policy):
+    for held in held_by(rank.policy):
         stored.read(held.pieces(held.parameter.data))
     assert all(torch.equal(each, wanted[name]) for name, each in rank.weights())
