@@ -11,7 +11,8 @@ from test_rank import GROUPS, WHITENED, batches, flat
 from slime_core.catalog.rank_hooks import RankHooks
 from slime_core.errors import ModelError
 from slime_core.events import BeforeLogProb
-from slime_core.roles import Reference, Teacher, TrainBatch
+from slime_core.roles import RankSetup, Reference, Teacher, TrainBatch
+from slime_local.beside import Beside
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.rank import LocalRank
 from tests.ranks import rank_setup
@@ -28,16 +29,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "0", root / "1"
 
 
-def rank_with(
+def setup_with(
     models: tuple[Path, Path], tmp_path: Path, *, same: bool = False, reference: Reference | None = None, **keys: object
-) -> LocalRank:
-    """A rank of the first model, whose reference is the second one, or the same."""
+) -> RankSetup:
+    """Of the first model, whose reference is the second one, or the same."""
     policy, other = models
     if reference is not None:
         keys["reference"] = dataclasses.replace(reference, load=policy if same else other)
     kept = {name: keys.pop(name) for name in ("reference", "teacher") if name in keys}
-    setup = dataclasses.replace(rank_setup(policy, tmp_path, **keys), **kept)  # type: ignore[arg-type]
-    return LocalRank(0, 1, setup)
+    return dataclasses.replace(rank_setup(policy, tmp_path, **keys), **kept)  # type: ignore[arg-type]
+
+
+def rank_with(models: tuple[Path, Path], tmp_path: Path, **keys: object) -> LocalRank:
+    """A rank of `setup_with`."""
+    return LocalRank(0, 1, setup_with(models, tmp_path, **keys))  # type: ignore[arg-type]
 
 
 def batch_of(rollout_id: int = 0) -> TrainBatch:
@@ -139,10 +144,9 @@ def test_rank_hooks_are_told_of_each_model_that_is_asked(
 
 
 def test_a_reference_of_another_shape_cannot_be_refreshed(models: tuple[Path, Path], tmp_path: Path) -> None:
-    rank = rank_with(models, tmp_path, same=True, reference=dataclasses.replace(KL, update_interval=1))
-    assert rank._beside is not None
+    setup = setup_with(models, tmp_path, same=True, reference=dataclasses.replace(KL, update_interval=1))
     with pytest.raises(ModelError, match="leave ref_update_interval out"):
-        rank._beside.begin(1, torch.zeros(3))
+        Beside(setup, lambda mine: mine).begin(1, torch.zeros(3))
 
 
 def test_a_teachers_log_probs_may_come_with_the_samples(models: tuple[Path, Path], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_rank import HOST, PRELOAD, _make, batches, flat, stepped
+from test_rank import HOST, PRELOAD, batches, flat, make_nothing, overflow, stepped
 
 from slime_core.catalog import Catalog
 from slime_core.errors import NonFiniteError
@@ -27,6 +27,7 @@ from slime_core.roles import (
 from slime_core.train.estimators.ppo import PpoSettings
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import GroupTokens, load_model
+from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from tests.ranks import optim, rank_setup
 
@@ -178,9 +179,9 @@ def test_what_is_not_finite_changes_neither_model(model_dir: Path, tmp_path: Pat
 
 def test_a_weight_of_the_critic_that_is_not_finite_is_named(model_dir: Path, tmp_path: Path) -> None:
     rank = LocalRank(0, 1, setup_of(model_dir, tmp_path))
-    assert rank._beside is not None
-    assert rank._beside.critic is not None
-    rank._beside.critic._optimizer._m[-1] = math.inf
+    rank.save(tmp_path / "saved", hf=False)
+    overflow(tmp_path / "saved" / "optim" / "critic" / FlatAdamW.FILE)
+    rank.load(tmp_path / "saved")
     with pytest.raises(NonFiniteError, match="the critic's weight value_head has 1 of"):
         rank.train_step(batch_of(0))
 
@@ -191,7 +192,7 @@ def test_two_ranks_train_the_critic_that_one_rank_does(model_dir: Path, tmp_path
     expected = [alone.train_step(batch_of(number)) for number in range(3)]
 
     async def together() -> list[list[StepResult]]:
-        launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=tmp_path))
+        launcher = LocalLauncher(LauncherSetup(make_nothing, 0, scratch=tmp_path))
         setup = setup_of(model_dir, tmp_path, settings={"ranks": 2})
         registered = Catalog.discover().find("trainer", "local")
         trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())

@@ -9,10 +9,12 @@ from safetensors.torch import load_file
 from test_rank import batches, flat
 
 from slime_core.roles import Choice, OldActor, Optim, TrainBatch
+from slime_core.train import Share, Sums
 from slime_core.train.settings import TisSettings
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
+from slime_local.step import LocalStep
 from tests.ranks import optim, rank_setup
 
 TIS = Choice("correction", "tis", "slime-core", TisSettings())
@@ -26,47 +28,47 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rank_of(model: Path, folder: Path, **fields: object) -> LocalRank:
-    return LocalRank(0, 1, dataclasses.replace(rank_setup(model, folder, lr=1e-2), **fields))  # type: ignore[arg-type]
+    """It keeps what it trains on in `folder`."""
+    kept = {"train_data": str(folder / "dump" / "{rollout_id}-{rank}.safetensors"), **fields}
+    return LocalRank(0, 1, dataclasses.replace(rank_setup(model, folder, lr=1e-2), **kept))  # type: ignore[arg-type]
 
 
 def batch_of(rollout_id: int) -> TrainBatch:
     return dataclasses.replace(batches(1)[0], rollout_id=rollout_id)
 
 
-def old_log_probs(rank: LocalRank, rollout_id: int) -> torch.Tensor:
+def old_log_probs(rank: LocalRank, folder: Path, rollout_id: int) -> torch.Tensor:
     """Those that a rollout's only step is given."""
     rank.begin_rollout([batch_of(rollout_id)])
-    found = rank._begun[0].old_log_probs_T
-    assert found is not None
-    return found
+    return load_file(folder / "dump" / f"{rollout_id}-0.safetensors")["0/old_log_probs_T"]
 
 
 def test_ratios_are_against_the_weights_that_generated_the_rollout(model: Path, tmp_path: Path) -> None:
     """Version 0 is served while rollouts 0 and 1 are trained on, version 2 after that."""
     rank = rank_of(model, tmp_path, correction=TIS, old_actor=OldActor(lag=0))
     rank.published(0)
-    first = old_log_probs(rank, 0)
+    first = old_log_probs(rank, tmp_path, 0)
     rank.train_step(batch_of(0))
-    assert torch.equal(old_log_probs(rank, 1), first)
+    assert torch.equal(old_log_probs(rank, tmp_path, 1), first)
     told = rank.train_step(batch_of(1))
     assert told.metrics["ppo_kl"] != 0.0, "the policy is no more what generated them"
     rank.published(2)
-    assert not torch.equal(old_log_probs(rank, 2), first)
+    assert not torch.equal(old_log_probs(rank, tmp_path, 2), first)
     assert rank.train_step(batch_of(2)).metrics["ppo_kl"] == pytest.approx(0.0, abs=1e-4)
 
 
 def test_one_rollout_ahead_they_are_of_the_version_before_and_a_resume_has_it(model: Path, tmp_path: Path) -> None:
     one, other = (rank_of(model, tmp_path, correction=TIS, old_actor=OldActor(lag=1)) for _ in range(2))
     one.published(0)
-    first = old_log_probs(one, 0)
+    first = old_log_probs(one, tmp_path, 0)
     for rollout_id in (0, 1):
         one.train_step(batch_of(rollout_id))
         one.published(rollout_id + 1)
     one.save(tmp_path / "saved", hf=False)
     other.load(tmp_path / "saved")
     other.published(2)
-    second = old_log_probs(one, 2)
-    assert torch.equal(old_log_probs(other, 2), second)
+    second = old_log_probs(one, tmp_path, 2)
+    assert torch.equal(old_log_probs(other, tmp_path, 2), second)
     assert not torch.equal(second, first)
     for each in (one, other):
         each.train_step(batch_of(2))
@@ -126,14 +128,23 @@ def test_a_rank_forgets_at_the_beginning_of_each_rollout(model: Path, tmp_path: 
     assert not torch.equal(flat(rank), flat(plain))
 
 
-def test_what_is_trained_on_is_kept_a_file_a_rollout(model: Path, tmp_path: Path) -> None:
-    rank = rank_of(
-        model, tmp_path, correction=TIS, train_data=str(tmp_path / "dump" / "{rollout_id}-{rank}.safetensors")
-    )
+def test_what_is_trained_on_is_kept_a_file_a_rollout(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, run = list[Share](), LocalStep.run
+
+    def watched(step: LocalStep, share: Share, **options: bool) -> tuple[torch.Tensor, Sums]:
+        given.append(share)
+        return run(step, share, **options)
+
+    monkeypatch.setattr(LocalStep, "run", watched)
+    rank = rank_of(model, tmp_path, correction=TIS)
     steps = [dataclasses.replace(batch_of(7), step=step) for step in (0, 1)]
     rank.begin_rollout(steps)
     kept = load_file(tmp_path / "dump" / "7-0.safetensors")
-    batch, share = steps[1], rank._begun[1]
+    for step in steps:
+        rank.train_step(step)
+    batch, share = steps[1], given[1]
     assert kept["1/tokens_T"].tolist() == list(batch.tokens_T)
     assert kept["1/rewards_S"].tolist() == list(batch.rewards_S)
     assert kept["1/response_lengths_S"].tolist() == list(batch.response_lengths_S)

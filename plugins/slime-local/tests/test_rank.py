@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from slime_core.catalog import Catalog
 from slime_core.errors import CheckpointError, NonFiniteError
@@ -30,6 +31,7 @@ from slime_core.train.estimators.reinforce_plus_plus_baseline import ReinforcePl
 from slime_core.train.prepare import Preparation
 from slime_core.train.settings import GspoSettings, PolicyLossSettings, TisSettings
 from slime_core.train.split import split_step
+from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from tests.channels import flat as published_in
 from tests.channels import opened
@@ -95,6 +97,13 @@ async def stepped(group: WorkerGroup, shares: Sequence[TrainBatch]) -> list[Step
     return await group.call("train_step", [0] * len(shares), timeout_s=60)  # type: ignore[return-value]
 
 
+def overflow(file: Path) -> None:
+    """Make the last first moment of a saved optimizer infinite."""
+    tensors = {name: each.clone() for name, each in load_file(file).items()}
+    tensors["m"][-1] = math.inf
+    save_file(tensors, file)
+
+
 def flat(rank: LocalRank) -> torch.Tensor:
     return torch.cat([tensor.reshape(-1) for _, tensor in rank.weights()]).clone()
 
@@ -157,9 +166,11 @@ def test_a_nan_stops_the_step_before_the_weights_change(rank_of: Ranks) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"freeze_params_name_list": ["norm"]}], ids=str)
-def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, settings: dict[str, Any]) -> None:
+def test_a_weight_that_a_step_makes_infinite_is_named(rank_of: Ranks, tmp_path: Path, settings: dict[str, Any]) -> None:
     rank = rank_of(settings=settings)
-    rank._optimizer._m[-1] = math.inf  # as after an overflow
+    rank.save(tmp_path / "saved", hf=False)
+    overflow(tmp_path / "saved" / "optim" / FlatAdamW.FILE)
+    rank.load(tmp_path / "saved")
     with pytest.raises(NonFiniteError, match=r"optimizer step 1: weight \S+ has \d+ of \d+ values that are not finite"):
         rank.train_step(batches(1)[0])
 
@@ -225,8 +236,6 @@ def test_the_saved_model_is_an_hf_directory(rank_of: Ranks, tmp_path: Path) -> N
 
 
 def test_a_checkpoint_of_another_model_is_refused(rank_of: Ranks, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     (tmp_path / "optim").mkdir()
     small = {name: torch.zeros(3) for name in ("weights", "m", "v")} | {"steps": torch.tensor(1)}
     save_file(small, tmp_path / "optim" / "adamw.safetensors")
@@ -294,7 +303,7 @@ def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(
     expected = [alone.train_step(batches(1)[0]) for _ in range(3)]
 
     async def together() -> tuple[list[list[StepResult]], torch.Tensor]:
-        launcher = LocalLauncher(LauncherSetup(_make, 0, scratch=tmp_path))
+        launcher = LocalLauncher(LauncherSetup(make_nothing, 0, scratch=tmp_path))
         setup = rank_setup(tiny_model, tmp_path, advantage=WHITENED, settings={"ranks": 2})
         registered = Catalog.discover().find("trainer", "local")
         trainer = Choice("trainer", registered.qualified, registered.plugin, Settings())
@@ -319,5 +328,5 @@ def test_two_ranks_in_processes_train_and_publish_what_one_rank_does(
     assert torch.allclose(published, flat(alone), atol=2e-4)
 
 
-def _make(role: str, name: str, **settings: object) -> object:
+def make_nothing(role: str, name: str, **settings: object) -> object:
     raise LookupError(name)

@@ -14,6 +14,7 @@ import pytest
 from local_engines import request, with_engine, worker_of
 
 from slime_core.errors import ModelError, WorkerError
+from slime_core.processes.tree import descendants
 from slime_core.roles import (
     FinishReason,
     GenerateChunk,
@@ -23,7 +24,6 @@ from slime_core.roles import (
     StreamsTokens,
     WeightChannel,
 )
-from slime_core.testing._held import held
 from slime_local import engine_worker
 from slime_local.engine import LocalEngine
 from slime_local.flags import Flags
@@ -151,7 +151,7 @@ def test_a_stream_that_is_left_is_dropped(
         beside = await engine.generate(request([5, 6], 2, tokens=1))
         assert len(beside.tokens) == 1
         # The turn that took this one up was told to drop the other, which had thousands of tokens to go.
-        assert [desk.work for desk in engine._desks] == [0]
+        assert engine.running == 0
 
     with_engine(long_model, tmp_path, use, workers=1)
 
@@ -181,8 +181,8 @@ def test_a_slow_reader_gets_all_that_was_made_meanwhile(long_model: Path, tmp_pa
         asked = GenerateRequest([5, 6], SamplingParams(1000, ignore_eos=True), 1)
         async with aclosing(engine.stream(asked)) as chunks:
             first = await anext(chunks)
-            while engine._serving():
-                await asyncio.wait(engine._serving())
+            while engine.running:  # noqa: ASYNC110  # the engine has no event for it
+                await asyncio.sleep(0.01)
             last = await anext(chunks)
         assert (first.finish, last.finish) == (None, FinishReason.LENGTH)
         assert GenerateOutput.joined([first, last]) == GenerateOutput.joined(await streamed(engine, asked))
@@ -191,14 +191,14 @@ def test_a_slow_reader_gets_all_that_was_made_meanwhile(long_model: Path, tmp_pa
 
 
 def test_errors_of_a_stream_are_those_of_generate(long_model: Path, tmp_path: Path) -> None:
-    before = held().processes
+    before = set(descendants(os.getpid()))
 
     async def use(engine: LocalEngine, channel: WeightChannel) -> None:
         with pytest.raises(ModelError, match="no tokens"):
             await streamed(engine, GenerateRequest([], SamplingParams(4), 0))
         async with aclosing(engine.stream(GenerateRequest([5, 6], ENDLESS, 1))) as chunks:
             await anext(chunks)
-            for worker in held().processes - before:
+            for worker in set(descendants(os.getpid())) - before:
                 os.kill(worker, signal.SIGKILL)
             with pytest.raises(WorkerError, match="died"):
                 _ = [chunk async for chunk in chunks]

@@ -12,6 +12,7 @@ from typing import ClassVar
 import bad_trainers
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from slime_core.errors import ModelError
 from slime_core.roles import (
@@ -25,6 +26,7 @@ from slime_core.roles import (
 )
 from slime_core.testing import CheckStatus
 from slime_core.testing.tensors.trainer import TrainerContract
+from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from tests.ranks import rank_setup
 
@@ -56,8 +58,11 @@ class Idle(LocalRank):
 
 class Forgetful(LocalRank):
     def load(self, directory: Path) -> None:
-        super().load(directory)
-        self._optimizer.steps = self._optimizer._counted = 0
+        with tempfile.TemporaryDirectory() as aside:
+            tensors = load_file(directory / "optim" / FlatAdamW.FILE) | {"steps": torch.tensor(0)}
+            (Path(aside) / "optim").mkdir()
+            save_file(tensors, Path(aside) / "optim" / FlatAdamW.FILE)
+            super().load(Path(aside))
 
 
 class Swallowing(LocalRank):
