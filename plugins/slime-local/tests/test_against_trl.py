@@ -194,8 +194,7 @@ def theirs(case: Case, models: tuple[Path, Path], batch: TrainBatch, tmp_path: P
         )
     trainer.current_gradient_accumulation_steps = 1
     hf.train()
-    loss = trainer._compute_loss(hf, padded(batch, models[1]))  # noqa: SLF001  # TRL's public one logs and measures
-    loss.backward()
+    trainer.compute_loss(hf, padded(batch, models[1])).backward()
     return {name: value.grad for name, value in hf.named_parameters() if value.grad is not None}
 
 
