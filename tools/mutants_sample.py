@@ -64,7 +64,7 @@ def _runs(names: Sequence[str], count: int, record: Record) -> Iterator[tuple["_
         path = Path(f"slime_core/{name}.py")
         drawn = sample_of(path, SEED, count)
         for mutant in [Mutant(each.path, each.line, "", "", path.read_text("utf-8")) for each in drawn[:1]] + drawn:
-            tests = _tests(record, mutant)
+            tests = fastest_tests(record, mutant)
             kept = kept_of("\n".join([*tests, mutant.source]), _files(tests))
             limit = 30 + int(4 * sum(record.seconds[test] for test in tests))  # a busy machine is slower
             work = partial(json.loads, kept.read_text()) if kept.exists() else partial(_status, mutant, tests, limit)
@@ -97,7 +97,7 @@ def _warm() -> None:
     gc.freeze()
 
 
-def _tests(record: Record, mutant: Mutant) -> list[str]:
+def fastest_tests(record: Record, mutant: Mutant) -> list[str]:
     """The fastest of those that run it, as many as the budget allows; first those of the file's own tests."""
     own = f"/test_{mutant.path.stem.lstrip('_')}.py::"
     lines = _lines(mutant)

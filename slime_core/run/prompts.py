@@ -124,7 +124,7 @@ def _eval_set(
     made = EvalSet(
         name,
         read.groups,
-        _sampling(name, own, config, builder.sampling()),
+        eval_sampling(name, own, config, builder.sampling()),
         choices.generator(own.generator) if own.generator else None,
         Scoring([choices.reward(own.reward)]) if own.reward else None,
     )
@@ -150,7 +150,7 @@ def eval_file(name: str, own: EvalSetArgs, config: RunConfig, training: RowForma
     return PromptFile.of(Path(own.path), f"eval:{name}", row_format)
 
 
-def _sampling(name: str, own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:
+def eval_sampling(name: str, own: EvalSetArgs, config: RunConfig, training: SamplingParams) -> SamplingParams:
     """The set's own keys, else those of all sets, else as in training.
 
     Raises:

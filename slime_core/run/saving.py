@@ -59,7 +59,7 @@ class Saver:
         """Write to `root`, of which the newest `keep` stay."""
         self._root = root
         self._keep = keep
-        self._staged: tuple[_Snapshot, FinishModel] | None = None
+        self._staged: tuple[Snapshot, FinishModel] | None = None
         self._finishing: asyncio.Task[Checkpoint] | None = None
         self._given_up = threading.Event()
 
@@ -84,7 +84,7 @@ class Saver:
         """
         assert self._staged is None, "ask for the checkpoint before it first"
         assert self._finishing is None, "ask for the checkpoint before it first"
-        self._staged = await _Snapshot.take(self._root, rollout_id, state, save_model, end_of_turn), finish_model
+        self._staged = await Snapshot.take(self._root, rollout_id, state, save_model, end_of_turn), finish_model
         await self._begin(wait=False)
 
     async def saved(self, *, wait: bool) -> Checkpoint | None:
@@ -134,7 +134,7 @@ class _GivenUp(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class Snapshot:
     """A checkpoint's files, complete but perhaps not on disk yet, under a name that nobody looks for."""
 
     final: Path
@@ -150,7 +150,13 @@ class _Snapshot:
     @classmethod
     async def take(
         cls, root: Path, rollout_id: int, state: Mapping[str, Json], save_model: SaveModel, end_of_turn: int | None
-    ) -> "_Snapshot":
+    ) -> "Snapshot":
+        """Write the model and the state beside the checkpoint's final directory.
+
+        Raises:
+            RunFolderError: the storage refused; names the checkpoint that was there before and still is.
+            WorkerError: the trainer failed for another reason.
+        """
         final = root / f"rollout_{rollout_id:06d}"
         made = cls(final, root / f".{final.name}.tmp", rollout_id, end_of_turn)
         with made.explaining():

@@ -7,7 +7,7 @@ import pytest
 from slime_core.config import EvalSetArgs, RunConfig, parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import RowFormat, SamplingParams
-from slime_core.run.prompts import _sampling, eval_file
+from slime_core.run.prompts import eval_file, eval_sampling
 from slime_core.sample import Json
 
 TRAINING = SamplingParams(
@@ -57,7 +57,7 @@ def config(**changes: Json) -> RunConfig:
 
 
 def sampling(own: dict[str, Json], **changes: Json) -> SamplingParams:
-    return _sampling("held", EvalSetArgs.model_validate({"path": "p.jsonl", **own}), config(**changes), TRAINING)
+    return eval_sampling("held", EvalSetArgs.model_validate({"path": "p.jsonl", **own}), config(**changes), TRAINING)
 
 
 def test_a_set_that_says_nothing_is_sampled_as_in_training_but_for_the_least_length() -> None:

@@ -66,20 +66,20 @@ def test_functions_and_constants_are_mutated_and_what_nobody_should_see_is_not(m
 def test_a_mutant_runs_against_what_runs_its_line_its_own_tests_first(module: Path) -> None:
     from mutants_outside import sample_of
     from mutants_record import Record
-    from mutants_sample import BUDGET, LEAST, _tests
+    from mutants_sample import BUDGET, LEAST, fastest_tests
 
     path = str(module)
     record = Record({"tests/test_far.py::a": 0.1, "tests/test_module.py::b": 0.5, "tests/test_far.py::c": 0.2})
     record.lines[path] = {10: ["tests/test_far.py::a", "tests/test_module.py::b"], 12: ["tests/test_far.py::c"]}
     at = {each.line: each for each in sample_of(module, 20, 1000)}
-    assert _tests(record, at[10]) == ["tests/test_module.py::b", "tests/test_far.py::a"]
-    assert _tests(record, at[12]) == ["tests/test_far.py::c"]
-    assert _tests(record, at[14]) == []
+    assert fastest_tests(record, at[10]) == ["tests/test_module.py::b", "tests/test_far.py::a"]
+    assert fastest_tests(record, at[12]) == ["tests/test_far.py::c"]
+    assert fastest_tests(record, at[14]) == []
     everything = ["tests/test_module.py::b", "tests/test_far.py::a", "tests/test_far.py::c"]
-    assert _tests(record, at[5]) == _tests(record, at[9]) == everything  # an import runs these lines
+    assert fastest_tests(record, at[5]) == fastest_tests(record, at[9]) == everything  # an import runs these lines
     slow = Record({f"tests/test_far.py::{number}": BUDGET for number in range(5)})
     slow.lines[path] = {10: list(slow.seconds)}
-    assert len(_tests(slow, at[10])) == LEAST
+    assert len(fastest_tests(slow, at[10])) == LEAST
 
 
 def test_processes_tell_how_they_ended_and_a_hanging_one_is_stopped() -> None:
