@@ -85,7 +85,7 @@ def test_a_copy_in_another_process_hides_the_value_too(monkeypatch: pytest.Monke
     made = judge()
     ours.send(made)
     there = Redactor()
-    monkeypatch.setattr("slime_core.roles._spec.REDACTOR", there)
+    monkeypatch.setattr(f"{Settings.__module__}.REDACTOR", there)
     assert theirs.recv() == made
     assert there.redact(f"denied: {VALUE}") == "denied: $env:JUDGE_KEY"
 

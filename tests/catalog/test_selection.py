@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog import Catalog, PluginPhase, PluginState, PluginWarning, how_to_get, how_to_install
-from slime_core.catalog._install import first_party
+from slime_core.catalog import (
+    Catalog,
+    PluginPhase,
+    PluginState,
+    PluginWarning,
+    first_party,
+    how_to_get,
+    how_to_install,
+)
 from slime_core.errors import ConfigError, PluginError, UnknownName
 from slime_core.roles import PluginSet
 

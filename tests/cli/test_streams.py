@@ -1,5 +1,6 @@
 """What shows a command's output may go away, fill up or know few letters: the command ends as it would have."""
 
+import io
 import os
 import pty
 import select
@@ -11,7 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from slime_core.cli.streams import _text
+import pytest
+
+from slime_core.cli.streams import protect_output
 from slime_core.run import list_checkpoints
 from slime_core.telemetry import MetricsLog
 
@@ -105,7 +108,7 @@ def test_a_run_saves_and_stops_when_its_terminal_is_closed(project: Project) -> 
     assert newest.name == f"rollout_{_rows(project.run):06d}"
 
 
-def test_a_reader_that_is_slow_gets_every_letter_of_a_non_blocking_pipe() -> None:
+def test_a_reader_that_is_slow_gets_every_letter_of_a_non_blocking_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     sent, got = "größe " * 100_000, list[bytes]()
@@ -116,10 +119,12 @@ def test_a_reader_that_is_slow_gets_every_letter_of_a_non_blocking_pipe() -> Non
 
     reader = threading.Thread(target=read)
     reader.start()
-    stream = _text(writing, "utf-8", line_buffering=False, write_through=False)
-    stream.write(sent)
-    stream.flush()
-    os.close(writing)
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", pipe)
+        patched.setattr(sys, "stderr", io.StringIO())
+        protect_output()
+        sys.stdout.write(sent)
+        sys.stdout.flush()
     reader.join()
     os.close(reading)
     assert b"".join(got).decode() == sent

@@ -1,5 +1,9 @@
 """Chat templates that repeat one construction each of public models' templates."""
 
+from pathlib import Path
+
+import tokenizers
+
 from slime_core.data import HfTokenizer
 from slime_core.data.chat_template import ChatTemplate
 
@@ -78,4 +82,5 @@ LLAMA31 = (
 
 def with_template(tokenizer: HfTokenizer, template: str) -> HfTokenizer:
     """The same tokenizer with another chat template."""
-    return HfTokenizer(tokenizer._backend, tokenizer.eos_token_ids, ChatTemplate({"default": template}, {}, "m"), "m")
+    backend = tokenizers.Tokenizer.from_file(str(Path(str(tokenizer)) / "tokenizer.json"))
+    return HfTokenizer(backend, tokenizer.eos_token_ids, ChatTemplate({"default": template}, {}, "m"), "m")

@@ -1,7 +1,7 @@
 """Stories: a run that is killed, perhaps again and again, and at last left alone; and what it must end with.
 
 world = World.make("fifo", root, nurseries, {}, max_uses=1)
-world.tell([Story((At("enter slime_core.run.base_loop:BaseLoop._save", 2),))], figures)
+world.tell([Story((At("enter slime_core.run.saving:Saver.save", 2),))], figures)
 """
 
 import random
@@ -20,8 +20,11 @@ from tests.faults.figures import Figures
 from tests.faults.nursery import DONE, After, At, Kill, Life, Nursery
 from tests.faults.toy import write_project
 
-HALF_WAY = At("leave slime_core.run.loop:Loop._report", 12)
-"""Kills the run that stories may continue: `_report` is left twice a rollout, and the sixth is not saved yet."""
+HALF_WAY = At("leave slime_core.telemetry.display:Display.row", 8)
+"""Kills the run that stories may continue, after the row of its sixth rollout, which is not saved yet.
+
+Two rows before it are of evaluations.
+"""
 COMMITS = "slime_core.run."
 """What saves and accounts."""
 CHANGES = ("before", "after")

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -51,6 +52,7 @@ async def _write(folder: Path) -> None:
     (folder / "run.toml").write_text(write_toml({"hf_checkpoint": "m", "seed": 3, "reward": {"use": "math"}}))
     ledger = Ledger(folder / "ledger.jsonl")
     spans = SpanLog(folder / "spans.jsonl")
+    opened = time.monotonic()
     with MetricsLog(folder / "metrics.jsonl") as metrics, SampleStore(folder / "samples") as store:
         for number, group_id in enumerate(GROUPS):
             samples = [Sample(prompt="2+2?", response="4", index=index, reward=float(index)) for index in range(2)]
@@ -66,7 +68,7 @@ async def _write(folder: Path) -> None:
             await store.write_eval(number, {"held": samples})
             for state in (GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED, GroupState.TRAINED):
                 ledger.record(state, [group_id], number)
-            spans.add_sample(group_id, 0, False, [("generator", spans._opened)], spans._opened + 1)
+            spans.add_sample(group_id, 0, False, [("generator", opened)], opened + 1)
             with spans.phase("train", number):
                 pass
             await spans.write(number)

@@ -119,9 +119,9 @@ class Countdown:
 
     async def draw(self, count: int) -> list[Group]:
         taken, self.back = self.back[:count], self.back[count:]
-        return taken + [self._next() for _ in range(count - len(taken))]
+        return taken + [self.next_group() for _ in range(count - len(taken))]
 
-    def _next(self) -> Group:
+    def next_group(self) -> Group:
         number = self.drawn
         self.drawn += 1
         samples = [

@@ -143,7 +143,7 @@ def test_messages_are_rendered_by_the_chat_template(make_bench: Make) -> None:
     messages: list[Message] = [{"role": "user", "content": "17"}]
 
     async def draw(count: int) -> object:
-        groups = [bench.source._next() for _ in range(count)]
+        groups = [bench.source.next_group() for _ in range(count)]
         groups[0].samples[0].prompt = messages
         return groups
 
@@ -166,7 +166,7 @@ def test_messages_that_would_not_arrive_are_an_error(answer: Message, says: str)
 
     sample = Sample(prompt=[{"role": "user", "content": "17"}, answer])
     with pytest.raises(DataError, match=says):
-        SingleTurn()._encode(sample, WithoutTools())
+        SingleTurn().prompt_text(sample, WithoutTools())
 
 
 def test_several_turns_have_seeds_of_their_own(make_bench: Make) -> None:
@@ -452,4 +452,4 @@ def test_a_generator_cannot_spoil_the_drawn_sample(make_bench: Make, make_engine
     with pytest.raises(RolloutError):
         asyncio.run(bench.scheduler.collect(0, 1))
     [group] = bench.source.back
-    assert group.to_dict() == make_bench(n=2).source._next().to_dict()
+    assert group.to_dict() == make_bench(n=2).source.next_group().to_dict()

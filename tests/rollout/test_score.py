@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from slime_core.roles import Reward
-from slime_core.rollout import UsedReward
-from slime_core.rollout.hearing import Failure
-from slime_core.rollout.score import ATTEMPTS, _verdict
+from slime_core.rollout import Scoring, UsedReward
+from slime_core.rollout.hearing import Failure, Hearing
+from slime_core.rollout.score import ATTEMPTS, hear
 from slime_core.score import Score, Unscored, Verdict
 from slime_core.testing.samples import make_sample
 
@@ -32,8 +32,9 @@ async def cancels_itself(sample: object, ctx: object) -> Score:
     raise asyncio.CancelledError
 
 
-def asked(use: UsedReward[Reward]) -> Verdict | Failure:
-    return asyncio.run(_verdict(use, make_sample(), None))  # type: ignore[arg-type]  # these rewards read no context
+def heard(use: UsedReward[Reward]) -> Hearing:
+    execution = hear([make_sample()], Scoring([use]), None)  # type: ignore[arg-type]  # these rewards read no context
+    return asyncio.run(execution).main
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def asked(use: UsedReward[Reward]) -> Verdict | Failure:
 def test_a_failure_has_a_short_reason_and_says_what_happened(
     use: Use, reward: Reward, reason: str, detail: str, retryable: bool
 ) -> None:
-    found = asked(use(reward, "r", timeout_s=0.01))
+    found = heard(use(reward, "r", timeout_s=0.01)).failure
     assert isinstance(found, Failure)
     assert (found.reason, found.retryable) == (reason, retryable)
     assert detail in found.detail
@@ -62,7 +63,7 @@ def test_what_may_be_asked_again_is_asked_so_often_and_no_more(use: Use) -> None
         calls.append(1)
         return Unscored("busy", retryable=True)
 
-    assert asked(use(busy)) == Unscored("busy", retryable=True)
+    assert heard(use(busy)).verdicts == {"reward/r": Unscored("busy", retryable=True)}
     assert len(calls) == ATTEMPTS == 2
 
 
@@ -73,5 +74,5 @@ def test_an_answer_is_not_asked_for_again(use: Use) -> None:
         calls.append(1)
         return Unscored("never") if len(calls) == 1 else Score(1.0)
 
-    assert asked(use(second)) == Unscored("never")
+    assert heard(use(second)).verdicts == {"reward/r": Unscored("never")}
     assert len(calls) == 1

@@ -16,10 +16,9 @@ from safetensors.numpy import load_file
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, Plan, parse_config, read_run_file, resolve
 from slime_core.errors import WorkerError
-from slime_core.processes import tree
+from slime_core.processes import free_port, tree
 from slime_core.processes.launcher import LocalLauncher
-from slime_core.processes.machine import Lease
-from slime_core.roles import Draw, LauncherSetup, Needs, Pack, PerNode, Place, TrainerSpec, WorkerGroup, WorkerGroupSpec
+from slime_core.roles import Draw, LauncherSetup, Needs, Pack, PerNode, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.train.prepare import Preparation, TrainGroup
@@ -221,21 +220,24 @@ def test_a_rank_that_dies_idle_is_told_of_to_who_watches(
     assert "trainer 0 died (killed by SIGKILL" in with_trainer(plan_of(1), tmp_path / "scratch", killed)
 
 
-def test_a_port_that_is_taken_after_all_is_replaced_by_another(plan_of: Callable[..., Plan], tmp_path: Path) -> None:
+def test_a_port_that_is_taken_after_all_is_replaced_by_another(
+    plan_of: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[socket.socket] = []
 
-    class Crowded(LocalLauncher):
+    def crowded(address: str) -> int:
         """Another process listens where the ranks of the first start are to meet."""
+        port = free_port(address)
+        if not taken:
+            taken.append(socket.create_server(("", port)))
+        return port
 
-        def _places(self, spec: WorkerGroupSpec) -> tuple[list[Place], Lease | None]:
-            places, lease = super()._places(spec)
-            if not taken:
-                taken.append(socket.create_server(("", places[0].port or 0)))
-            meeting = f"127.0.0.2:{places[0].port}"  # ranks elsewhere than on the loopback's first address use it
-            return [replace(place, address="127.0.0.2", meeting=meeting) for place in places], lease
+    monkeypatch.setattr("slime_core.processes.launcher.free_port", crowded)
+    # Ranks elsewhere than on the loopback's first address meet at the port.
+    monkeypatch.setattr("slime_core.processes.launcher.LOOPBACK", "127.0.0.2")
 
     async def go() -> int:
-        launcher = Crowded(LauncherSetup(_nothing, 0, scratch=tmp_path))
+        launcher = LocalLauncher(LauncherSetup(_nothing, 0, scratch=tmp_path))
         try:
             return len(await (await Trainer.start(plan_of(2), launcher, tmp_path, train_steps=1)).weight_slots())
         finally:

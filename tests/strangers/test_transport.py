@@ -40,6 +40,16 @@ from slime_core.catalog import Catalog
 from slime_core.config import parse_config, read_run_file, resolve
 from slime_core.roles import GenerateRequest, SamplingParams
 from slime_core.run import RunFolder, Session
+from slime_local import engine
+
+started = []
+
+class Noted(engine.LocalEngine):
+    async def start(self):
+        started.append(self)
+        await super().start()
+
+engine.LocalEngine = Noted
 
 async def main():
     plan = resolve(parse_config(read_run_file(Path("run.toml"))), Catalog.discover())
@@ -48,7 +58,7 @@ async def main():
         async with Session(plan, folder) as session:
             await session.publish(0)
             before = await session.engine.generate(request)
-            await session.engine._crew.seats[0].member.engine.close()
+            await started[0].close()
             after = await session.engine.generate(request)
             counts = session.engine.take()
             await session.publish(1)

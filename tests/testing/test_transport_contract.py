@@ -16,8 +16,12 @@ Buckets = Iterator[tuple[str, torch.Tensor]]
 
 
 class OpenedAtOnce(SharedBuffer):
+    def __init__(self, settings: Settings, setup: TransportSetup) -> None:
+        super().__init__(settings, setup)
+        self.folder = setup.scratch
+
     def open(self, slots: Sequence[WeightSlot]) -> SharedBufferChannel:  # type: ignore[override]
-        return SharedBufferChannel("bad", tuple(slots), self._folder)
+        return SharedBufferChannel("bad", tuple(slots), self.folder)
 
 
 class InAnotherOrder(SharedBuffer):
@@ -65,15 +69,16 @@ class Swallowing(SharedBufferChannel):
     def sender(self, rank: int, world_size: int) -> WeightSender:
         class EndingEarly(MappedSender):
             def send(self, version: int, buckets: Buckets, engines: Sequence[int]) -> None:
-                if self._writes:
-                    file = self._channel.begin(version)
+                if rank == 0:
+                    file = channel.begin(version)
                     weights = map_weights(file)
                     try:
                         for name, tensor in buckets:
                             weights[name].copy_(tensor)
                     finally:
-                        self._channel.end(file, version)
+                        channel.end(file, version)
 
+        channel = self
         return EndingEarly(self, rank)
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from slime_core.errors import ContractError, PluginError
-from slime_core.roles import Choice, Draw, Place, PluginSet, StepResult, TrainBatch, WeightChannel, WeightSlot
+from slime_core.roles import Choice, Draw, Place, PluginSet, StepResult, TrainBatch, WeightChannel
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.train.prepare import Preparation
 from slime_core.train.rank_host import RankHost
@@ -159,19 +158,35 @@ def test_a_checkpoint_may_leave_the_model_out(host: Hosts, tmp_path: Path) -> No
 WHOLE = [("a", torch.ones(2)), ("b", torch.zeros(3, 1))]
 
 
-@dataclass
+GATHERING = '''
+from pathlib import Path
+
+import torch
+
+from slime_core import hookimpl
+from slime_core.roles import TrainerSpec, WeightSlot
+
+SLIME_API = "1"
+
+
 class Gathering:
-    """A rank whose buckets take all ranks: it notes how far they came."""
+    """A rank whose buckets take all ranks: it notes that they came to the end."""
 
-    buckets: Sequence[tuple[str, torch.Tensor]]
-    ended: bool = False
+    def __init__(self, rank, world_size, setup):
+        self.buckets = torch.load(f"{__file__}.buckets")
 
-    def weight_slots(self) -> list[WeightSlot]:
+    def weight_slots(self):
         return [WeightSlot("a", (2,)), WeightSlot("b", (3, 1))]
 
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def weights(self):
         yield from self.buckets
-        self.ended = True
+        Path(f"{__file__}.ended").touch()
+
+
+@hookimpl
+def slime_trainers():
+    return [TrainerSpec("gathering", Gathering)]
+'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,31 +209,53 @@ class Noting(WeightChannel):
         self.sent.append("closed")
 
 
-def gathering(host: Hosts, rank: int, takes: int, buckets: Sequence[tuple[str, torch.Tensor]]) -> tuple[RankHost, Any]:
-    answers, own = host(rank=rank), Gathering(buckets)
-    answers._rank = own  # type: ignore[assignment]  # in place of the local one, whose weights are all there
-    answers.connect(Noting("noting", tuple(own.weight_slots()), takes, []))
-    return answers, own
+@dataclass(frozen=True)
+class GatheringHost:
+    """A host of a rank whose buckets take all ranks."""
+
+    answers: RankHost
+    sent: list[str]
+    """Names of the buckets that its sender took; then that it was closed."""
+    note: Path
+
+    @property
+    def ended(self) -> bool:
+        """Whether the buckets came to the end."""
+        return self.note.exists()
+
+
+def gathering(
+    host: Hosts, folder: Path, rank: int, takes: int, buckets: Sequence[tuple[str, torch.Tensor]]
+) -> GatheringHost:
+    (folder / "mine.py").write_text(GATHERING)
+    torch.save(buckets, folder / "mine.py.buckets")
+    plugins = PluginSet(only=("slime-local",), modules=(f"{folder}/mine.py",))
+    answers = host(rank=rank, plugins=plugins, trainer=Choice("trainer", "gathering", "mine", LOCAL.settings))
+    channel = Noting("noting", tuple(answers.weight_slots()), takes, [])
+    answers.connect(channel)
+    return GatheringHost(answers, channel.sent, folder / "mine.py.ended")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("takes", [0, 1, 2])
-def test_a_rank_comes_to_the_end_of_its_buckets_whatever_its_sender_takes(host: Hosts, rank: int, takes: int) -> None:
-    answers, own = gathering(host, rank, takes, WHOLE)
+def test_a_rank_comes_to_the_end_of_its_buckets_whatever_its_sender_takes(
+    host: Hosts, tmp_path: Path, rank: int, takes: int
+) -> None:
+    own = gathering(host, tmp_path, rank, takes, WHOLE)
     if takes:
-        answers.publish((0, ()))
+        own.answers.publish((0, ()))
     else:
         with pytest.raises(OSError, match="no route"):
-            answers.publish((0, ()))
+            own.answers.publish((0, ()))
     assert own.ended
-    answers.close()
-    assert answers._channel.sent == [*["a", "b"][:takes], "closed"]  # type: ignore[union-attr]
+    own.answers.close()
+    assert own.sent == [*["a", "b"][:takes], "closed"]
 
 
 @pytest.mark.parametrize(
     ("buckets", "says"),
     [
-        (WHOLE[:1], r"plugin slime-local, weights\(\): no bucket for b \(3, 1\) float32, and 0 more$"),
+        (WHOLE[:1], r"plugin mine, weights\(\): no bucket for b \(3, 1\) float32, and 0 more$"),
         ([WHOLE[0], WHOLE[0]], r"bucket 'a' comes twice$"),
         ([WHOLE[0], ("c", torch.ones(1))], r"bucket 'c' is not among its weight_slots\(\)$"),
         ([WHOLE[0], ("b", torch.ones(1, 3))], r"bucket b is \(1, 3\) float32; its slot says b \(3, 1\) float32$"),
@@ -226,16 +263,16 @@ def test_a_rank_comes_to_the_end_of_its_buckets_whatever_its_sender_takes(host: 
     ],
 )
 def test_buckets_that_are_not_the_slots_are_refused(
-    host: Hosts, buckets: list[tuple[str, torch.Tensor]], says: str
+    host: Hosts, tmp_path: Path, buckets: list[tuple[str, torch.Tensor]], says: str
 ) -> None:
-    answers, _ = gathering(host, 0, 1, buckets)
+    own = gathering(host, tmp_path, 0, 1, buckets)
     with pytest.raises(ContractError, match=says):
-        answers.publish((0, ()))
+        own.answers.publish((0, ()))
 
 
-def test_another_rank_may_have_less_of_the_weights(host: Hosts) -> None:
-    answers, own = gathering(host, 1, 1, WHOLE[1:])
-    answers.publish((0, ()))
+def test_another_rank_may_have_less_of_the_weights(host: Hosts, tmp_path: Path) -> None:
+    own = gathering(host, tmp_path, 1, 1, WHOLE[1:])
+    own.answers.publish((0, ()))
     assert own.ended
 
 

@@ -1,6 +1,7 @@
 """An honest generator, and each way of breaking it."""
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 import socket
@@ -485,7 +486,8 @@ class BlocksShortly(UsesATool):
 
 class WatchesItself(OneTurn):
     def __init__(self) -> None:
-        self.watch = asyncio.ensure_future(asyncio.sleep(60)) if asyncio._get_running_loop() else None
+        with contextlib.suppress(RuntimeError):  # no loop runs
+            self.watch = asyncio.get_running_loop().create_task(asyncio.sleep(60))
 
 
 class WatchesFromItsFirstCall(OneTurn):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
-from slime_core.secrets import REDACTOR
+from slime_core.secrets import Redactor
 from slime_core.telemetry import Generated, SampleStore, Shard
 from slime_core.telemetry.samples.columns import OTHERS, OWN
 from slime_core.telemetry.samples.pack import runs_of
@@ -167,9 +167,9 @@ def test_what_was_trained_on_is_kept_with_its_weights_and_notes(tmp_path: Path) 
 
 
 def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(REDACTOR, "_known", {})
-    monkeypatch.setattr(REDACTOR, "_pattern", None)
-    REDACTOR.add("hunter2-and-more", "$env:JUDGE_KEY")
+    redactor = Redactor()
+    redactor.add("hunter2-and-more", "$env:JUDGE_KEY")
+    monkeypatch.setattr("slime_core.telemetry.samples.pack.REDACTOR", redactor)
     told = group_of(0, "the key is hunter2-and-more")
     told.samples[0].metadata["judge"] = {"asked with": "hunter2-and-more"}
     shard = written(tmp_path, Generated([told], [], {}))
