@@ -171,11 +171,12 @@ mutants: $(STAMPS)/mutants ## small changes of the code, each of which a test mu
 	@mkdir -p .cache/tmp .cache/matplotlib
 	@OMP_NUM_THREADS=1 $(INSIDE) $(BIN)/python tools/mutants.py $(ARGS)
 
-lint: $(STAMPS)/tools ## style, import layers, sizes, workflows
+lint: $(STAMPS)/tools ## style, import layers, sizes, house rules, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/check_house.py
 	$(BIN)/python tools/api_changes.py
 	$(BIN)/python tools/workflows.py --check
 	$(BIN)/python tools/runnable.py --check

@@ -68,7 +68,7 @@ class Query:
                 )
             if text:
                 values[name] = _value(name, text, get_type_hints(cls)[name])
-        return cls(**values)  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]  # each value has the type of its field
 
 
 def _value(name: str, text: str, kind: object) -> object:

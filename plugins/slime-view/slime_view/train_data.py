@@ -59,7 +59,7 @@ def _place(file: "safe_open", step: str, sample: Sample) -> slice | None:
     """Where in a step's tokens the sample's response is, found by its tokens and its prompt's."""
 
     def column(name: str) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = file.get_tensor(f"{step}/{name}")  # type: ignore[no-untyped-call]
+        found: NDArray[np.int64] = file.get_tensor(f"{step}/{name}")  # type: ignore[no-untyped-call]  # safetensors has no types
         return found
 
     begin = len(sample.tokens) - sample.response_length
