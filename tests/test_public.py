@@ -7,8 +7,6 @@ import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from slime_core.scaffold import KINDS, License, Names, render
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,23 +63,33 @@ def test_the_guide_promises_what_is_recorded() -> None:
     assert sorted(name for row in rows for name in re.findall(r"`([\w.]+)`", row)) == sorted(PUBLIC)
 
 
-@pytest.mark.parametrize("path", ours(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_plugin_of_ours_imports_public_names_alone(path: Path) -> None:
-    assert private(path.read_text("utf-8")) == []
+def test_our_plugins_and_examples_import_public_names_alone() -> None:
+    sources = {path: path.read_text("utf-8") for path in ours()}
+    assert sources
+    wrong = [f"{path.relative_to(ROOT)}: {each}" for path, source in sources.items() for each in private(source)]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_a_new_plugin_imports_public_names_alone(kind: str) -> None:
-    for path, text in render(Names.parse(kind, "mine"), License.MIT).items():
-        assert not path.endswith(".py") or private(text) == [], path
+def test_a_new_plugin_of_any_kind_imports_public_names_alone() -> None:
+    wrong = [
+        f"{kind}: {path}: {each}"
+        for kind in KINDS
+        for path, text in render(Names.parse(kind, "mine"), License.MIT).items()
+        if path.endswith(".py")
+        for each in private(text)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_shows_public_names_alone(path: Path) -> None:
-    lines = re.findall(
-        r"^\s*(from slime_core\S* import .*|import slime_core\S*)$", path.read_text("utf-8"), re.MULTILINE
-    )
-    assert [wrong for line in lines for wrong in private(line.partition("#")[0])] == []
+def test_pages_show_public_names_alone() -> None:
+    statement = re.compile(r"^\s*(from slime_core\S* import .*|import slime_core\S*)$", re.MULTILINE)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {each}"
+        for path in PAGES
+        for line in statement.findall(path.read_text("utf-8"))
+        for each in private(line.partition("#")[0])
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_private_name_is_noticed() -> None:
