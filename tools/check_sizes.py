@@ -1,8 +1,9 @@
-"""Keep modules and functions small enough to read: at most 400 lines a module, 70 lines a function.
+"""Keep modules and functions small enough to read: at most 600 lines a module, 70 lines a function.
 
     .venv/bin/python tools/check_sizes.py
 
-Prints every one that is over and exits 1. Tests are left out: a long table of cases is fine there.
+Prints every one that is over and exits 1. A file is opened for one question: 150 to 350 lines is normal.
+Tests are left out: a long table of cases is fine there.
 """
 
 import ast
@@ -10,7 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULE_LINES = 400
+LONGER: dict[str, str] = {}
+"""Modules that may be over the limit, each with its reason: `"slime_core/a.py": "the table of all flags"`."""
+MODULE_LINES = 600
 FUNCTION_LINES = 70
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("slime_core", "plugins", "tools", "examples", "benchmarks")
@@ -32,9 +35,12 @@ def sources() -> list[Path]:
 def oversized(path: Path) -> Iterator[str]:
     """One line of text for the module, and for each function of it, that is over its limit."""
     source = path.read_text("utf-8")
-    name = path.relative_to(ROOT)
-    if (lines := len(source.splitlines())) > MODULE_LINES:
-        yield f"{name}: {lines} lines, at most {MODULE_LINES}: does it still hold one noun?"
+    name = path.relative_to(ROOT).as_posix()
+    lines = len(source.splitlines())
+    if lines > MODULE_LINES and name not in LONGER:
+        yield f"{name}: {lines} lines, at most {MODULE_LINES}: is it still opened for one question?"
+    if lines <= MODULE_LINES and name in LONGER:
+        yield f"{name}: {lines} lines: remove it from LONGER"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
             length = node.end_lineno - node.lineno + 1
