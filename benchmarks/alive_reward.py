@@ -3,7 +3,8 @@
 python benchmarks/vs_trl.py --alive
 """
 
-from slime_core import RewardContext, Sample, Score
+from slime_core import Sample, Score
+from slime_core.roles import RewardContext
 from slime_reward_math import grade
 
 STEP = 0.001

@@ -30,9 +30,9 @@ from typing import cast
 
 from slimes_loop import Answer, slimes_loop
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.events import Event
-from slime_core.isolation import OnLoop
+from slime_core.processes import OnLoop
 from slime_core.roles import (
     FinishReason,
     GenerateOutput,
@@ -57,7 +57,7 @@ from slime_core.rollout import (
     UsedReward,
     Waves,
 )
-from slime_core.run.heap import settled_heap
+from slime_core.run.session import settled_heap
 from slime_core.sample import Group, GroupId, Json, Message, Sample
 from slime_core.score import Score, Verdict
 from slime_core.stats import PluginStats

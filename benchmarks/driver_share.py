@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from slime_core.processes.tree import descendants
+from slime_core.processes.limits import descendants
 
 WARM, STEPS = 10, 30
 TICKS = os.sysconf("SC_CLK_TCK")

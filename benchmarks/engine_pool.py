@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.roles import (
     Engine,
     FinishReason,

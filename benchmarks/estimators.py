@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from slime_core.telemetry import MetricsLog, names
-from slime_core.telemetry.plots import COLORS, PLOT_STYLE
 from slime_local.demo.recipe import MAX_RESPONSE
+from slime_view.plots import COLORS, PLOT_STYLE
 
 ENDS = 5
 """Rollouts averaged at either end."""

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 
 from slime_core.catalog import Catalog
-from slime_core.isolation import Protection, Watchdog
+from slime_core.processes import Protection, Watchdog
 from slime_core.roles import LIGHT_FIELDS, PluginSet, RewardContext, Settings, Setup
 from slime_core.sample import Sample
 from slime_core.score import Score, Verdict
 from slime_core.stats import PluginStats
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 
 ROUNDS = 5
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Protocol
 
 from slime_core.run import GroupState, Ledger
-from slime_core.run.accounts import Accounts
-from slime_core.run.ledger_view import LedgerView
+from slime_core.run.ledger import Accounts
 from slime_core.sample import GroupId
+from slime_view.ledger_view import LedgerView
 
 BATCH = 256
 KEPT = BATCH - BATCH // 8

@@ -34,11 +34,11 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import Choices, Parts, RolloutPolicy, Scoring, SingleTurn, UsedGenerator, UsedReward, Waves
-from slime_core.run.run_hooks import RunHooks
+from slime_core.run.watching import RunHooks
 from slime_core.sample import Group, GroupId, Json, Sample
 from slime_core.score import Score, Verdict
 from slime_core.stats import PluginStats
-from slime_core.testing import CharTokenizer, write_distribution
+from slime_testing import CharTokenizer, write_distribution
 
 PLUGINS = 50
 SAMPLES, GROUP = 10_000, 8

@@ -27,7 +27,7 @@ from slime_buffer_priority.settings import Order, PrioritySettings
 from slime_core import Group, GroupId
 from slime_core.buffer import FifoBuffer, FifoFilter
 from slime_core.roles import BufferContext, BufferSetup, Selection
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 
 ALPHA, BETA = 0.6, 0.4
 BATCHES = (256, 1024, 4096)

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from slime_core.aio import cancel_all
 from slime_core.roles import FilterContext
 from slime_core.rollout import Parts, RolloutResult, Scheduler
-from slime_core.rollout.tally import Tally
-from slime_core.rollout.work import Purpose, RunGroup
+from slime_core.rollout.metrics import Tally
+from slime_core.rollout.runner import Purpose, RunGroup
 from slime_core.sample import Group
-from slime_core.simulate import FleetShape, Lengths, Scenario, simulate
-from slime_core.tasks import cancel_all
+from slime_simulate import FleetShape, Lengths, Scenario, simulate
 
 SLOTS, ROUNDS, GROUP = 4, 8, 8
 WARM_UP, STEPS = 4, 8

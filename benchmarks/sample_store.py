@@ -27,9 +27,9 @@ from pathlib import Path
 from struct import pack, unpack
 
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.telemetry import Drawn, Generated, Kind, Shard
-from slime_core.telemetry.samples.shard import Header
-from slime_core.telemetry.samples.store import write_shard
+from slime_core.telemetry import Generated
+from slime_view.samples.shard import Drawn, Header, Kind, Shard
+from slime_view.samples.store import write_shard
 
 VOCABULARY = 150_000
 GROUPS, SAMPLES = 64, 8

@@ -13,8 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slime_core.telemetry import MetricsLog, names, overlay
+from slime_core.telemetry import MetricsLog, names
 from slime_local.demo.recipe import SIZES
+from slime_view.plots import overlay
 
 LAST = 10
 

@@ -19,10 +19,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slime_core.rollout.waiting import Waiting
-from slime_core.run.trace import Trace
+from slime_core.rollout.calls import Waiting
 from slime_core.sample import GroupId
-from slime_core.telemetry import MetricsLog, SpanLine, SpanLog
+from slime_core.telemetry import MetricsLog
+from slime_view.spans import SpanLine, SpanLog
+from slime_view.trace import Trace
 
 Marked = tuple[GroupId, int | None, bool, Sequence[str]]
 """A sample, and what it waited for after its first mark."""

@@ -31,9 +31,10 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.telemetry import Generated, Kind, MetricsLog, MetricsRow, TensorBoardTracker
-from slime_core.telemetry.samples.shard import Header
-from slime_core.telemetry.samples.store import write_shard
+from slime_core.telemetry import Generated, MetricsLog, MetricsRow
+from slime_trackers.with_tensorboard import TensorBoardTracker
+from slime_view.samples.shard import Header, Kind
+from slime_view.samples.store import write_shard
 
 ROLLOUT, GROUP, TOKENS = 1024, 8, 200
 METRICS, ROLLOUTS = 60, 1000

@@ -21,7 +21,8 @@ COPY dist/wheelhouse/*.whl /tmp/wheels/
 RUN pip install --no-deps \
   /tmp/wheels/slime_core-*.whl /tmp/wheels/slime_agent_openai-*.whl /tmp/wheels/slime_algorithms-*.whl \
   /tmp/wheels/slime_buffer_priority-*.whl /tmp/wheels/slime_compat-*.whl /tmp/wheels/slime_engine_sglang-*.whl \
-  /tmp/wheels/slime_local-*.whl /tmp/wheels/slime_reward_math-*.whl /tmp/wheels/slime_trackers-*.whl /tmp/wheels/slime_view-*.whl \
+  /tmp/wheels/slime_local-*.whl /tmp/wheels/slime_reward_math-*.whl /tmp/wheels/slime_simulate-*.whl \
+  /tmp/wheels/slime_testing-*.whl /tmp/wheels/slime_trackers-*.whl /tmp/wheels/slime_train-*.whl /tmp/wheels/slime_view-*.whl \
   && pip check && useradd --create-home --uid 1000 slime
 
 USER 1000

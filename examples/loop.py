@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from slime_core.roles import BufferContext
-from slime_core.run.open import Session, open_session
+from slime_core.run import Session, open_session
 from slime_core.sample import Json
 
 GROUPS = 32

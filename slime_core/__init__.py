@@ -5,49 +5,34 @@ These are the names a plugin imports; roles live in `slime_core.roles`, hooks an
 
 from typing import TYPE_CHECKING
 
-from slime_core._lazy import exports, from_package
+from slime_core.lazy import exports, from_package
 
 if TYPE_CHECKING:
-    from slime_core.errors import SlimeError, StopRun
-    from slime_core.hookspecs import API_VERSION, hookimpl
-    from slime_core.roles import RewardContext, RewardSpec, Settings, Setup
-    from slime_core.sample import Group, GroupId, Sample, Status
-    from slime_core.score import NotApplicable, Score, Unscored, Verdict
+    from slime_core.errors import SlimeError as SlimeError
+    from slime_core.errors import StopRun as StopRun
+    from slime_core.hookspecs import API_VERSION as API_VERSION
+    from slime_core.hookspecs import hookimpl as hookimpl
+    from slime_core.roles import RewardContext as RewardContext
+    from slime_core.roles import RewardSpec as RewardSpec
+    from slime_core.roles import Settings as Settings
+    from slime_core.roles import Setup as Setup
+    from slime_core.sample import Group as Group
+    from slime_core.sample import GroupId as GroupId
+    from slime_core.sample import Sample as Sample
+    from slime_core.sample import Status as Status
+    from slime_core.score import NotApplicable as NotApplicable
+    from slime_core.score import Score as Score
+    from slime_core.score import Unscored as Unscored
+    from slime_core.score import Verdict as Verdict
 
-_HOMES = {
-    "slime_core.errors": "SlimeError StopRun",
-    "slime_core.hookspecs": "API_VERSION hookimpl",
-    "slime_core.roles": "RewardContext RewardSpec Settings Setup",
-    "slime_core.sample": "Group GroupId Sample Status",
-    "slime_core.score": "NotApplicable Score Unscored Verdict",
-}
+    SlimeRunner: object
+else:
+    _get, __all__ = exports(__name__)
 
-_get = exports(__name__, _HOMES)
-
-
-def __getattr__(name: str) -> object:
-    if name == "SlimeRunner":  # a plugin's, found when it is asked for
-        return from_package("slime.runner", name, "slime-compat")
-    return _get(name)
+    def __getattr__(name: str) -> object:
+        if name == "SlimeRunner":  # a plugin's, found when it is asked for
+            return from_package("slime.runner", name, "slime-compat")
+        return _get(name)
 
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "API_VERSION",
-    "Group",
-    "GroupId",
-    "NotApplicable",
-    "RewardContext",
-    "RewardSpec",
-    "Sample",
-    "Score",
-    "Settings",
-    "Setup",
-    "SlimeError",
-    "Status",
-    "StopRun",
-    "Unscored",
-    "Verdict",
-    "hookimpl",
-]

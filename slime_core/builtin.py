@@ -4,26 +4,26 @@ It has no privileges: it is found through the same entry-point group and can be 
 Factories import what they build when they are called, so that listing plugins loads nothing heavy.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from importlib.util import find_spec
 from typing import cast
 
-from slime_core.data.judge_settings import JudgeSettings
+from slime_core.batching.prepare import Overlong, OverlongSettings
 from slime_core.data.settings import (
     GeneratedSettings,
+    JudgeSettings,
     MixtureSettings,
     ReasoningGymRewardSettings,
     ReasoningGymSettings,
 )
+from slime_core.errors import ConfigError
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import (
-    AdvantageSpec,
     Buffer,
     BufferFilter,
     BufferFilterSpec,
     BufferSetup,
     BufferSpec,
-    CheckSpec,
-    CorrectionSpec,
     DataSource,
     DataSourceSetup,
     DataSourceSpec,
@@ -31,10 +31,10 @@ from slime_core.roles import (
     GeneratorSpec,
     GroupFilter,
     GroupFilterSpec,
+    GroupUse,
     Launcher,
     LauncherSetup,
     LauncherSpec,
-    LossSpec,
     Reward,
     RewardGrain,
     RewardShaper,
@@ -45,17 +45,7 @@ from slime_core.roles import (
     Settings,
     Setup,
     SyncReward,
-    Tracker,
-    TrackerSetup,
-    TrackerSpec,
-    Transport,
-    TransportSetup,
-    TransportSpec,
 )
-from slime_core.train.estimators import estimators
-from slime_core.train.overlong import Overlong, OverlongSettings
-from slime_core.train.settings import DiskSettings
-from slime_core.train.specs import corrections, losses
 
 SLIME_API = "1"
 JUDGE_S = 300.0
@@ -143,7 +133,7 @@ def slime_rewards() -> Iterable[RewardSpec]:
 
 
 def _judge(settings: JudgeSettings, setup: Setup) -> Reward:
-    from slime_core.rollout.judge import Judge
+    from slime_core.rollout.policy import Judge
 
     return Judge(settings, setup)
 
@@ -236,71 +226,24 @@ def _overlong(settings: OverlongSettings, setup: Setup) -> RewardShaper:
 
 
 @hookimpl
-def slime_advantages() -> Iterable[AdvantageSpec]:
-    """From rewards to advantages."""
-    return estimators()
-
-
-@hookimpl
-def slime_losses() -> Iterable[LossSpec]:
-    """Policy gradients, and plain likelihood."""
-    return losses()
-
-
-@hookimpl
-def slime_corrections() -> Iterable[CorrectionSpec]:
-    """Importance sampling of several kinds."""
-    return corrections()
-
-
-@hookimpl
-def slime_transports() -> Iterable[TransportSpec]:
-    """Files, in memory and on disk."""
-    yield TransportSpec(
-        "shared-buffer", _shared_buffer, summary="Two files that ranks and engines map; one machine", one_machine=True
-    )
-    yield TransportSpec("disk", _disk, DiskSettings, "A safetensors file a version, in a folder that all machines see")
-
-
-def _shared_buffer(settings: Settings, setup: TransportSetup) -> Transport:
-    from slime_core.train.shared_buffer import SharedBuffer
-
-    return SharedBuffer(settings, setup)
-
-
-def _disk(settings: DiskSettings, setup: TransportSetup) -> Transport:
-    from slime_core.train.disk import Disk
-
-    return Disk(settings, setup)
-
-
-@hookimpl
 def slime_launchers() -> Iterable[LauncherSpec]:
     """Processes of this machine."""
-    yield LauncherSpec("local", _local_launcher, summary="Processes of this machine, one thread each")
+    yield LauncherSpec(
+        "local", _local_launcher, summary="Processes of this machine, one thread each", check=_check_local
+    )
+
+
+def _check_local(settings: Settings, uses: Sequence[GroupUse]) -> None:
+    from slime_core.catalog import how_to_install
+
+    if any(each.name == "trainer" for each in uses) and find_spec("slime_train") is None:
+        raise ConfigError(
+            "launcher 'local' starts the ranks of a trainer by slime-train, which is not installed. "
+            f"{how_to_install('slime-train')}. Or choose a launcher that needs none"
+        )
 
 
 def _local_launcher(settings: Settings, setup: LauncherSetup) -> Launcher:
     from slime_core.processes.launcher import LocalLauncher
 
     return LocalLauncher(setup)
-
-
-@hookimpl
-def slime_trackers() -> Iterable[TrackerSpec]:
-    """TensorBoard."""
-    yield TrackerSpec("tensorboard", _tensorboard, summary="Event files in the run folder (extra: tensorboard)")
-
-
-def _tensorboard(settings: Settings, setup: TrackerSetup) -> Tracker:
-    from slime_core.telemetry import tensorboard_tracker
-
-    return tensorboard_tracker(settings, setup)
-
-
-@hookimpl
-def slime_checks() -> Iterable[CheckSpec]:
-    """What `slime doctor` looks at."""
-    from slime_core.doctor import core_checks
-
-    return core_checks()

@@ -1,26 +1,18 @@
-"""The one exception tree: everything slime-core raises on purpose.
+"""Defines every exception that slime-core raises on purpose, and makes untrusted text safe for a terminal.
 
-    SlimeError
-    ├── ConfigError (ValueError)        a key, a value or a combination in the run file or on the command line
-    ├── UnknownName (LookupError)       no such reward, engine, plugin, key …; says what exists
-    ├── PluginError                     a plugin cannot be loaded or broke its contract
-    │   └── ContractError               what a plugin returned is not what its role promises
-    ├── DataError (ValueError)          a prompt file: which file, which line
-    ├── ModelError (ValueError)         a model directory that cannot be used
-    ├── RunFolderError                  a run folder that cannot be used: locked, read-only, of another config
-    │   └── CheckpointError             a checkpoint is damaged, missing or of another run
-    ├── WorkerError                     a worker process died, hung or raised
-    ├── RequestError                    engines died over one request: it costs its sample, not the run
-    ├── LimitError                      one sample's call of the engine is over a limit of the run
-    ├── RolloutError                    the rollout cannot go on: nothing kept, too many failures
-    ├── NonFiniteError                  NaN or infinity in a loss, a gradient or a log-prob
-    ├── MismatchError                   trainer and sampler disagree about log-probs by more than a limit
-    └── StopRun                         raised by a run hook to end the run in good order
+All of them derive from SlimeError and can be pickled. Catch the class that fits the cause:
 
-Every message says what was tried, what was expected, what exists and what to type. All of them pickle.
+    ConfigError, UnknownName                      a key, a value or a name in the run file or on the command line
+    PluginError, ContractError                    a plugin that cannot load, raises, or breaks its role's contract
+    DataError, ModelError                         a prompt file, a model directory
+    RunFolderError, CheckpointError               a run folder, one of its checkpoints
+    WorkerError, RequestError, LimitError         a worker process, a request to an engine, a limit on one sample
+    RolloutError, NonFiniteError, MismatchError   too many failures; NaN or infinity; trainer and sampler disagree
+    StopRun                                       a run hook asks to finish the step, save and end
 """
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable
 
@@ -42,7 +34,15 @@ __all__ = [
     "UnknownName",
     "WorkerError",
     "did_you_mean",
+    "drawn",
+    "last_of",
+    "one_line",
+    "printable",
+    "styled",
 ]
+
+
+# The one exception tree: everything slime-core raises on purpose.
 
 
 class SlimeError(Exception):
@@ -122,14 +122,16 @@ def said_by(error: BaseException) -> str:
 
 
 def lines_of(error: BaseException | None) -> str:
-    """A traceback from where it left the core's code on, after a line break; empty if it never did, as at a time limit.
+    """A traceback from where it left the code of core and kit, after a line break; empty if it never did.
 
     It does not end with the error's own text.
     """
     while isinstance(error, PluginError):
         error = error.__cause__
     trace = error.__traceback__ if error is not None else None
-    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("slime_core."):
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(
+        ("slime_core.", "slime_testing.")
+    ):
         trace = trace.tb_next
     return f"\n{shortened(''.join(traceback.format_tb(trace)).rstrip())}" if trace is not None else ""
 
@@ -154,3 +156,52 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 def _plain(word: str) -> str:
     return word.lower().replace("_", "-")
+
+
+# Text of models, files and other machines as a terminal may show it: no character of it is a command.
+
+_UNSAFE = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidirectional, separators, invisible
+    "\ud800-\udfff\U000e0000-\U000e0fff"  # halves of surrogate pairs, tags
+)
+_ANY = re.compile(f"[{_UNSAFE}]")
+_CODE = r"(?:[0-4]|2[234]|[39][0-79]|38;5;\d{1,3}|38;2(?:;\d{1,3}){3})"
+_STYLED = re.compile(rf"(\x1b\[(?:{_CODE}(?:;{_CODE})*)?m)|[{_UNSAFE}]")
+"""Colours of letters, bold, dim, italic, underlined, as click and rich write them; nothing that hides or moves text."""
+_DRAWN = re.compile(rf"(\x1b\[[0-9;?]*[A-Za-z]|\r)|[{_UNSAFE}]")
+"""What a progress bar needs besides."""
+
+
+def printable(text: str) -> str:
+    r"""Escape what a terminal takes for a command, as `\u001b`; newlines and tabs stay. JSON stays the same JSON."""
+    return _ANY.sub(_escaped, text)
+
+
+def styled(text: str) -> str:
+    """The same for text of a command, whose colours stay."""
+    return _STYLED.sub(_escaped, text)
+
+
+def drawn(text: str) -> str:
+    """The same for what draws, such as a progress bar: what moves the cursor stays."""
+    return _DRAWN.sub(_escaped, text)
+
+
+def one_line(text: str, instead: str = "\ufffd") -> str:
+    """A text on one line, with a mark instead of what is not printable."""
+    return _ANY.sub(instead, " ".join(text.split()))
+
+
+def last_of(text: str, width: int) -> str:
+    """The end of a text on one line, at most `width` characters."""
+    line = one_line(text)
+    return line if len(line) <= width else f"…{line[1 - width :]}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    if found.lastindex:
+        return found[0]
+    code = ord(found[0])
+    pair = (code,) if code <= 0xFFFF else (0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF))  # as JSON writes it
+    return "".join(f"\\u{each:04x}" for each in pair)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO, cast
 
-from slime_core.terminal import drawn, printable, styled
+from slime_core.errors import drawn, printable, styled
 
 PREFIX = "$env:"
 SHORTEST = 4
@@ -145,7 +145,7 @@ def redact_output(escape: Callable[[str], str] = styled) -> None:
     """Replace secrets in everything that this process prints or logs from now on, and escape control characters.
 
     Args:
-        escape: of `slime_core.terminal`; what is printed to a log file may be `drawn`.
+        escape: of `slime_core.errors`; what is printed to a log file may be `drawn`.
     """
     escape_prints(escape)
     _redact_records()

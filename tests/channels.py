@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from slime_core.roles import EngineSetup, WeightChannel, WeightSlot
-from slime_core.train.shared_buffer import SharedBufferChannel
 from slime_local.model import load_model
 from slime_local.model.base import LocalModel
+from slime_train.shared_buffer import SharedBufferChannel
 
 
 def slots_of(model: LocalModel) -> list[WeightSlot]:

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import Phase, settings
 
 from slime_core.config import write_toml
-from slime_core.processes.tree import descendants
+from slime_core.processes.limits import descendants
 from slime_core.roles import Draw
 from slime_core.sample import Group, Json, Sample
-from slime_core.telemetry import Generated, SampleStore
+from slime_core.telemetry import Generated
+from slime_view.samples.store import SampleStore
 
 WriteSamples = Callable[..., None]
 
@@ -78,7 +79,7 @@ class Ran:
 @pytest.fixture
 def slime(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """`slime("train", "run.toml", "--lr", "1e-3")`, in this process."""
-    from slime_core.cli.main import run_cli
+    from slime_core.cli import run_cli
 
     def run(*arguments: object) -> Ran:
         capsys.readouterr()

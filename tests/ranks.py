@@ -10,9 +10,9 @@ from pathlib import Path
 
 from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous
 from slime_core.sample import Json
-from slime_core.train.estimators.grpo import GrpoSettings
-from slime_core.train.settings import PolicyLossSettings
 from slime_local.settings import LocalTrainerSettings
+from slime_train.estimators.grpo import GrpoSettings
+from slime_train.settings import PolicyLossSettings
 
 
 def optim(lr: float) -> Optim:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.run.looking import read_alarms
-from slime_core.telemetry import MetricsLog, Shard, list_shards
+from slime_core.telemetry import MetricsLog
+from slime_view.looking import read_alarms
+from slime_view.samples.shard import Shard, list_shards
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "bad-run.md"

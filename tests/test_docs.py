@@ -17,11 +17,12 @@ from types import ModuleType
 
 import pytest
 
-from slime_core import API_VERSION, RewardContext, RewardSpec, Sample, Score, builtin
+from slime_core import API_VERSION, Sample, Score
 from slime_core.catalog import Catalog
 from slime_core.config import parse_config
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, PROVIDER_OF_ROLE
-from slime_core.roles import SPECS, Engine, PluginSet, Setup
+from slime_core.roles import SPECS, Engine, PluginSet, RewardContext, RewardSpec, Setup
+from slime_train import plugin as of_train
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -200,9 +201,9 @@ def test_every_role_and_hook_has_a_heading_with_its_exact_signature() -> None:
         assert f"### `{hook}(event: {event.__name__}) -> None`" in headings
 
 
-def test_every_built_in_estimator_loss_and_correction_is_documented_with_its_settings() -> None:
+def test_every_estimator_loss_and_correction_of_slime_train_is_documented_with_its_settings() -> None:
     text = (DOCS / "algorithms.md").read_text("utf-8")
-    for specs in (builtin.slime_advantages(), builtin.slime_losses(), builtin.slime_corrections()):
+    for specs in (of_train.slime_advantages(), of_train.slime_losses(), of_train.slime_corrections()):
         for spec in specs:
             assert f"| `{spec.name}` |" in text
             for setting in spec.model.model_fields:

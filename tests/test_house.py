@@ -10,12 +10,12 @@ FRONT_DOOR = (
     "import slime_core",
     "import slime_core.hookspecs, slime_core.roles",
     "import slime_core.builtin",
-    "from slime_core.cli.main import run_cli; run_cli(['--help'])",
-    "from slime_core.cli.main import run_cli; run_cli(['plugins', 'list'])",
-    "from slime_core.cli.main import run_cli; run_cli(['plugins', 'show', 'slime-core'])",
-    "from slime_core.cli.main import run_cli; run_cli(['plugins', 'check', 'slime-reward-math'])",
-    "from slime_core.cli.main import run_cli; run_cli(['train', '--help'])",
-    "from slime_core.cli.main import run_cli; run_cli(['doctor'])",
+    "from slime_core.cli import run_cli; run_cli(['--help'])",
+    "from slime_core.cli import run_cli; run_cli(['plugins', 'list'])",
+    "from slime_core.cli import run_cli; run_cli(['plugins', 'show', 'slime-core'])",
+    "from slime_core.cli import run_cli; run_cli(['plugins', 'check', 'slime-reward-math'])",
+    "from slime_core.cli import run_cli; run_cli(['train', '--help'])",
+    "from slime_core.cli import run_cli; run_cli(['doctor'])",
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.scaffold import KINDS, License, Names, render
+from slime_testing.scaffold import KINDS, License, Names, render
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = {
@@ -29,7 +29,7 @@ TEXTS = [
         "plugins/*/*.md",
         "examples/**/*.md",
         "slime_core/**/*.py",
-        "slime_core/scaffold/templates/**/*.tmpl",
+        "plugins/slime-testing/slime_testing/scaffold/templates/**/*.tmpl",
         "plugins/*/slime_*/**/*.py",
         "tools/*.py",
         "benchmarks/**/*.py",
@@ -40,12 +40,13 @@ TEXTS = [
 CONSTRAINED = {("-c", "slime.txt")}
 _LINE = re.compile(r"(?:pip|\$\(PIP\)|pip --python \S+) install +(?P<arguments>.*)")
 _ENDS = re.compile(r"\s(?:&&|\|\||#)|[`),;.](?:\s|$)|\\n|\"\)|\"$|\"\"\"")
+HEAVY = ("algorithms", "launcher-ray", "local", "train", "trainer-megatron")
 MAKE = {
     "$(EVERY_PLUGIN)": " ".join(f"-e ./{folder.relative_to(ROOT)}" for folder in PROJECTS.values() if folder != ROOT),
     "$(LIGHT_PLUGINS)": " ".join(
         f"-e ./{folder.relative_to(ROOT)}"
         for name, folder in PROJECTS.items()
-        if folder != ROOT and name not in ("slime-launcher-ray", "slime-local", "slime-trainer-megatron")
+        if folder != ROOT and name.removeprefix("slime-") not in HEAVY
     ),
 }
 """What the Makefile's variables stand for."""
@@ -129,4 +130,4 @@ def test_lines_are_read_as_a_shell_reads_them() -> None:
     assert list(asked(text)) == [[".[local]", "plugins/slime-local"]]
     assert name_of("slime_core>=0.1") == "slime-core"
     assert name_of("slime_core-*.whl") == name_of("./plugins/slime-local") == ""
-    assert needs(ROOT, {"local"}) == {"slime-local"}
+    assert needs(ROOT, {"local"}) == {"slime-local", "slime-train", "slime-view"}

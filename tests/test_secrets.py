@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, SecretStr, ValidationError
 
-from slime_core import Settings
-from slime_core.roles import Choice
+from slime_core.roles import Choice, Settings
 from slime_core.secrets import REDACTOR, Redactor, read_variable, redacted_output
 
 VALUE = "tok-5f1c'e\"9 b/7"

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from slime_core.tasks import together, unless
+from slime_core.aio import together, unless
 
 
 async def answer(seconds: float) -> str:

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from slime_core.cli.main import run_cli
+from slime_core.cli import run_cli
 from slime_core.config import write_toml
+from slime_core.errors import drawn, last_of, one_line, printable, styled
 from slime_core.run import GroupState, Ledger
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.secrets import drawable, redacted_output
-from slime_core.telemetry import MetricsLog, MetricsRow, PlainDisplay, SpanLog
-from slime_core.telemetry.dashboard import Dashboard
-from slime_core.terminal import drawn, last_of, one_line, printable, styled
+from slime_core.telemetry import MetricsLog, MetricsRow, PlainDisplay
+from slime_core.telemetry.display import Dashboard
+from slime_view.spans import SpanLog
 
 Slime = Callable[..., Any]
 HOSTILE = (

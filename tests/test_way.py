@@ -23,7 +23,7 @@ from slime_core import Score
 from slime_core.roles import Keep, LossSpec
 from slime_local.plugin import slime_engines
 
-PACKAGES, OUTSIDE = ("slime_core.", "slime_local."), ("slime_core.cli.", "slime_core.processes.forking:")
+PACKAGES, OUTSIDE = ("slime_core.", "slime_local.", "slime_train."), ("slime_core.cli.", "slime_core.processes.server:")
 
 
 def note(end):

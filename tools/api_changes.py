@@ -10,15 +10,14 @@ A patch release may break nothing. Until 1.0 a minor release may, if a fragment 
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import griffe
-from api_snapshot import PUBLIC
+from api_snapshot import PUBLIC, exports_of, folder_of, root_of
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = "slime_core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,11 @@ def last_release(repository: Path) -> str | None:
     return done.stdout.strip() or None
 
 
-def modules_of(repository: Path) -> Sequence[str]:
-    """The public modules that are there."""
-    paths = {name: repository / Path(*name.split(".")) for name in PUBLIC}
-    return [name for name, path in paths.items() if path.is_dir() or path.with_suffix(".py").exists()]
+def modules_of(repository: Path) -> Mapping[str, Sequence[str]]:
+    """The public modules that are there, with their public names; without names, all that the module exports."""
+    paths = {name: folder_of(root_of(name), repository) / Path(*name.split(".")) for name in PUBLIC}
+    there = (name for name, path in paths.items() if path.is_dir() or path.with_suffix(".py").exists())
+    return {name: PUBLIC[name] for name in there}
 
 
 def fragments(repository: Path) -> str:
@@ -79,22 +79,31 @@ def fragments(repository: Path) -> str:
     return "\n".join(path.read_text("utf-8") for path in sorted(paths))
 
 
-def broken(repository: Path, base: str, public: Sequence[str]) -> Iterator[Broken]:
-    """Every breakage of a name in `__all__` of a public module, and of what belongs to it, once."""
-    old = griffe.load_git(PACKAGE, ref=base, repo=repository, allow_inspection=False)
-    new = griffe.load(PACKAGE, search_paths=[repository], try_relative_path=False, allow_inspection=False)
+def broken(repository: Path, base: str, public: Mapping[str, Sequence[str]]) -> Iterator[Broken]:
+    """Every breakage of a public name, and of its members, once."""
+    roots = sorted({root_of(name) for name in public})
+    old, new = griffe.ModulesCollection(), griffe.ModulesCollection()
+    for root in roots:
+        _load_old(root, repository, base, old)
+        folder = folder_of(root, repository)
+        griffe.load(
+            root, search_paths=[folder], try_relative_path=False, allow_inspection=False, modules_collection=new
+        )
     promised, gone = set[str](), set[str]()
-    for name in public:
-        path = name.removeprefix(PACKAGE).removeprefix(".")
-        before, after = (_module(package, path) for package in (old, new))
-        for export in sorted(str(each) for each in (before.exports if before else None) or ()):
+    for name, chosen in public.items():
+        before, after = (_module(collection, name) for collection in (old, new))
+        exports = sorted(exports_of(before)) if before else []
+        if isinstance(before, griffe.Module):
+            before.exports = [*exports]  # griffe compares exported names, and knows none of a computed `__all__`
+        for export in (each for each in exports if not chosen or each in chosen):
             if after is None or export not in after.members:
                 gone.add(f"{name}.{export}")
-            elif before is not None:
+            elif before is not None and export in before.members:
                 promised.add(before[export].canonical_path)
     yield from (Broken(name, "is gone") for name in sorted(gone))
     seen = set[tuple[str, str]]()
-    for found in griffe.find_breaking_changes(old, new):
+    changes = (each for root in roots if root in old for each in griffe.find_breaking_changes(old[root], new[root]))
+    for found in changes:
         where, how = found.obj.canonical_path, found.kind.value
         belongs = any(where == name or where.startswith(f"{name}.") for name in promised)
         if belongs and (where, how) not in seen:
@@ -102,11 +111,28 @@ def broken(repository: Path, base: str, public: Sequence[str]) -> Iterator[Broke
             yield Broken(where, f"{how}: {found.details}" if found.details else how)
 
 
-def _module(package: griffe.Object | griffe.Alias, path: str) -> griffe.Object | griffe.Alias | None:
+def _load_old(package: str, repository: Path, base: str, collection: griffe.ModulesCollection) -> None:
+    """Add a package of the last release to the collection, unless that release has none of this name."""
+    folder = folder_of(package, repository).relative_to(repository)
+    path = (folder / package).as_posix()
+    found = subprocess.run(["git", "-C", str(repository), "cat-file", "-e", f"{base}:{path}"], capture_output=True)
+    if found.returncode == 0:
+        griffe.load_git(
+            package,
+            ref=base,
+            repo=repository,
+            search_paths=[folder],
+            allow_inspection=False,
+            modules_collection=collection,
+        )
+
+
+def _module(collection: griffe.ModulesCollection, name: str) -> griffe.Object | griffe.Alias | None:
     try:
-        return package[path] if path else package
+        found: griffe.Object | griffe.Alias = collection[name]
     except KeyError:
         return None
+    return found
 
 
 if __name__ == "__main__":

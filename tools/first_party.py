@@ -6,6 +6,7 @@
 
 import importlib
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ DATA = ROOT / "slime_core" / "catalog" / "first_party.json"
 
 
 def offered() -> dict[str, object]:
-    """By distribution: its choices by role, the choices of each flat key, whose names it knows, and its commands."""
+    """By distribution: its choices, the owners of flat keys, whose names it knows, its commands, what it requires."""
     found: dict[str, object] = {}
     for path in sorted(ROOT.glob("plugins/*/pyproject.toml")):
         project = tomllib.loads(path.read_text("utf-8"))["project"]
@@ -32,6 +33,7 @@ def offered() -> dict[str, object]:
             "flat_keys": _flat_keys(specs),
             "frameworks": sorted({name.framework for module in modules for name in _names(module)} - {""}),
             "commands": sorted(project["entry-points"].get("slime.commands", ())),
+            "requires": sorted(set(re.findall(r"slime-[a-z-]+", " ".join(project["dependencies"]))) - {"slime-core"}),
         }
     return found
 

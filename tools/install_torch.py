@@ -50,12 +50,13 @@ def wants_cuda() -> bool:
 
 
 def required_minimum() -> str:
-    """The lower bound that pyproject.toml's extra `torch` sets."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    (requirement,) = project["optional-dependencies"]["torch"]
+    """The lower bound of torch that slime-train requires."""
+    path = ROOT / "plugins" / "slime-train" / "pyproject.toml"
+    requirements = tomllib.loads(path.read_text("utf-8"))["project"]["dependencies"]
+    requirement = next((each for each in requirements if each.startswith("torch")), "")
     name, _, minimum = str(requirement).partition(">=")
     if name != "torch" or not minimum:
-        raise SystemExit(f"pyproject.toml: the extra `torch` should read 'torch>=X.Y', not {requirement!r}")
+        raise SystemExit(f"{path}: the dependency on torch should read 'torch>=X.Y', not {requirement!r}")
     return minimum
 
 

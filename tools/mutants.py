@@ -1,13 +1,14 @@
-"""Mutants: small changes of the code, each of which some test must notice. All of slime_core/train, samples elsewhere.
+"""Mutants: small changes of the code, each of which some test must notice. All of the training formulas, samples else.
 
     .venv/bin/python tools/mutants.py                       all rooms; writes docs/mutants.md; 1 where a goal is missed
     .venv/bin/python tools/mutants.py run                   one room, and its part of docs/mutants.md
     .venv/bin/python tools/mutants.py groups run/ledger     these files alone, the first of train; writes nothing
     .venv/bin/python tools/mutants.py --count 5 run         a smaller sample of a room
 
-The mutants are mutmut's. Of slime_core/train, mutmut itself runs those of functions; those of constants, class bodies
-and decorated functions run here (tools/mutants_outside.py). Of the other rooms a sample runs (tools/mutants_sample.py).
-tools/mutants.toml says of survivors why they are not a fault of the tests.
+The mutants are mutmut's. The room `train` is slime_core/batching and the package slime_train. mutmut itself runs its
+mutants of functions; those of constants, class bodies and decorated functions run here (tools/mutants_outside.py). Of
+the other rooms a sample runs (tools/mutants_sample.py). tools/mutants.toml gives the reasons why survivors are no fault
+of the tests.
 """
 
 import importlib
@@ -23,11 +24,17 @@ from pathlib import Path
 from mutants_outside import exit_status, mutants_of
 from mutants_page import ROOT, Figures, Survivor, reasons, share_killed, write
 from mutants_processes import started
-from mutants_record import ROOMS
+from mutants_record import ROOMS, code_of
 from mutants_sample import COUNT, SEED, sampled
 from mutmut.stats import status_by_exit_code
 
-CODE = Path("slime_core/train")
+PACKAGES = (Path("slime_core"), Path("plugins/slime-train/slime_train"))
+"""mutmut names a mutant by its path: both packages are copied into one folder."""
+CODE = (PACKAGES[0] / "batching", PACKAGES[1])
+NO_FORMULAS = {"__init__", "command", "finetuning", "plugin", "rollout_only", "train_only", "training_loop"}
+"""Modules of slime_train with no formulas: loops, a command and a list of choices."""
+TREE = Path(".cache/mutmut")
+"""Where mutmut runs."""
 TESTS = "tests/train"
 GOAL, GOAL_OF_SAMPLES = 0.95, 0.9
 """Shares of a run's mutants that must be killed."""
@@ -68,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _files(room: str) -> list[str]:
-    paths = sorted(Path("slime_core", room).rglob("*.py"))
+    paths = sorted(code_of(room))
     return [path.relative_to("slime_core").with_suffix("").as_posix() for path in paths]
 
 
@@ -84,12 +91,12 @@ def _told(found: Sequence[Figures], goal: float, *, every_reason: bool) -> int:
 
 
 def _of_train(names: Sequence[str]) -> list[Figures]:
-    """All mutants of these files of slime_core/train, or of all its files."""
-    every = sorted(CODE.rglob("*.py"))
+    """All mutants of these files of the room `train`, or of all its files."""
+    every = sorted(path for folder in CODE for path in folder.rglob("*.py") if path.stem not in NO_FORMULAS)
     files = [path for path in every if path.stem in names] if names else every
-    patterns = [f"{'.'.join(path.with_suffix('').parts)}.*" for path in files] if names else []
-    shutil.rmtree("mutants", ignore_errors=True)  # what mutmut remembers there knows nothing of new tests
-    subprocess.run([sys.executable, "-m", "mutmut", "run", "--max-children", "1", *patterns], check=True)
+    patterns = [f"{'.'.join(_in_tree(path).with_suffix('').parts)}.*" for path in files] if names else []
+    _copy_tree()
+    subprocess.run([sys.executable, "-m", "mutmut", "run", "--max-children", "1", *patterns], cwd=TREE, check=True)
     for module in WARM:
         importlib.import_module(module)
     if exit_status(None, [TESTS]) != 0:
@@ -97,9 +104,25 @@ def _of_train(names: Sequence[str]) -> list[Figures]:
     return [_together(path.name, *_of_functions(path), *_outside_of_functions(path)) for path in files]
 
 
+def _copy_tree() -> None:
+    """Fill the folder where mutmut runs; what it remembers there knows nothing of new tests."""
+    shutil.rmtree(TREE, ignore_errors=True)
+    without = shutil.ignore_patterns("__pycache__")
+    for package in PACKAGES:
+        shutil.copytree(package, TREE / package.name, ignore=without)
+    shutil.copytree("tests", TREE / "tests", ignore=without)
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy2(name, TREE / name)
+
+
+def _in_tree(path: Path) -> Path:
+    """The path of a file, from the folder where mutmut runs."""
+    return next(path.relative_to(package.parent) for package in PACKAGES if path.is_relative_to(package))
+
+
 def _of_functions(path: Path) -> tuple[int, list[Survivor]]:
     """Number of mutants that mutmut ran of a file, and which survived."""
-    results = json.loads(Path("mutants", f"{path}.meta").read_text("utf-8"))["exit_code_by_key"]
+    results = json.loads(Path(TREE, "mutants", f"{_in_tree(path)}.meta").read_text("utf-8"))["exit_code_by_key"]
     lost = [name for name, code in results.items() if status_by_exit_code[code] not in CAUGHT]
     return len(results), [Survivor(path.name, *_shown(name)) for name in lost]
 
@@ -107,7 +130,7 @@ def _of_functions(path: Path) -> tuple[int, list[Survivor]]:
 def _shown(name: str) -> tuple[str, str]:
     """Lines of a mutant, as they were and as they became."""
     command = [sys.executable, "-m", "mutmut", "show", name]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=True).stdout
     lines = [line for line in text.splitlines() if not line.startswith(("---", "+++"))]
     was, now = (" ".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+")
     return was, now

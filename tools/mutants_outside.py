@@ -3,7 +3,7 @@
 mutmut swaps functions for their mutants while a test runs, which works neither for a bound of a pydantic field nor for
 a property. Here its operators change the whole file instead, and a forked process imports that and runs the tests:
 
-    for mutant in mutants_of(Path("slime_core/train/settings.py")):
+    for mutant in mutants_of(Path("plugins/slime-train/slime_train/settings.py")):
         status = exit_status(mutant, ["tests/train"])           # 0: it survived
 """
 

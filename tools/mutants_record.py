@@ -77,8 +77,14 @@ def _common() -> bytes:
     return b"".join(sha256(bytes(path) + b" " + path.read_bytes()).digest() for path in paths)
 
 
+def code_of(room: str) -> Iterator[Path]:
+    """The files of a room: a module of slime_core, or a package."""
+    module = Path("slime_core", f"{room}.py")
+    yield from [module] if module.exists() else Path("slime_core", room).rglob("*.py")
+
+
 def _code() -> Iterator[Path]:
-    return (path for room in ROOMS for path in Path("slime_core", room).rglob("*.py"))
+    return (path for room in ROOMS for path in code_of(room))
 
 
 def _tests() -> list[Path]:

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime_core.testing.by_role import CONTRACTS
-from slime_core.testing.contract import CheckInfo, Contract
-from slime_core.testing.registry import PLUGIN_CONTRACTS
+from slime_testing.by_role import CONTRACTS
+from slime_testing.contract import CheckInfo, Contract
+from slime_testing.registry import PLUGIN_CONTRACTS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "checks.md"
 HEAD = """\

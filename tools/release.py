@@ -25,6 +25,8 @@ from release_checks import Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = "slime-core"
+PINNED = (CORE, "slime-testing")
+"""The kit and the core require each other in the same version."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,6 +94,8 @@ def set_version(root: Path, old: str, new: str) -> list[Path]:
     changed = []
     for folder in projects(root):
         changed += _replaced(folder / "pyproject.toml", f'version = "{old}"', f'version = "{new}"')
+        for name in PINNED:
+            changed += _replaced(folder / "pyproject.toml", f'"{name}=={old}"', f'"{name}=={new}"')
     changed += _replaced(root / "slime_core/__init__.py", f'__version__ = "{old}"', f'__version__ = "{new}"')
     before, after = bound(old), bound(new)
     if before != after:

@@ -102,7 +102,7 @@ def check_install(root: Path, names: Sequence[str], slime_txt: Path, version: st
 
 
 def _has_torch(names: Sequence[str]) -> bool:
-    return any(re.search(r"\[.*\b(local|torch)\b.*\]|slime-(local|trainer-megatron)", name) for name in names)
+    return any(re.search(r"\[.*\b(local|torch)\b.*\]|slime-(algorithms|local|train)", name) for name in names)
 
 
 def _run(command: Sequence[str], folder: Path, **variables: str) -> str:

@@ -9,6 +9,8 @@ A page a role under docs/reference/roles/, the table of all in roles.md, every h
 import argparse
 import dataclasses
 import inspect
+import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -26,10 +28,11 @@ from slime_core.hookspecs import (
     RunHookSpecs,
 )
 from slime_core.roles import SPECS, Spec
-from slime_core.testing import CONTRACTS
+from slime_testing import CONTRACTS
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+EXAMPLES = Path(__file__).resolve().with_name("role_examples.md")
 KINDS = {
     "I/O, in the driver, `async def`": (
         "data_source",
@@ -54,6 +57,9 @@ KINDS = {
 }
 KIND_OF_ROLE = {role: kind for kind, roles in KINDS.items() for role in roles}
 _STARS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
+_TITLE = re.compile(r"(?<=\n\n)(?:# .*\n)+(?=\n)")
+_EXAMPLE = re.compile(r"^## (\w+)\n\n((?:(?!## ).*\n)+)", re.MULTILINE)
+EXAMPLE_OF_ROLE: dict[str, str] = dict(_EXAMPLE.findall(EXAMPLES.read_text("utf-8")))
 CORE = griffe.load("slime_core", search_paths=[ROOT], allow_inspection=False)
 
 
@@ -110,10 +116,11 @@ def _several(spec: type[Spec[object]]) -> str:
 
 
 def role_page(spec: type[Spec[object]]) -> str:
-    """One role: its module's classes, with the spec's inherited fields."""
+    """One role: the classes of its part of a module, with the spec's inherited fields."""
     role = spec.role
-    module = CORE[f"roles.{role}"]
-    lines = [f"# {role.replace('_', ' ').capitalize()}", "", *_prose(module), *_facts(spec)]
+    module = CORE[spec.__module__.removeprefix("slime_core.")]
+    part = Part.of(module, module[spec.__name__].lineno or 0)
+    lines = [f"# {role.replace('_', ' ').capitalize()}", "", *_introduction(spec, module, part), *_facts(spec)]
     hook = PROVIDER_OF_ROLE[role]
     lines += [
         f"## `{hook}() -> Iterable[{spec.__name__}]`",
@@ -123,9 +130,44 @@ def role_page(spec: type[Spec[object]]) -> str:
     ]
     lines += [f"## `{_constructor(spec)}`", "", *_prose(module[spec.__name__]), *_fields(spec)]
     for name, member in module.members.items():
-        if isinstance(member, griffe.Class) and name != spec.__name__ and not name.startswith("_"):
+        shown = isinstance(member, griffe.Class) and name != spec.__name__ and not name.startswith("_")
+        if shown and (member.lineno or 0) in part.lines:
             lines += _class(member)
     return "\n".join(lines).rstrip() + "\n"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a module: a comment that stands alone opens each. A module without such comments is one part."""
+
+    title: str
+    """The comment; empty without one."""
+    lines: range
+    """The numbers of its lines."""
+
+    @classmethod
+    def of(cls, module: griffe.Module, line: int) -> "Part":
+        """The part that holds a line of the module."""
+        source = module.source
+        found = [
+            (source.count("\n", 0, match.start()) + 1, " ".join(match[0].replace("# ", "").split()))
+            for match in _TITLE.finditer(source)
+        ]
+        bounds = [*found, (source.count("\n") + 2, "")]
+        for (start, title), (stop, _) in itertools.pairwise([(1, ""), *bounds]):
+            if start <= line < stop:
+                return cls(title, range(start, stop))
+        raise ValueError(f"{module.path} has no line {line}")
+
+
+def _introduction(spec: type[Spec[object]], module: griffe.Module, part: Part) -> Iterator[str]:
+    """The module's docstring if the module holds one role; otherwise the title of the part, and its example."""
+    if sum(each.__module__ == spec.__module__ for each in SPECS.values()) == 1:
+        yield from _prose(module)
+    else:
+        yield from (part.title, "")
+        if spec.role in EXAMPLE_OF_ROLE:
+            yield from (EXAMPLE_OF_ROLE[spec.role].rstrip(), "")
 
 
 def _facts(spec: type[Spec[object]]) -> Iterator[str]:
@@ -226,7 +268,7 @@ def hooks_page() -> str:
     for role, hook in PROVIDER_OF_ROLE.items():
         lines += _hook(ProviderHookSpecs, hook)
         lines += [f"See [{role}](roles/{role}.md).", ""]
-    lines += [*_hook(ProviderHookSpecs, NAMES_HOOK), *_event(CORE["roles.foreign_name.ForeignName"])]
+    lines += [*_hook(ProviderHookSpecs, NAMES_HOOK), *_event(CORE["roles.watching.ForeignName"])]
     return "\n".join(lines).rstrip() + "\n"
 
 

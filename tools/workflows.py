@@ -28,7 +28,7 @@ WORKFLOW = ".github/workflows/pr-test.yml"
 FOR_PLUGINS = ".github/workflows/plugin-contracts.yml"
 TEMPLATES = {path: f"{path}.j2" for path in (WORKFLOW, FOR_PLUGINS, ".github/actions/plugin-contracts/action.yml")}
 """What is written, by path, and its template."""
-SCAFFOLD = "slime_core/scaffold/templates/common/plugin-contracts.yml.tmpl"
+SCAFFOLD = "plugins/slime-testing/slime_testing/scaffold/templates/common/plugin-contracts.yml.tmpl"
 """FOR_PLUGINS once more, as `slime plugins new` writes it: a `string.Template`."""
 PYTHON = "3.11"
 """The oldest that is supported, and the one that most jobs take."""

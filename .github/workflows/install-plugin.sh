@@ -7,12 +7,27 @@ case "$SLIME_CORE" in
     exit 2
     ;;
 esac
+# Its other packages, slime-testing among them, come from the same place.
+found=$(mktemp -d)/slime.txt
+constrain() { echo "$1 @ $(python -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).resolve().as_uri())' "$2")" >>"$found"; }
 if compgen -G "$SLIME_CORE/slime_core-*.whl" >/dev/null; then
-  found=$(mktemp -d)/slime.txt
   for wheel in "$SLIME_CORE"/slime_*.whl; do
     name=${wheel##*/}
-    echo "${name%%-*} @ $(python -c 'import pathlib, sys; print(pathlib.Path(sys.argv[1]).resolve().as_uri())' "$wheel")"
-  done >"$found"
+    constrain "${name%%-*}" "$wheel"
+  done
   core=(-c "$found" slime-core)
+elif [ -d "$SLIME_CORE/plugins" ]; then
+  for folder in "$SLIME_CORE"/plugins/slime-*/; do constrain "$(basename "$folder")" "$folder"; done
+  core=(-c "$found" "$SLIME_CORE")
+elif [[ $SLIME_CORE == git+* ]]; then
+  for name in slime-testing slime-train; do echo "$name @ ${SLIME_CORE%%#*}#subdirectory=plugins/$name" >>"$found"; done
+  core=(-c "$found" "$SLIME_CORE")
+elif [[ $SLIME_CORE == */slime_core-*.whl* ]]; then
+  beside=${SLIME_CORE%%#*}
+  for name in slime_testing slime_train; do
+    wheel=${beside/slime_core-/$name-}
+    if [ -e "$wheel" ]; then constrain "$name" "$wheel"; else echo "$name @ $wheel" >>"$found"; fi
+  done
+  core=(-c "$found" "$SLIME_CORE")
 fi
 python -m pip install "${core[@]}" -e "$PACKAGE${EXTRAS:+[$EXTRAS]}"

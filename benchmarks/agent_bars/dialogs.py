@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins/slime-agent-openai/tests"))
 from chat import CHATML, load_chat  # the tests' tokenizer and template

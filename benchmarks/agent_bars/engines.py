@@ -9,7 +9,7 @@ Example:
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.roles import GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 from slime_core.sample import Json
 

@@ -20,7 +20,7 @@ from verifiers.v1.trace import AgentInfo, Trace, TraceTask  # type: ignore[impor
 from verifiers.v1.types import AssistantMessage, Response, ToolCall, Usage  # type: ignore[import-not-found]
 
 from agent_bars.clients import talked
-from slime_core.run.heap import settled_heap
+from slime_core.run.session import settled_heap
 
 
 class Answering(Client):  # type: ignore[misc]

@@ -32,9 +32,9 @@ from slime_agent_openai.message import Message
 from slime_agent_openai.parsers import hermes
 from slime_agent_openai.request import Request
 from slime_agent_openai.session import Session, SessionLimits
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, SamplingParams
-from slime_core.run.heap import settled_heap
+from slime_core.run.session import settled_heap
 
 ANSWER = (
     "<think>\nThe next thing to look up is the river.\n</think>\n\nLooking it up.\n"

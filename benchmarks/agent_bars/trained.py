@@ -23,7 +23,7 @@ from slime_agent_openai.parsers.fitting import fitting
 from slime_agent_openai.parsers.registry import families
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session, SessionLimits
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
 from slime_core.sample import Sample
 

@@ -15,9 +15,10 @@ import sys
 import time
 
 import slime_core.cli.train as driver
-from slime_core import RewardContext, Sample
-from slime_core.isolation.on_loop import OnLoop
-from slime_core.run.heap import settled_heap
+from slime_core import Sample
+from slime_core.processes import OnLoop
+from slime_core.roles import RewardContext
+from slime_core.run.session import settled_heap
 from slime_core.stats import PluginStats
 from slime_reward_math.cases import hostile
 from slime_reward_math.grader import forget

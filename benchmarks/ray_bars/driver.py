@@ -20,11 +20,11 @@ from sglang_bars.client import Cost, prompt_of, with_engine
 from sglang_bars.served import served
 
 from ray_bars.calls import TARGET, setup_in
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
 from slime_core.roles import Draw, GenerateRequest, SamplingParams, WorkerGroupSpec
-from slime_core.run.heap import settled_heap
+from slime_core.run.session import settled_heap
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.train.prepare import Preparation
-from slime_core.train.split import split_step
 from slime_engine_sglang.engine import SglangEngine
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings

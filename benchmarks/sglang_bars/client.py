@@ -22,10 +22,10 @@ import aiohttp
 
 from sglang_bars.served import served
 from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
-from slime_core.run.heap import settled_heap
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
+from slime_core.run.session import settled_heap
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, publish_model, write_tiny_model
 
 TOKENS, PROMPT = 48, 24
 LONG_TOKENS, LONG_AT_ONCE = 8192, 512

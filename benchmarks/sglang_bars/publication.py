@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import IO
 
 from slime_core.roles import EngineSetup, WeightChannel, WeightSlot
-from slime_core.testing import make_launcher
-from slime_core.train.shared_buffer import SharedBufferChannel
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.meeting.distributed import DistributedChannel, DistributedSettings
 from slime_engine_sglang.meeting.tensor import TensorChannel, TensorSettings
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher
+from slime_train.shared_buffer import SharedBufferChannel
 
 MODELS = ("demo", "smollm2")
 VERSIONS = 15

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from slime_core.testing.fake_engine import FakeEngine
+from slime_testing.fake_engine import FakeEngine
 
 LONGEST = 16_384
 """Tokens that prompt and response may have."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from sglang_bars.client import TOKENS, bare, loading, prompt_of
 from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
-from slime_core.testing import make_launcher, write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, write_tiny_model
 
 REQUESTS, AT_ONCE = 256, 32
 

@@ -1,30 +1,108 @@
-"""Catalog: every choice of every role, by name, with the plugin that offers it.
+"""The catalog: every choice of every role by name, with the plugin that offers it.
+
+Discovery reads the entry points of the group `slime.plugins`. A worker process loads the same plugins in the same
+order and versions. An unknown name raises an error with the nearest names and the package to install.
+
+Example:
 
     catalog = Catalog.discover()
     catalog.find("reward", "math").spec          # also "slime-reward-math/math" and "./my.py:reward"
-    catalog.choices("loss")                      # {"slime-core/policy_loss": Registered(...), ...}
-
-Discovery reads the entry points of the group `slime.plugins`, sorted. A plugin that cannot be loaded is a status
-and one warning, and is named by the error about a choice that it might have offered.
+    catalog.choices("loss")                      # {"slime-train/policy_loss": Registered(...), ...}
 """
 
 import os
+import socket
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar, cast, overload
+from typing import Generic, TypeVar, cast, overload
 
-from slime_core.catalog._candidates import installed_candidates, project_candidates
-from slime_core.catalog._in_project import find_in_project, is_in_project
-from slime_core.catalog._loading import Listener, Loader
-from slime_core.catalog._selection import allowed_by_environment, select
-from slime_core.catalog._unknown import unknown_choice
-from slime_core.catalog.registered import Registered
-from slime_core.catalog.status import PluginDeprecation, PluginState, PluginStatus, PluginWarning
-from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
+from slime_core.catalog.discovery import (
+    PluginDeprecation,
+    PluginState,
+    PluginStatus,
+    PluginWarning,
+    allowed_by_environment,
+    installed_candidates,
+    project_candidates,
+    select,
+)
+from slime_core.catalog.loading import Listener, Loader, Registered
+from slime_core.catalog.packages import CORE, brought_by, how_to_install, usual_name
+from slime_core.catalog.project_code import find_in_project, is_in_project
+from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, did_you_mean, said_by
+from slime_core.events import RankEvent
+from slime_core.hookspecs import HOOK_OF_RANK_EVENT
 from slime_core.roles import SPECS, ForeignName, PluginSet, Spec
+
+# Used: a choice that was built for this run, with the names that error texts and metrics call it by.
+
+PartT = TypeVar("PartT", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Used(Generic[PartT]):
+    """What the factory of a choice made, and how errors and metrics call it."""
+
+    name: str
+    """As the run selected it."""
+    plugin: str
+    """Who registered it."""
+    part: PartT
+    """What its factory made."""
+
+
+# The error about a name that nobody offers.
+
+
+def unknown_choice(role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]) -> str:
+    """The whole message, one sentence after the other."""
+    return " ".join(_sentences(role, name, choices, statuses))
+
+
+def _sentences(
+    role: str, name: str, choices: Mapping[str, Registered], statuses: Sequence[PluginStatus]
+) -> Iterator[str]:
+    spoken = role.replace("_", " ")
+    plugin, slash, _ = name.rpartition("/")
+    spellings = choices if slash else {each.spec.name for each in choices.values()}
+    yield f"no {spoken} {name!r}.{did_you_mean(name, spellings)}"
+    plugins = {status.plugin for status in statuses}
+    if slash and plugin not in plugins:
+        yield f"There is no plugin {plugin!r}.{did_you_mean(plugin, plugins)}"
+    if choices:
+        offered = (f"{each.spec.name} ({each.plugin} {each.version}".rstrip() + ")" for each in choices.values())
+        yield f"Available: {', '.join(offered)}."
+    else:
+        yield f"No loaded plugin offers {'an' if spoken[0] in 'aeiou' else 'a'} {spoken}."
+    yield from _not_loaded(statuses)
+    yield from _advice(role, name, spellings, plugins)
+
+
+def _not_loaded(statuses: Sequence[PluginStatus]) -> Iterator[str]:
+    """Names the plugins that might have offered it: those that failed, and those that were left out."""
+    for status in statuses:
+        if status.failed:
+            yield f"Not loaded, and might have offered it: {status}. See slime plugins check {status.plugin}"
+        elif status.state is PluginState.EXCLUDED:
+            yield f"Might offer it: {status}."
+
+
+def _advice(role: str, name: str, spellings: Iterable[str], plugins: set[str]) -> Iterator[str]:
+    """What to install, as far as the core can know."""
+    plain = name.rpartition("/")[2]
+    dist = brought_by(role, name)
+    if dist and dist not in plugins:
+        yield f"{plain!r} comes with {dist}. {how_to_install(dist)}"
+    elif not did_you_mean(name, spellings) and plain and plain == name:
+        yield f"A plugin that offers it is usually called {usual_name(role, name)}."
+    if CORE not in plugins:
+        yield f"{CORE} itself is not installed, only importable; in its checkout: pip install -e ."
+
+
+# Catalog: every choice of every role, by name, with the plugin that offers it.
 
 SpecT = TypeVar("SpecT", bound=Spec[object])
 
@@ -190,3 +268,50 @@ class Catalog:
     def listeners(self, hook: str) -> tuple[Listener, ...]:
         """Who implements a run hook or a rank hook, in the order of calls."""
         return self._listeners[hook]
+
+
+# The same plugins again in a worker process of the run, in the same order and versions, or an error that names it.
+
+
+def discover_in_worker(plugins: PluginSet, worker: str) -> Catalog:
+    """Load what the driver has loaded.
+
+    Args:
+        plugins: the driver's `catalog.plugin_set`, or PluginSet() for whatever is installed here.
+        worker: what the worker is called in errors, "trainer 3".
+
+    Raises:
+        PluginError: a plugin is missing, broken or of another version here; names worker, machine and process.
+    """
+    try:
+        return Catalog.discover(plugins)
+    except SlimeError as error:
+        raise PluginError(f"{worker} on {socket.gethostname()} (process {os.getpid()}): {error}") from error
+
+
+# RankHooks: tells the plugins that watch a trainer's rank what happens in it.
+
+
+class RankHooks:
+    """The rank hooks of a catalog's plugins."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._listeners = {event: catalog.listeners(hook) for event, hook in HOOK_OF_RANK_EVENT.items()}
+
+    def fire(self, event: RankEvent) -> None:
+        """Tell every watcher of this event.
+
+        Raises:
+            PluginError: a watcher raised; names plugin, hook and rank, and ends the run on all ranks.
+        """
+        for listener in self._listeners[type(event)]:
+            try:
+                if listener.takes_event:
+                    listener.function(event)
+                else:
+                    listener.function()
+            except BaseException as error:
+                raise PluginError(
+                    f"rank hook {HOOK_OF_RANK_EVENT[type(event)]} of plugin {listener.plugin} raised on rank "
+                    f"{event.rank}: {type(error).__name__}: {said_by(error)}"
+                ) from error

@@ -3,7 +3,11 @@
 Other packages add commands through the entry-point group `slime.commands`. Exit codes are those of docs/formats.md.
 """
 
-from slime_core.cli.lazy import Commands, LazyGroup
-from slime_core.cli.main import main, run_cli
+from slime_core.cli.main import Commands, LazyGroup, main, run_cli
 
-__all__ = ["Commands", "LazyGroup", "main", "run_cli"]
+__all__ = [
+    "Commands",
+    "LazyGroup",
+    "main",
+    "run_cli",
+]

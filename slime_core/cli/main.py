@@ -1,21 +1,33 @@
-"""`slime`: finds the command, runs it, turns errors into one message and an exit code."""
+"""The `slime` command: finds a subcommand, runs it, and turns an error into one message and an exit code.
 
+Help lists subcommands without importing them; the help line of a plugin's command is read from its source. Output
+goes through streams that survive a closed terminal or a full disk.
+
+Example:
+
+    help_line(EntryPoint("agent", "slime_agent_openai.commands:agent", "slime.commands"))      # "Agents: serve ..."
+"""
+
+import ast
+import errno
+import importlib
 import io
 import os
+import select
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoint, entry_points
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from slime_core import __version__
-from slime_core.cli.lazy import Commands, LazyGroup
-from slime_core.cli.sources import help_line
-from slime_core.cli.streams import protect_output
 from slime_core.errors import (
     ConfigError,
     DataError,
@@ -24,10 +36,181 @@ from slime_core.errors import (
     RunFolderError,
     SlimeError,
     UnknownName,
+    printable,
     shortened,
 )
 from slime_core.secrets import redact_output, redacted_output
-from slime_core.terminal import printable
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+# LazyGroup: a group of commands that lists them without importing them, and names the nearest to a misspelt one.
+
+Commands = Mapping[str, tuple[str, str]]
+"""`module:attribute` and one line of help, by name."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called.
+
+    Args:
+        known: its commands, in the order in which they are listed.
+    """
+
+    def __init__(self, *args: object, known: Commands, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # click's own arguments, passed on
+        self.known = known
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the given order."""
+        return [name for name, _ in self.rows()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in self.known:
+            return None
+        module, _, name = self.known[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; a misspelt one is told the nearest."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from slime_core.errors import did_you_mean
+
+            known = self.list_commands(ctx)
+            advice = self.advice(args[0]) or did_you_mean(args[0], known)
+            ctx.fail(f"no command {args[0]!r}.{advice} Commands: {', '.join(known)}.")
+        return super().resolve_command(ctx, args)
+
+    def advice(self, name: str) -> str:
+        """What to say of a command that is not there, besides the nearest: a sentence after a space, or nothing."""
+        return ""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help text, from what is known without importing."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.rows()))
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Name and one line of help of every command."""
+        for name, (_, text) in self.known.items():
+            yield name, text
+
+
+# Sources: the line of help of a command that another package brings, read from its source: nothing is imported for
+# it.
+
+LONGEST = 90
+"""Characters of a line."""
+
+
+def help_line(entry: EntryPoint) -> str:
+    """What the command says of itself first, as click would have it; empty where its source does not show it."""
+    try:
+        spec = _spec(entry.module)
+        if spec is None or spec.origin is None:
+            return ""
+        module = ast.parse(Path(spec.origin).read_text("utf-8"))
+    except (OSError, ValueError, SyntaxError):  # whoever calls the command is told what is wrong
+        return ""
+    functions = (each for each in module.body if isinstance(each, ast.FunctionDef) and each.name == entry.attr)
+    function = next(functions, None)
+    if function is None:
+        return ""
+    said = _short_help(function) or ast.get_docstring(function)
+    return click.Command(entry.name, help=said).get_short_help_str(LONGEST) if said else ""
+
+
+def _short_help(function: ast.FunctionDef) -> str:
+    """The `short_help` of its decorator; empty where there is none."""
+    for decorator in function.decorator_list:
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if keyword.arg == "short_help" and isinstance(keyword.value, ast.Constant):
+                return str(keyword.value.value)
+    return ""
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module is; `importlib.util.find_spec` would import the packages that it is in."""
+    first, *others = module.split(".")
+    found = next((spec for finder in sys.meta_path if (spec := finder.find_spec(first, None))), None)
+    name = first
+    for each in others:
+        if found is None or found.submodule_search_locations is None:
+            return None
+        name = f"{name}.{each}"
+        found = PathFinder.find_spec(name, found.submodule_search_locations)
+    return found
+
+
+# Standard streams that never raise: a closed terminal, a full disk or a narrow encoding must not end a command.
+
+
+def protect_output() -> None:
+    """Drop what standard output and standard error cannot take; escape what their encoding cannot print."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Without this, the next file that the run opens gets the number, and what is printed lands in it.
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+    sys.stdout, sys.stderr = _protected(sys.stdout, 1), _protected(sys.stderr, 2)
+
+
+def _protected(stream: TextIO | None, descriptor: int) -> TextIO:
+    if stream is None:  # closed when Python started
+        return _text(descriptor, None, line_buffering=False, write_through=False)
+    try:
+        descriptor = stream.fileno()
+    except OSError:
+        return stream  # a buffer in memory
+    with suppress(OSError):
+        stream.flush()
+    return _text(
+        descriptor,
+        stream.encoding,
+        line_buffering=getattr(stream, "line_buffering", False),
+        write_through=getattr(stream, "write_through", False),
+    )
+
+
+def _text(descriptor: int, encoding: str | None, *, line_buffering: bool, write_through: bool) -> TextIO:
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Sink(descriptor, "w", closefd=False)),
+        encoding,
+        "backslashreplace",
+        line_buffering=line_buffering,
+        write_through=write_through,
+    )
+
+
+class _Sink(io.FileIO):
+    """Accepts all that is written, so that no layer above fails, not even the last flush as Python ends."""
+
+    _failed = False
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        size = memoryview(data).nbytes
+        try:
+            while (written := super().write(data)) is None:  # another process made the terminal non-blocking
+                select.select([], [self], [])
+        except OSError as error:
+            self._report(error)
+            return size
+        return written
+
+    def _report(self, error: OSError) -> None:
+        if not self._failed and self.fileno() == 1 and error.errno != errno.EPIPE:  # `| head` has read enough
+            with suppress(OSError):
+                os.write(2, f"warning: standard output is lost, it cannot be written: {error.strerror}\n".encode())
+        self._failed = True
+
+
+# `slime`: finds the command, runs it, turns errors into one message and an exit code.
 
 ERROR, BAD_INPUT, STOPPED, INTERRUPTED = 1, 2, 75, 130
 EXIT_S = 10.0
@@ -37,31 +220,29 @@ _INPUT_ERRORS = (ConfigError, UnknownName, DataError, ModelError, PluginError, R
 
 COMMANDS: Commands = {
     "train": ("slime_core.cli.train:train", "Train on your own prompts."),
-    "sft": ("slime_core.cli.sft:sft", "Finetune on given responses."),
-    "resume": ("slime_core.cli.resume:resume", "Continue a run from its newest checkpoint."),
-    "eval": ("slime_core.cli.eval:evaluate", "Evaluate a run's newest checkpoint, or a model."),
-    "generate": ("slime_core.cli.generate:generate", "Generate with a model, or a run's newest checkpoint."),
-    "checkpoints": ("slime_core.cli.checkpoints:checkpoints", "List, verify and prune a run's checkpoints."),
-    "ledger": ("slime_core.cli.ledger:ledger", "Show what became of a run's groups."),
-    "plan": ("slime_core.cli.plan:plan", "Show what a run would use, without starting anything."),
-    "samples": ("slime_core.cli.samples:samples", "Show what a run generated."),
-    "why": ("slime_core.cli.why:why", "Tell a sample's life: drawn, generated, scored, trained."),
-    "diff": ("slime_core.cli.diff:diff", "Compare two runs: settings, metrics, prompts."),
-    "trace": ("slime_core.cli.trace:trace", "Write what a run did when, for Perfetto."),
-    "simulate": ("slime_core.cli.simulate:simulate_policies", "Compare rollout policies on a virtual clock."),
-    "reward": ("slime_core.cli.reward:reward", "Score samples without training."),
+    "resume": ("slime_core.cli.train:resume", "Continue a run from its newest checkpoint."),
+    "eval": ("slime_core.cli.train:evaluate", "Evaluate a run's newest checkpoint, or a model."),
+    "plan": ("slime_core.cli.train:plan", "Show what a run would use, without starting anything."),
     "plugins": ("slime_core.cli.plugins:plugins", "List, show, check and write plugins."),
-    "doctor": ("slime_core.cli.doctor:doctor", "Look for what usually goes wrong, and what to type."),
 }
 
 
-class Slime(LazyGroup):
-    """Our commands, then other packages', by name."""
+class OpenGroup(LazyGroup):
+    """A group's own commands, then those of other packages, by name.
+
+    Args:
+        known: its own commands, in the order in which they are listed.
+        prefix: with which entry points name its other commands: `plugins.` of `slime plugins`.
+    """
+
+    def __init__(self, *args: object, known: Commands, prefix: str = "", **kwargs: object) -> None:
+        super().__init__(*args, known=known, **kwargs)
+        self._prefix = prefix
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         found = super().get_command(ctx, cmd_name)
-        if found is None and (entries := _foreign().get(cmd_name)):
+        if found is None and (entries := self._foreign().get(cmd_name)):
             return _load(entries)
         return found
 
@@ -69,23 +250,23 @@ class Slime(LazyGroup):
         """Which package of ours adds the command."""
         from slime_core.catalog import command_brought_by, how_to_install
 
-        dist = command_brought_by(name)
+        dist = command_brought_by(f"{self._prefix}{name}")
         return f" It comes with {dist}. {how_to_install(dist)}." if dist else ""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Name and one line of help of every command."""
         yield from super().rows()
-        for name, (entry, *_) in sorted(_foreign().items()):
+        for name, (entry, *_) in sorted(self._foreign().items()):
             yield name, help_line(entry) or f"from {entry.module}"
 
-
-def _foreign() -> dict[str, list[EntryPoint]]:
-    """Other packages' commands by name; a name that two packages take has two entries."""
-    found: dict[str, dict[str, EntryPoint]] = {}
-    for entry in entry_points(group="slime.commands"):
-        if entry.name not in COMMANDS:
-            found.setdefault(entry.name, {}).setdefault(_package(entry), entry)
-    return {name: list(entries.values()) for name, entries in found.items()}
+    def _foreign(self) -> dict[str, list[EntryPoint]]:
+        """Other packages' commands by name; a name that two packages take has two entries."""
+        found: dict[str, dict[str, EntryPoint]] = {}
+        for entry in entry_points(group="slime.commands"):
+            name = entry.name.removeprefix(self._prefix)
+            if entry.name.startswith(self._prefix) and name not in self.known and "." not in name:
+                found.setdefault(name, {}).setdefault(_package(entry), entry)
+        return {name: list(entries.values()) for name, entries in found.items()}
 
 
 def _package(entry: EntryPoint) -> str:
@@ -108,7 +289,7 @@ def _load(entries: Sequence[EntryPoint]) -> click.Command:
 
 
 @click.group(
-    cls=Slime,
+    cls=OpenGroup,
     known=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

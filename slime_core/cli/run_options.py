@@ -1,4 +1,7 @@
-"""Flags of a run, generated from the typed families: every key is a flag, every role a selection.
+"""The flags of `slime train` and similar commands: one for every key of a run and one for every role.
+
+Flags come from the typed keys of the core and from the installed plugins. A flag for true or false accepts
+`--bf16`, `--no-bf16`, `--bf16 false` and `--bf16=False`.
 
 Example:
 
@@ -6,16 +9,14 @@ Example:
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from slime_core.catalog import Catalog
-from slime_core.cli.flags import flag, literal, option_of, ranges, typed_value
-from slime_core.cli.flat_flags import RoleFlags, flat_flags, key_typed
-from slime_core.cli.plugin_options import early_plugins, early_values
-from slime_core.cli.switches import plain_switches
+from slime_core.cli.flags import RoleFlags, flag, flat_flags, key_typed, literal, option_of, ranges, typed_value
+from slime_core.cli.plugins import early_plugins, early_values
 from slime_core.config import (
     CHOOSES,
     DEFAULT_USE,
@@ -36,6 +37,37 @@ from slime_core.config import (
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE, SPECS, PluginSet
 from slime_core.sample import Json
+
+# Switches: flags of settings that are true or false, in every way that people type them.
+
+
+def plain_switches(arguments: Iterable[str], switches: Mapping[str, str]) -> list[str]:
+    """The arguments with every switch as one flag of its own.
+
+    Args:
+        arguments: as they are typed.
+        switches: the flag that says no, by the one that says yes.
+
+    Raises:
+        ConfigError: a switch is given what is neither true nor false.
+    """
+    plain: list[str] = []
+    remaining = deque(arguments)
+    while remaining:
+        argument = remaining.popleft()
+        flag, equals, value = argument.partition("=")
+        if flag not in switches:
+            plain.append(argument)
+            continue
+        if not equals:  # what follows is its value only if it can be no other thing, such as the run file
+            value = remaining.popleft() if remaining and remaining[0].lower() in ("true", "false") else "true"
+        if value.lower() not in ("true", "false"):
+            raise ConfigError(f"{argument}: it is true or false, write {flag} or {switches[flag]}")
+        plain.append(flag if value.lower() == "true" else switches[flag])
+    return plain
+
+
+# Flags of a run, generated from the typed families: every key is a flag, every role a selection.
 
 _CATALOG, _FLAGS, _TAKEN = "slime_core.run.catalog", "slime_core.run.flags", "slime_core.run.taken"
 

@@ -1,30 +1,45 @@
-"""The models beside the policy that a configuration asks for, and what they need of it and of the choices.
+"""Checks the models next to the policy: reference, teacher, critic, old actor and served models.
+
+A reference, a critic or an old actor lives in the trainer. A served model has separate engines; rewards and
+distillation call it.
 
 Example:
 
-    reference_of(config)        # a Reference where use_kl_loss or kl_coef is set, else None
+    use_kl_loss = true                   # a reference model; refused where nothing would read its log-probs
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import Literal, cast
 
 from slime_core.catalog import Catalog
-from slime_core.config.chosen import ChosenRoles
-from slime_core.config.family import given_in
-from slime_core.config.run_config import RunConfig
-from slime_core.errors import ConfigError
+from slime_core.config.family import ServedPlan, given_in
+from slime_core.config.keys import RunConfig
+from slime_core.config.model_dir import read_vocab_size
+from slime_core.config.settings import ChosenRoles
+from slime_core.errors import ConfigError, ModelError, did_you_mean
 from slime_core.roles import (
     AdvantageSpec,
+    BatchTransformSpec,
     Companion,
     Critic,
+    EngineSpec,
+    Extra,
+    GeneratorSpec,
     LossSpec,
     OldActor,
     Optim,
     Reference,
+    SampleField,
+    SamplingParams,
     Teacher,
     TrainerSpec,
 )
+from slime_core.sample import Json
+
+# The models beside the policy that a configuration asks for, and what they need of it and of the choices.
 
 TEACHER_COLUMN = "teacher_log_probs"
 """The token column of a teacher's log-probs: a batch transform's, or else that field of the samples."""
@@ -185,3 +200,156 @@ _SWITCHES = {
     Companion.CRITIC: "an advantage estimator of values",
     Companion.OLD_ACTOR: "keep_old_actor",
 }
+
+
+# What training wants of answers beyond tokens and log-probs: what the trainer reads and the engine gives.
+
+SOURCE_OF = {
+    SampleField.ROLLOUT_ROUTED_EXPERTS: Extra.ROUTED_EXPERTS,
+    SampleField.ROLLOUT_TOP_P_TOKEN_IDS: Extra.TOP_P_TOKENS,
+    SampleField.ROLLOUT_TOP_P_TOKEN_OFFSETS: Extra.TOP_P_TOKENS,
+}
+"""The extra that fills a field of samples."""
+
+
+def wanted_extras(config: RunConfig, roles: ChosenRoles, catalog: Catalog) -> frozenset[Extra]:
+    """What requests for training want; where top-p is off, nobody wants the whole vocabulary of each token.
+
+    Raises:
+        ConfigError: the trainer reads what neither the engine nor the generator gives, and the run makes samples.
+    """
+    trainer, engine = roles.one(TrainerSpec), roles.one(EngineSpec)
+    reads = trainer.spec.reads(trainer.settings)
+    wanted = {SOURCE_OF[field]: field for field in sorted(reads & SOURCE_OF.keys(), key=lambda each: each.value)}
+    if config.rollout.rollout_top_p == 1:
+        wanted.pop(Extra.TOP_P_TOKENS, None)
+    withheld = engine.spec.gives & engine.spec.withholds(engine.settings)
+    given = engine.spec.gives - withheld
+    brought = frozenset[Extra]().union(*(each.spec.gives for each in roles.all(GeneratorSpec)))
+    generates = not config.finetunes and config.debug.load_debug_rollout_data is None
+    if generates and not config.debug.debug_rollout_only:
+        _refuse_bias(config, trainer.reference, replays_top_p=Extra.TOP_P_TOKENS in wanted)
+        for extra, field in wanted.items():
+            if extra not in given | brought:
+                way = "choose others for it" if extra in withheld else _givers(extra, catalog)
+                with_these = " with its settings" if extra in withheld else ""
+                raise ConfigError(
+                    f"trainer {trainer.reference!r} reads {field.value} of samples, and engine {engine.reference!r} "
+                    f"does not give {extra.value}{with_these}: {way}, or have the trainer do without by its own "
+                    "settings"
+                )
+    return given & wanted.keys()
+
+
+def _refuse_bias(config: RunConfig, trainer: str, *, replays_top_p: bool) -> None:
+    """Samples of a distribution that the trainer does not compute give a biased gradient: only if the user says so."""
+    rollout = config.rollout
+    cut = {
+        "rollout_top_p": rollout.rollout_top_p < 1 and not replays_top_p,
+        "rollout_top_k": rollout.rollout_top_k > 0,
+        "rollout_min_p": rollout.rollout_min_p > 0,
+    }
+    if (keys := [key for key, is_cut in cut.items() if is_cut]) and not rollout.accept_biased_sampling:
+        raise ConfigError(
+            f"{' and '.join(keys)}: trainer {trainer!r} takes log-probs among all tokens, and samples come of "
+            "those that are left, so that gradients are biased. Leave it out and evaluate with it (eval_top_p, "
+            "eval_top_k, min_p of a set), choose a trainer that replays what top-p kept, or set accept_biased_sampling "
+            "= true"
+        )
+
+
+def _givers(extra: Extra, catalog: Catalog) -> str:
+    if not (engines := engines_giving(extra, catalog)):
+        return "no installed engine does; install one, `slime plugins list --role engine` shows those that are"
+    return f"choose one that does ({', '.join(engines)}), [engine] use = {engines[0]!r}"
+
+
+def engines_giving(extra: Extra, catalog: Catalog) -> list[str]:
+    """Names of the installed engines that give an extra, in order."""
+    return sorted(name for name, each in catalog.choices(EngineSpec).items() if extra in each.spec.gives)
+
+
+# The served teacher, `opd_teacher_model`: that there is one, that it scores texts, and knows the policy's ids.
+
+TEACHES = frozenset({Extra.PROMPT_LOG_PROBS})
+"""What is wanted of a teacher's answers."""
+
+
+def teaching(config: RunConfig) -> SamplingParams:
+    """How a teacher is asked about a sample: nothing is made, and log-probs are of the distribution that is trained."""
+    return SamplingParams(0, temperature=config.rollout.rollout_temperature or 1.0)
+
+
+def check_teacher(config: RunConfig, roles: ChosenRoles, served: ServedPlan, catalog: Catalog) -> None:
+    """See that the served teacher can be asked about every sample.
+
+    Raises:
+        ConfigError: it is not served, or its engine does not score texts, or a batch transform makes its column.
+        ModelError: an id means something else to it than to the policy.
+    """
+    if (name := config.distillation.opd_teacher_model) is None:
+        return
+    if name not in served:
+        raise ConfigError(
+            f"opd_teacher_model = {name!r}: this run serves no such model.{did_you_mean(name, served)} Models: "
+            f"{', '.join(served) or 'none'}; add one by [served_models.{name}] hf_checkpoint = PATH"
+        )
+    for chosen in roles.all(BatchTransformSpec):
+        if TEACHER_COLUMN in chosen.spec.columns:
+            raise ConfigError(
+                f"opd_teacher_model has no effect here: batch transform {chosen.reference!r} makes {TEACHER_COLUMN}"
+            )
+    model, engine = served[name].model, served[name].engine
+    if not engine.spec.gives - engine.spec.withholds(engine.settings) >= TEACHES:
+        able = engines_giving(Extra.PROMPT_LOG_PROBS, catalog)
+        raise ConfigError(
+            f"served_models.{name}: a teacher is asked for log-probs of texts, and engine {engine.reference!r} does "
+            f"not give {Extra.PROMPT_LOG_PROBS.value} with its settings; engines that do: {', '.join(able) or 'none'}"
+        )
+    policy = config.run.hf_checkpoint
+    differing = unlike(policy, model)
+    ours, theirs = read_vocab_size(policy), read_vocab_size(model)
+    if differing is None and ours is not None and theirs is not None and ours > theirs:
+        differing = f"its vocab_size is {theirs}, and the policy's {ours}, whose larger ids it could not be asked about"
+    if differing is not None:
+        raise ModelError(
+            f"served_models.{name}.hf_checkpoint = {model}: the teacher has another vocabulary than hf_checkpoint = "
+            f"{policy}: {differing}; give a teacher with the policy's tokenizer"
+        )
+
+
+def unlike(policy: Path, other: Path) -> str | None:
+    """Which id of the policy's tokenizer another one does not have, or has for another text; None if there is none.
+
+    The other may have more: models of one family pad their vocabularies to different sizes.
+
+    Raises:
+        ModelError: a tokenizer.json cannot be read.
+    """
+    if (policy / "tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes():
+        return None
+    ours, theirs = _texts(policy), _texts(other)
+    for number in sorted(ours):
+        if (text := theirs.get(number)) != ours[number]:
+            meant = "no token" if text is None else repr(text)
+            return f"id {number} is {ours[number]!r} to the policy, and {meant} to it"
+    return None
+
+
+def _texts(directory: Path) -> Mapping[int, str]:
+    """The text of each id."""
+    path = directory / "tokenizer.json"
+    try:
+        about = cast(dict[str, dict[str, Json]], json.loads(path.read_text("utf-8")))
+        vocab = about["model"]["vocab"]
+        if isinstance(vocab, dict):
+            texts = {cast(int, number): text for text, number in vocab.items()}
+        else:  # Unigram: texts with their scores, in order
+            texts = {number: cast(str, entry[0]) for number, entry in enumerate(cast(list[list[Json]], vocab))}
+        added = cast(list[dict[str, Json]], about.get("added_tokens") or [])
+        return texts | {cast(int, each["id"]): cast(str, each["content"]) for each in added}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path} cannot be read as a tokenizer: {type(error).__name__}: {error}; save it with `save_pretrained` of "
+            "transformers"
+        ) from None

@@ -1,27 +1,40 @@
-"""Flat keys: settings that specs declare as keys of a run, too; each lands in the section of the choice that is made.
+"""Places flat keys of plugins and keys of other frameworks into the right section; rejects unknown keys.
 
-Which there are is said by what is installed (`Spec.flat_keys`, `Spec.flat_prefix`), and by slime's two names for a role
-(`Spec.also_chosen_by`).
+A spec may declare some settings as flat keys of a run (`Spec.flat_keys`, `Spec.flat_prefix`). Such a key goes into
+the section of the choice that the run uses. The error for an unknown key contains the nearest key.
 
 Example:
 
     FlatKeys(catalog).place({"advantage_estimator": "gspo", "eps_clip": 3e-4}).values
     # {"advantage": {"use": "grpo"}, "loss": {"use": "gspo", "gspo": {"eps_clip": 3e-4}}}
+    unknown_key("learning_rate", 1e-5, known, catalog)  # "unknown key 'learning_rate'. Did you mean 'lr'?"
 """
 
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
-from slime_core.catalog import Catalog, PluginWarning, Registered, is_in_project
-from slime_core.config.families import FAMILY_OF_KEY
-from slime_core.config.plugin_table import TABLE
-from slime_core.config.role_table import DEFAULT_USE, parse_use
-from slime_core.errors import ConfigError, PluginError, SlimeError
-from slime_core.roles import SELECTABLE, SPECS, LossSpec
+from slime_core.catalog import (
+    Catalog,
+    PluginWarning,
+    Registered,
+    how_to_install,
+    is_in_project,
+    key_brought_by,
+    who_knows_foreign_names,
+)
+from slime_core.config.family import ClusterArgs
+from slime_core.config.keys import FAMILY_OF_KEY
+from slime_core.config.run_file import TABLE
+from slime_core.config.settings import DEFAULT_USE, parse_use
+from slime_core.errors import ConfigError, PluginError, SlimeError, did_you_mean
+from slime_core.roles import SELECTABLE, SPECS, EngineSpec, ForeignName, LossSpec, TrainerSpec
 from slime_core.sample import Json
+
+# Flat keys: settings that specs declare as keys of a run, too; each lands in the section of the choice that is made.
 
 CHOOSES: dict[str, str] = {spec.also_chosen_by: role for role, spec in SPECS.items() if spec.also_chosen_by}
 """slime's name for what a role uses -> the role."""
@@ -291,3 +304,213 @@ def key_faults(registered: Registered) -> Iterator[str]:
                 f"plugin {registered.plugin}: {registered.spec.role} {registered.spec.name!r} declares the flat key "
                 f"{key!r}, which is a key of every run: its author must leave it out of flat_keys"
             )
+
+
+# What is said about a key that nobody has: the nearest spelling, ours for a name from elsewhere, what to install.
+
+
+def unknown_key(key: str, value: Json, known: Iterable[str], catalog: Catalog) -> str:
+    """The message about a key of a run file."""
+    hint = hint_for(key, value, catalog) or did_you_mean(key, known)
+    return f"unknown key {key!r}.{hint or ' `slime train --help` lists every key.'}{elsewhere(catalog)}"
+
+
+def hint_for(key: str, value: Json, catalog: Catalog, spell: Callable[[str], str] = str) -> str:
+    """A sentence to append about a key that somebody else has; "" where nobody is known to.
+
+    Args:
+        key: as it was typed, in any case and with '-' or '_'.
+        value: what was given for it.
+        catalog: which plugins are loaded.
+        spell: how a key of ours is written where this one stood.
+    """
+    plain = key.lower().replace("-", "_")
+    names = [each for each in catalog.foreign_names if each.name == plain]
+    if names:
+        return "".join(dict.fromkeys(_sentence(each, value, spell) for each in names))
+    dist, choices = key_brought_by(plain)
+    if dist and dist not in {each.dist for each in catalog.loaded}:
+        owners = " or ".join(f"{role} {name!r}" for role, _, name in (each.partition("/") for each in choices))
+        return f" It is a setting of {owners}, which comes with {dist}. {how_to_install(dist)}"
+    return ""
+
+
+def elsewhere(catalog: Catalog) -> str:
+    """Who would know names of other frameworks, where no plugin does; "" where one is loaded."""
+    dist, frameworks = who_knows_foreign_names()
+    if catalog.foreign_names or dist in {each.dist for each in catalog.loaded}:
+        return ""
+    return f" A name of {', '.join(frameworks)}? {dist} knows what they are called here. {how_to_install(dist)}"
+
+
+def _sentence(name: ForeignName, value: Json, spell: Callable[[str], str]) -> str:
+    return "".join(_parts(name, value, spell))
+
+
+def _parts(name: ForeignName, value: Json, spell: Callable[[str], str]) -> Iterator[str]:
+    whose = f"{name.framework}'s" if name.framework else "Their"
+    if name.key:
+        yield f" Did you mean {spell(name.key)!r}?"
+    if str(value) in name.values:
+        yield f" {whose} {value!r} is {name.values[str(value)]!r} here."
+    if name.advice and name.key:
+        yield f" {name.advice}."
+    elif name.advice:
+        yield f" It is {whose}: {name.advice}." if name.framework else f" {name.advice}."
+
+
+# Taken names: keys and flags by the name that another framework has for exactly the same, written as ours.
+
+
+class Taken(NamedTuple):
+    """A run file's values, with names of other frameworks replaced by ours."""
+
+    values: dict[str, Json]
+    """What is not from elsewhere stands as it was."""
+    notes: Sequence[str]
+    """A sentence for each name that was taken."""
+
+
+class TakenNames:
+    """The names from elsewhere that a catalog's plugins say the exact meaning of."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    @functools.cached_property
+    def names(self) -> Mapping[str, ForeignName]:
+        """By name; of one that means something to two frameworks, the first plugin's."""
+        found: dict[str, ForeignName] = {}
+        for each in self._catalog.foreign_names:
+            if each.means is not None:
+                found.setdefault(each.name, each)
+        return found
+
+    def place(self, values: Mapping[str, Json]) -> Taken:
+        """Write what is taken as ours; what is not exactly the same stays, and is told as an unknown key.
+
+        Raises:
+            ConfigError: it contradicts what stands at its place.
+        """
+        known = {key: name for key in values if (name := self.names.get(key)) is not None}
+        placed = {key: value for key, value in values.items() if key not in known}
+        notes: list[str] = []
+        for key, name in known.items():
+            assert name.means is not None, "it is one that is taken"
+            meant = name.means(values[key])
+            if meant is None:
+                placed[key] = values[key]
+                continue
+            written = [*_leaves(meant)]
+            for path, value in written:
+                put(placed, f"{key} = {values[key]!r}", path, value)
+            shown = " and ".join(f"{'.'.join(path)} = {value!r}" for path, value in written) or "so anyway"
+            whose = f"{name.framework}'s" if name.framework else "from elsewhere"
+            notes.append(f"{key} is {whose}: {shown}")
+        return Taken(placed, notes)
+
+
+def _leaves(table: Mapping[str, Json], path: Path = ()) -> Iterator[tuple[Path, Json]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+# Workers: where the counts of `ClusterArgs` belong, whichever trainer and engine are chosen.
+
+
+def place_workers(values: Mapping[str, Json], cluster: ClusterArgs, flat_keys: FlatKeys) -> dict[str, Json]:
+    """The values with the counts in the sections of trainer and engine, and in `rollout_num_engines`.
+
+    Args:
+        values: with flat keys at their places.
+        cluster: their counts.
+        flat_keys: what is offered.
+
+    Raises:
+        ConfigError: a count contradicts what is there, or has no effect on what is chosen.
+    """
+    flat = dict(values)
+    chosen = {role: (name, registered) for (role, name), registered in flat_keys.chosen(values).items()}
+    if "trainer" in chosen:
+        for said, path, count in _ranks(cluster, *chosen["trainer"]):
+            put(flat, said, path, count)
+    if "engine" in chosen:
+        for said, path, count in _engines(cluster, values, *chosen["engine"]):
+            put(flat, said, path, count)
+    return flat
+
+
+def spellings(key: str, values: Mapping[str, Json], flat_keys: FlatKeys) -> tuple[Path, ...]:
+    """What else of a run file says the same as a count on the command line, or is counted by it."""
+    counted = {
+        role: (((role, name, own),) if (own := _workers_key(each)) else ())
+        for (role, name), each in flat_keys.chosen(values).items()
+        if role in ("trainer", "engine")
+    }
+    ranks, workers = counted.get("trainer", ()), counted.get("engine", ())
+    return {
+        "actor_num_nodes": ranks,
+        "actor_num_gpus_per_node": ranks,
+        "rollout_num_gpus": (("rollout_num_engines",),),
+        "rollout_num_gpus_per_engine": (("rollout_num_engines",), *workers)
+        if "rollout_num_gpus" in values
+        else workers,
+        "rollout_num_engines": (("rollout_num_gpus",),),
+    }.get(key, ())
+
+
+def _ranks(cluster: ClusterArgs, name: str, trainer: Registered) -> Iterator[tuple[str, Path, int]]:
+    nodes, each = cluster.actor_num_nodes, cluster.actor_num_gpus_per_node
+    if each is None:
+        if nodes is not None:
+            raise ConfigError(
+                "actor_num_nodes has no effect here: give actor_num_gpus_per_node, the ranks on each node"
+            )
+        return
+    key = _workers_key(trainer)
+    if not key:
+        raise ConfigError(
+            f"actor_num_gpus_per_node has no effect here: trainer {name!r} has no setting that says how many ranks "
+            "there are; leave it out"
+        )
+    count = (nodes or 1) * each
+    yield f"actor_num_nodes * actor_num_gpus_per_node = {count}", ("trainer", name, key), count
+
+
+def _engines(
+    cluster: ClusterArgs, values: Mapping[str, Json], name: str, engine: Registered
+) -> Iterator[tuple[str, Path, int]]:
+    total, each = cluster.rollout_num_gpus, cluster.rollout_num_gpus_per_engine
+    key = _workers_key(engine)
+    if each is not None and not key:
+        raise ConfigError(
+            f"rollout_num_gpus_per_engine has no effect here: engine {name!r} has no setting that says how many "
+            "workers it has; leave it out"
+        )
+    if each is None and total is not None:
+        each = _written(values, name, key) or 1
+    if each is not None and key:
+        yield f"rollout_num_gpus_per_engine = {each}", ("engine", name, key), each
+    if total is None or each is None:
+        return
+    if total % each:
+        raise ConfigError(
+            f"rollout_num_gpus = {total} is not a multiple of rollout_num_gpus_per_engine = {each}: "
+            f"{total // each} engines leave {total % each} over"
+        )
+    yield f"rollout_num_gpus / rollout_num_gpus_per_engine = {total // each}", ("rollout_num_engines",), total // each
+
+
+def _written(values: Mapping[str, Json], name: str, key: str) -> int | None:
+    """How many workers the engine's own section says, where it does and well."""
+    match values.get("engine"):
+        case {**sections} if isinstance(section := sections.get(name), dict) and isinstance(section.get(key), int):
+            return cast(int, section[key]) or None
+    return None
+
+
+def _workers_key(registered: Registered) -> str:
+    return cast(EngineSpec | TrainerSpec, registered.spec).workers_key

@@ -1,58 +1,93 @@
-"""From a configuration to a `Plan`: every name is looked up, every setting read, and the choices are seen to fit.
+"""Resolves a configuration into a `Plan`: looks up each name, reads each setting, and checks that choices fit.
+
+`describe_plan` returns the plan as plain data for `slime plan` and plan.json. `Installed` lets other packages check
+the keys of a run file without its model directory and prompts.
 
 Example:
 
     plan = resolve(parse_config(values), Catalog.discover())
+    installed = Installed()
+    installed.check(read_run_file(Path("run.toml")))         # ConfigError: "unknown key 'lrr'. Did you mean 'lr'?"
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypedDict, TypeVar, get_args
 
-from slime_core.catalog import Catalog
+from pydantic import SecretStr
+
+from slime_core.catalog import Catalog, PluginState, part_of
 from slime_core.catalog.checks import blaming
-from slime_core.config.chosen import Chosen, ChosenRoles
-from slime_core.config.companions import check_companions
-from slime_core.config.estimation import check_estimation, check_scored
-from slime_core.config.groups import group_uses
+from slime_core.config.companions import TEACHES, check_companions, check_teacher, teaching, wanted_extras
+from slime_core.config.family import Served, ServedPlan
+from slime_core.config.fit import (
+    check_estimation,
+    check_interval,
+    check_replay,
+    check_scored,
+    check_turns,
+    name_transport,
+)
+from slime_core.config.keys import FAMILIES, RunConfig
 from slime_core.config.model_dir import (
     check_companion_dirs,
     check_missing_model,
     check_model_dir,
     read_model_config,
     read_positions,
+    refuse_quantized,
 )
-from slime_core.config.outputs import check_outputs
-from slime_core.config.plan import Plan, choice
-from slime_core.config.prompts import check_media, check_rendered_once
-from slime_core.config.replay import check_replay
-from slime_core.config.role_table import DEFAULT_USE, OPTIONAL, RoleTable
-from slime_core.config.run_config import RunConfig
-from slime_core.config.served import Served, ServedPlan
-from slime_core.config.settings import read_settings
-from slime_core.config.teacher import TEACHES, check_teacher, teaching
-from slime_core.config.train_data import check_train_data
-from slime_core.config.transport import check_interval, name_transport
-from slime_core.config.turns import check_turns
-from slime_core.config.wants import wanted_extras
-from slime_core.config.weights import refuse_quantized
-from slime_core.errors import ConfigError, UnknownName, did_you_mean
+from slime_core.config.parsing import check_train_data, parse_config
+from slime_core.config.plan import (
+    Plan,
+    check_media,
+    check_outputs,
+    check_rendered_once,
+    choice,
+    group_uses,
+    worker_groups,
+)
+from slime_core.config.run_file import read_run_file, read_yaml, write_toml
+from slime_core.config.settings import (
+    DEFAULT_USE,
+    OPTIONAL,
+    Chosen,
+    ChosenRoles,
+    RoleTable,
+    read_settings,
+    show_settings,
+)
+from slime_core.errors import ConfigError, SlimeError, UnknownName, did_you_mean
 from slime_core.roles import (
     SPECS,
     BatchTransformSpec,
     BufferFilterSpec,
     BufferSpec,
+    CallSpec,
     DataSourceSpec,
     EngineSpec,
     EngineUse,
     GeneratorSpec,
     LauncherSpec,
+    PluginSet,
     RewardSpec,
     Spec,
     TrainerSpec,
     TrainerUse,
     TransportSpec,
+    describe_isolation,
 )
+from slime_core.sample import Json
+
+__all__ = [
+    "Installed",
+    "read_run_file",
+    "read_yaml",
+    "write_toml",
+]
+
+
+# From a configuration to a `Plan`: every name is looked up, every setting read, and the choices are seen to fit.
 
 SpecT = TypeVar("SpecT", bound=Spec[object])
 
@@ -69,6 +104,7 @@ def resolve(config: RunConfig, catalog: Catalog) -> Plan:
         ModelError: the model directory cannot be used.
     """
     roles, unused = resolve_choices(config, catalog)
+    _check_parts(config)
     check_model_dir(config.run.hf_checkpoint)
     check_missing_model(config, roles.one(TrainerSpec))
     check_companion_dirs(config)
@@ -236,6 +272,20 @@ def check_bf16(config: RunConfig, engine: EngineSpec, trainer: TrainerSpec, cata
             )
 
 
+def _check_parts(config: RunConfig) -> None:
+    """See that what some keys ask for is installed; errors as of `part_of`."""
+    debug = config.debug
+    if debug.load_debug_rollout_data is not None:
+        part_of("train_only", "slime-train", "load_debug_rollout_data")
+        part_of("stored", "slime-view", "load_debug_rollout_data")
+    elif config.finetunes:
+        part_of("finetune", "slime-train", "finetuning")
+    elif debug.debug_rollout_only:
+        part_of("rollout_only", "slime-train", "debug_rollout_only")
+    if config.alarms.stop_on_alarms:
+        part_of("alarms", "slime-view", "stop_on_alarms")
+
+
 def _check_launcher(plan: Plan) -> None:
     """Have the launcher say whether it can start what the run asks for."""
     chosen = plan.roles.one(LauncherSpec)
@@ -366,3 +416,152 @@ def _check_lengths(config: RunConfig) -> None:
     for key, budget in budgets.items():
         if room is not None and budget is not None and budget >= room:
             raise ConfigError(f"{key} = {budget}: {whose}, prompt included; give {key} below {room}")
+
+
+# A plan as plain data, for `slime plan` and plan.json.
+
+
+class ChosenRow(TypedDict):
+    """One choice."""
+
+    role: str
+    choice: str
+    plugin: str
+    version: str
+    origin: str
+    weight: float
+    settings: dict[str, Json]
+    isolation: str
+    """Where its calls run and under which limits; empty for roles that are not isolated."""
+
+
+class GroupRow(TypedDict):
+    """A group of worker processes, and what all of them need together."""
+
+    group: str
+    workers: int
+    cpus: float
+    gpus: float
+    memory: int | None
+    """Bytes; None: it does not say."""
+    custom: dict[str, float]
+
+
+class PlanDescription(TypedDict):
+    """A whole plan."""
+
+    choices: list[ChosenRow]
+    keys: dict[str, Json]
+    groups: list[GroupRow]
+    transport: str
+    wants: list[str]
+    """What is asked of the engine beyond tokens and log-probs, for the trainer."""
+    architecture: str
+    plugins: list[str]
+    """Loaded, in the order of loading and of hook calls."""
+    excluded: list[str]
+    """Installed, and left out."""
+    unused: list[str]
+
+
+def describe_plan(plan: Plan) -> PlanDescription:
+    """Everything that a plan resolved."""
+    choices = [
+        ChosenRow(
+            role=role,
+            choice=chosen.reference,
+            plugin=chosen.registered.plugin,
+            version=chosen.registered.version,
+            origin=chosen.registered.origin,
+            weight=chosen.weight,
+            settings=show_settings(chosen.settings),
+            isolation=describe_isolation(chosen.spec) if isinstance(chosen.spec, CallSpec) else "",
+        )
+        for role, several in plan.roles.items()
+        for chosen in several
+    ]
+    keys: dict[str, Json] = {}
+    for family in FAMILIES:
+        keys.update(getattr(plan.config, family).model_dump(mode="json", exclude_none=True))
+    return PlanDescription(
+        choices=choices,
+        keys=keys,
+        groups=[
+            GroupRow(
+                group=group.name,
+                workers=group.workers,
+                cpus=group.needs.cpus,
+                gpus=group.needs.gpus,
+                memory=group.needs.memory,
+                custom=dict(group.needs.custom),
+            )
+            for group in worker_groups(plan)
+        ],
+        transport=plan.roles.one(TransportSpec).reference,
+        wants=sorted(extra.value for extra in plan.want),
+        architecture=_architecture(plan),
+        plugins=[f"{each.plugin} {each.version}".rstrip() for each in plan.catalog.loaded],
+        excluded=[each.plugin for each in plan.catalog.statuses if each.state is PluginState.EXCLUDED],
+        unused=list(plan.unused),
+    )
+
+
+def _architecture(plan: Plan) -> str:
+    match plan.model_config():
+        case {"architectures": [str(name), *_]} | {"model_type": str(name)}:
+            return name
+    return "unknown"
+
+
+# What other packages ask about run files: read one, write one, and whether its keys would be accepted.
+
+
+class Installed:
+    """What the installed plugins would say of a run file."""
+
+    def __init__(self) -> None:
+        """Load the installed plugins.
+
+        Raises:
+            PluginError: one that is asked for cannot be loaded.
+        """
+        self._catalog = Catalog.discover()
+
+    def check(self, values: Mapping[str, Json]) -> None:
+        """See that keys are known, typed, in range and not inert, and that the choices fit each other.
+
+        Raises:
+            SlimeError: as `slime plan` would say it, before it looks at the model and the prompts.
+        """
+        config = parse_config(values, None if "plugins" in values else self._catalog)
+        catalog = self._catalog if config.plugins == PluginSet() else Catalog.discover(config.plugins)
+        resolve_choices(config, catalog)
+
+    def is_secret(self, role: str, name: str, setting: str) -> bool:
+        """Whether a choice has such a setting and reads it from the environment alone, as keys and tokens are."""
+        try:
+            field = self._catalog.find(role, name).spec.model.model_fields[setting]
+        except (SlimeError, KeyError):
+            return False
+        return SecretStr in (field.annotation, *get_args(field.annotation))
+
+    def refusal(self, role: str, name: str, setting: str, value: Json) -> str:
+        """Why a choice has no such setting, in its own words; empty where it has one.
+
+        Args:
+            role: the role of the choice.
+            name: its name.
+            setting: a setting of its own, or one that it passes on to the software that is installed, with or without
+                the prefix of its flags.
+            value: what it would be set to.
+        """
+        try:
+            spec = self._catalog.find(role, name).spec
+            own = setting.removeprefix(spec.flat_prefix)
+            if own in spec.model.model_fields:
+                return ""
+            section: dict[str, Json] = {own: value}
+            read_settings(role, name, spec, section if spec.installed is None else {spec.installed.key: section})
+        except SlimeError as error:
+            return str(error)
+        return ""

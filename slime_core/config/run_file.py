@@ -1,21 +1,258 @@
-"""Run files: TOML or YAML in, TOML out, and the command line's overrides on top.
+"""Reads and writes run files: TOML or YAML in, TOML out, with overrides from the command line.
+
+The table `[plugins]` and the role tables are parsed here. Values are limited to text, 64-bit numbers, lists and
+tables. YAML follows version 1.2: `1e-6` is a number, `yes` is text, and a repeated key is an error.
 
 Example:
 
     values = merge(read_run_file(Path("run.toml")), {"lr": 1e-5, "reward": {"use": {"math": 1.0}}})
+    parse_role_table("reward", {"use": ["math"], "math": {"timeout_s": 2.0}}).use        # {"math": 1.0}
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
 
-from slime_core.config.plain_values import MAX_DEPTH, refuse_unfit
-from slime_core.config.yaml_file import SUFFIXES as YAML_SUFFIXES
-from slime_core.config.yaml_file import read_yaml
-from slime_core.errors import ConfigError, shortened
+from slime_core.catalog import is_plugin_module
+from slime_core.errors import ConfigError, did_you_mean, shortened
+from slime_core.roles import PluginSet
 from slime_core.sample import Json
+
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import Node
+
+
+# The run file's table `[plugins]`: which plugins a run loads, and in which order.
+
+TABLE: Final = "plugins"
+KEYS: Final = ("require", "without", "order", "modules", "only")
+
+
+def parse_plugins(table: Json) -> PluginSet:
+    """The table as plain data; what its names mean is found when plugins are loaded.
+
+    Raises:
+        ConfigError: not a table, an unknown key, or a value that is not a list of names.
+    """
+    if not isinstance(table, dict):
+        raise ConfigError(f'{TABLE} = {table!r}: write a table instead, [{TABLE}] require = ["NAME"]')
+    lists: dict[str, tuple[str, ...]] = {}
+    for key, value in table.items():
+        if key not in KEYS:
+            raise ConfigError(f"unknown key {key!r} in [{TABLE}].{did_you_mean(key, KEYS)} Keys: {', '.join(KEYS)}.")
+        if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+            raise ConfigError(f'{TABLE}.{key} = {value!r}: write a list of names, ["NAME"]')
+        lists[key] = tuple(dict.fromkeys(str(name) for name in value))
+    return PluginSet(
+        only=lists.get("only"),
+        without=lists.get("without", ()),
+        require=lists.get("require", ()),
+        order=lists.get("order", ()),
+        modules=lists.get("modules", ()),
+    )
+
+
+def plugins_table(plugins: PluginSet) -> dict[str, Json]:
+    """The table that says the same; empty keys are left out."""
+    table: dict[str, Json] = {key: list(getattr(plugins, key)) for key in KEYS[:-1] if getattr(plugins, key)}
+    return table if plugins.only is None else {**table, "only": list(plugins.only)}
+
+
+def add_plugins(
+    values: Mapping[str, Json],
+    asked: Sequence[str],
+    left_out: Sequence[str],
+    only: Sequence[str] | None = None,
+) -> dict[str, Json]:
+    """A run file's values with plugins added to its table.
+
+    Args:
+        values: the run file's.
+        asked: `--plugin`: required, and before those of the file; or modules of the project.
+        left_out: `--no-plugin`.
+        only: what SLIME_PLUGINS allows, instead of the file's `only`.
+
+    Raises:
+        ConfigError: the file's table is not one.
+    """
+    if not asked and not left_out and only is None:
+        return dict(values)
+    file = parse_plugins(values.get(TABLE, {}))
+    names = [name for name in asked if not is_plugin_module(name)]
+    modules = [name for name in asked if is_plugin_module(name)]
+    if misplaced := [name for name in left_out if is_plugin_module(name)]:
+        raise ConfigError(
+            f"--no-plugin {misplaced[0]} has no effect: a module of the project is loaded only where it is asked for"
+        )
+    merged = PluginSet(
+        only=file.only if only is None else tuple(only),
+        without=_joined(file.without, left_out),
+        require=_joined(names, file.require),
+        order=_joined(names, file.order),
+        modules=_joined(file.modules, modules),
+    )
+    return {**values, TABLE: plugins_table(merged)}
+
+
+def _joined(first: Sequence[str], then: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*first, *then]))
+
+
+# Run files in YAML 1.2, with the keys of TOML: `1e-6` is a number, `yes` a text, and a key twice is refused.
+
+YAML_SUFFIXES = (".yaml", ".yml")
+"""Of files that are read as YAML; every other run file is TOML."""
+MAX_WRITTEN_OUT = 1024 * 1024
+"""Characters and values of a file with every alias written out."""
+
+
+def read_yaml(text: str, path: Path) -> dict[str, Json]:
+    """The keys of a run file.
+
+    Args:
+        text: what it holds.
+        path: where it is, for messages.
+
+    Raises:
+        ConfigError: ruamel.yaml is not installed, the text is not YAML (with its line), or no table of keys.
+    """
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import MarkedYAMLError
+    except ImportError:
+        raise ConfigError(
+            f"{path}: run files in YAML are read by ruamel.yaml, which is not installed: `pip install ruamel.yaml`, or "
+            "write TOML"
+        ) from None
+    try:
+        yaml = YAML(typ="safe", pure=True)
+        node = yaml.compose(text)
+        if node is None:
+            return {}
+        _refuse_explosion(node, path)
+        values = yaml.constructor.construct_document(node)
+    except MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: {error.problem or error.context}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds a {type(values).__name__}, expected keys and their values, as lr: 1e-6")
+    return cast("dict[str, Json]", values)
+
+
+def _refuse_explosion(root: "Node", path: Path) -> None:
+    """Refuse an alias inside its own anchor, and aliases that multiply: `<<` and each walk repeat them."""
+    sizes: dict[int, int] = {}
+    unfinished: set[int] = set()
+
+    def size(node: "Node") -> int:
+        """Characters and values of a node with every alias written out."""
+        if id(node) in unfinished:
+            line = node.start_mark.line + 1
+            raise ConfigError(f"{path}, line {line}: an anchor holds an alias of itself: write the value out")
+        if id(node) not in sizes:
+            unfinished.add(id(node))
+            sizes[id(node)] = 1 + (len(node.value) if isinstance(node.value, str) else sum(map(size, _inner(node))))
+            unfinished.discard(id(node))
+        return sizes[id(node)]
+
+    if (written_out := size(root)) > MAX_WRITTEN_OUT:
+        raise ConfigError(
+            f"{path}: its aliases stand for {written_out:.3g} characters; at most {MAX_WRITTEN_OUT} are "
+            "allowed: repeat less"
+        )
+
+
+def _inner(node: "Node") -> Iterator["Node"]:
+    for each in node.value:
+        yield from each if isinstance(each, tuple) else (each,)
+
+
+# What any value of a run may be, before a type looks at it: text, numbers of 64 bits, lists and tables, a few deep.
+
+MAX_DEPTH = 32
+"""Tables and lists in each other."""
+MAX_NAME = 1_000
+"""Characters of a key."""
+_SHOWN = 80
+_NULL = "has no value: give it one, or leave it out"
+
+
+def refuse_unfit(value: object, where: str, *, allow_null: bool = False) -> None:
+    """Refuse a value that no key of any type takes.
+
+    Args:
+        value: what a parser returned.
+        where: the file or flag, for messages.
+        allow_null: accept null, as JSON on the command line may say it.
+
+    Raises:
+        ConfigError: naming the place of the first such value, what is wrong with it and what is allowed.
+    """
+    for problem in _problems(value, "", 0):
+        if not (allow_null and problem.endswith(_NULL)):
+            raise ConfigError(f"{where}: {problem}")
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut to the length that a line can bear."""
+    text = repr(value)
+    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
+
+
+def _problems(value: object, path: str, depth: int) -> Iterator[str]:
+    place = path if len(path) <= 2 * _SHOWN else f"{path[:_SHOWN]}[...]"
+    if depth > MAX_DEPTH:
+        yield f"{place or 'the value'} is nested over {MAX_DEPTH} deep, which no key takes: flatten it"
+        return
+    match value:
+        case dict():
+            for key, each in value.items():
+                yield from _of_key(key, place)
+                yield from _problems(each, f"{path}.{key}" if path else str(key), depth + 1)
+        case list():
+            for each in value:
+                yield from _problems(each, path, depth + 1)
+        case date() | time():
+            yield f'{place} is a date or time, which no key takes: write it as text, "{value}"'
+        case None:
+            yield f"{place} {_NULL}"
+        case str() if fault := _fault(value):
+            yield f"{place or 'the value'} = {shown(value)} holds {fault}: take it out"
+        case int() if not -(2**63) <= value < 2**63:
+            yield f"{place or 'the value'} is an integer of {value.bit_length()} bits; at most 64 are allowed"
+        case str() | bool() | int() | float():
+            pass
+        case _:
+            yield f"{place} is a {type(value).__name__}, which no key takes: write text, numbers, lists or tables"
+
+
+def _of_key(key: object, path: str) -> Iterator[str]:
+    if not isinstance(key, str):
+        yield f'the key {shown(key)} of {path or "the file"} is not text: write "{key}"'
+    elif len(key) > MAX_NAME:
+        yield f"the key {shown(key)} has {len(key)} characters; at most {MAX_NAME} are allowed"
+    elif fault := _fault(key):
+        yield f"the key {shown(key)} holds {fault}: take it out"
+
+
+def _fault(text: str) -> str:
+    """The kind of character that no file name, environment variable or UTF-8 file can hold; empty if there is none."""
+    if "\0" in text:
+        return "a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair, which is not Unicode text"
+    return ""
+
+
+# Run files: TOML or YAML in, TOML out, and the command line's overrides on top.
 
 RUN_FILES = (".toml", *YAML_SUFFIXES)
 """What the names of run files end in."""

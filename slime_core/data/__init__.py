@@ -2,60 +2,34 @@
 
 from typing import TYPE_CHECKING
 
-from slime_core._lazy import exports
+from slime_core.lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.data.chat_template import ChatTemplate
-    from slime_core.data.dialogs import Dialog, DialogReader
-    from slime_core.data.files import read_rows
-    from slime_core.data.generated import RowMaker, generated_source, generated_source_of
-    from slime_core.data.prompts import PromptSource
-    from slime_core.data.reasoning_gym import ReasoningGymReward, reasoning_gym_source
-    from slime_core.data.row_reader import Prompt
-    from slime_core.data.rows import Row
-    from slime_core.data.sources import (
-        EveryPrompt,
-        every_prompt,
-        mixture_source,
-        name_files,
-        prompt_source,
-        row_source,
-    )
-    from slime_core.data.tokenizer import HfTokenizer
-
-_HOMES = {
-    "slime_core.data.chat_template": "ChatTemplate",
-    "slime_core.data.dialogs": "Dialog DialogReader",
-    "slime_core.data.generated": "RowMaker generated_source generated_source_of",
-    "slime_core.data.prompts": "PromptSource",
-    "slime_core.data.reasoning_gym": "ReasoningGymReward reasoning_gym_source",
-    "slime_core.data.row_reader": "Prompt",
-    "slime_core.data.files": "read_rows",
-    "slime_core.data.rows": "Row",
-    "slime_core.data.sources": "EveryPrompt every_prompt mixture_source name_files prompt_source row_source",
-    "slime_core.data.tokenizer": "HfTokenizer",
-}
-
-__getattr__ = exports(__name__, _HOMES)
-
-__all__ = [
-    "ChatTemplate",
-    "Dialog",
-    "DialogReader",
-    "EveryPrompt",
-    "HfTokenizer",
-    "Prompt",
-    "PromptSource",
-    "ReasoningGymReward",
-    "Row",
-    "RowMaker",
-    "every_prompt",
-    "generated_source",
-    "generated_source_of",
-    "mixture_source",
-    "name_files",
-    "prompt_source",
-    "read_rows",
-    "reasoning_gym_source",
-    "row_source",
-]
+    from slime_core.data.chat_template import ChatTemplate as ChatTemplate
+    from slime_core.data.generated import ReasoningGymReward as ReasoningGymReward
+    from slime_core.data.generated import RowMaker as RowMaker
+    from slime_core.data.generated import generated_source as generated_source
+    from slime_core.data.generated import generated_source_of as generated_source_of
+    from slime_core.data.generated import reasoning_gym_source as reasoning_gym_source
+    from slime_core.data.prompts import EveryPrompt as EveryPrompt
+    from slime_core.data.prompts import PromptSource as PromptSource
+    from slime_core.data.prompts import every_prompt as every_prompt
+    from slime_core.data.prompts import mixture_source as mixture_source
+    from slime_core.data.prompts import name_files as name_files
+    from slime_core.data.prompts import prompt_source as prompt_source
+    from slime_core.data.prompts import row_source as row_source
+    from slime_core.data.rendering import Finder as Finder
+    from slime_core.data.rendering import Renderer as Renderer
+    from slime_core.data.rendering import shared_beginning as shared_beginning
+    from slime_core.data.row_reader import Dialog as Dialog
+    from slime_core.data.row_reader import DialogReader as DialogReader
+    from slime_core.data.row_reader import Prompt as Prompt
+    from slime_core.data.rows import Row as Row
+    from slime_core.data.rows import read_rows as read_rows
+    from slime_core.data.tokenizer import HfTokenizer as HfTokenizer
+    from slime_core.data.tokenizer import check_template_kwargs as check_template_kwargs
+    from slime_core.data.tokenizer import read_batched as read_batched
+    from slime_core.data.tokenizer import token_texts as token_texts
+    from slime_core.data.tokenizer import with_bos as with_bos
+else:
+    __getattr__, __all__ = exports(__name__)

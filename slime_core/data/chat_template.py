@@ -1,7 +1,7 @@
-"""ChatTemplate: chat messages to prompt text, by the model's own Jinja template, in a worker process with limits.
+"""Turns chat messages into prompt text with the model's own Jinja template, in a worker process with limits.
 
-The text depends on the messages and one date alone: `strftime_now` gives that date, so a resumed run makes the same
-prompts on another day, and `random` gives the same answer each time.
+The template is code that comes with a model, so only a sandboxed worker compiles and runs it. The result depends on
+the messages and one fixed date alone, so a run resumed on another day gets the same prompts.
 """
 
 import json
@@ -17,11 +17,12 @@ from typing import IO, TypeVar, cast
 
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.processes.channel import TooLong
-from slime_core.processes.forked import Forked
-from slime_core.processes.server import shared_server
+from slime_core.processes.server import Forked, shared_server
 from slime_core.sample import Json, Message
 
-WORKER = "slime_core.data._template_worker"
+# ChatTemplate: chat messages to prompt text, by the model's own Jinja template, in a worker process with limits.
+
+WORKER = "slime_core.data.template_worker"
 """Module of the worker process, which the server of such workers imports before it forks."""
 LIMIT_S = 10.0
 """Seconds that one request may take: an ordinary text takes less than a millisecond."""

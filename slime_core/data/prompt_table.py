@@ -1,6 +1,7 @@
-"""PromptTable: prompt files read and checked once, whole; afterwards each usable row is at hand by its number.
+"""Reads and checks prompt files once, then gives random access to each usable row by its number.
 
-Several files make one table, one after the other. What was read lies in a `RecordFile`: memory does not grow with it.
+Several files form one table, in order. Records are in an unnamed temporary file (in TMPDIR), and memory is eight
+bytes per record, so a data set may be larger than memory.
 
 Example:
 
@@ -10,21 +11,88 @@ Example:
 
 import hashlib
 import json
+import os
+import tempfile
+import weakref
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import TracebackType
 from typing import NamedTuple, cast
 
-from slime_core.data.files import scan_rows
-from slime_core.data.left_out import LeftOut
-from slime_core.data.record_file import RecordFile
-from slime_core.data.row_reader import NAMING, Prompt, RowReader, TooLong
-from slime_core.data.rows import BadRow, RejectedRow, Row
+from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader, TooLong
+from slime_core.data.rows import BadRow, RejectedRow, Row, scan_rows
 from slime_core.data.tokenizer import check_template_kwargs, read_batched
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Json, Sample
+
+# RecordFile: records written once, one after the other, and read back at random; memory is eight bytes a record.
+
+
+class RecordFile:
+    """Append inside `with`, read after it."""
+
+    def __init__(self) -> None:
+        """Nothing is in it."""
+        self._ends = array("Q", [0])
+
+    def __enter__(self) -> "RecordFile":
+        """Make the file."""
+        try:
+            self._file = tempfile.TemporaryFile(prefix="slime-prompts-")  # closed by __exit__
+        except OSError as error:
+            raise _no_room(error) from None
+        return self
+
+    def append(self, record: bytes) -> None:
+        """Write one record, at least one byte.
+
+        Raises:
+            DataError: the disk is full.
+        """
+        try:
+            self._file.write(record)
+        except OSError as error:
+            raise _no_room(error) from None
+        self._ends.append(self._ends[-1] + len(record))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file for writing; its descriptor stays until this object goes.
+
+        Raises:
+            DataError: the disk is full.
+        """
+        try:
+            with self._file:
+                self._file.flush()
+                if error is None:
+                    self._descriptor = os.dup(self._file.fileno())
+                    weakref.finalize(self, os.close, self._descriptor)
+        except OSError as refused:
+            raise _no_room(refused) from error
+
+    def __getitem__(self, number: int) -> bytes:
+        # Not mmap: the first touch of each page takes three times as long, and its pages count as our memory.
+        start = self._ends[number]
+        return os.pread(self._descriptor, self._ends[number + 1] - start, start)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+
+def _no_room(error: OSError) -> DataError:
+    return DataError(
+        f"the prompts do not fit into the temporary directory {tempfile.gettempdir()}: {error.strerror or error}; "
+        "set TMPDIR to a directory with room"
+    )
+
+
+# PromptTable: prompt files read and checked once, whole; afterwards each usable row is at hand by its number.
 
 _ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder()

@@ -1,27 +1,33 @@
-"""PromptSource: the data source of the core: prompts of one stream or of several with weights, from exact state.
+"""The core's data sources: `prompts` from files, `mixture` of several files with weights, and rows in memory.
 
-Everything it draws is a function of (seed, data, number of the draw), so its state is a few numbers and the groups
-that came back.
+Every draw is a function of the seed, the data and the draw's number. The saved state is therefore a few numbers and
+the groups that were returned.
 
 Example:
 
-    source = PromptSource(setup, [FileStream("train.jsonl", table, setup.seed, shuffle=True)])
-    groups = await source.draw(64)
+    [data_source.mixture.sources]               # with [data_source] use = "mixture"
+    math = { path = "math.jsonl", weight = 3.0, label_key = "answer" }
+    code = { path = ["code-a.parquet", "code-b.parquet"] }
 """
 
 import gc
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 from typing import TypeVar, cast
 
-from slime_core.data.interleave import Interleaving
+from slime_core.data.prompt_table import PromptTable, part_of, part_of_rows
 from slime_core.data.row_reader import Prompt
-from slime_core.data.streams import Stream, Taken
-from slime_core.errors import CheckpointError
-from slime_core.roles import DataSourceSetup
+from slime_core.data.settings import MixtureMember, MixtureSettings
+from slime_core.data.streams import FileStream, Interleaving, Stream, Taken
+from slime_core.errors import CheckpointError, ConfigError
+from slime_core.roles import DataSourceSetup, PromptFile, Tokenizer
 from slime_core.sample import Group, GroupId, Json, Sample
+
+# PromptSource: the data source of the core: prompts of one stream or of several with weights, from exact state.
 
 T = TypeVar("T")
 
@@ -229,3 +235,102 @@ def _difference(before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
     if before.get("prompts") != now.get("prompts"):
         return f"{before.get('prompts')} -> {now.get('prompts')} prompts"
     return "as many prompts, but not the same (a changed chat template or key counts too)"
+
+
+# The data sources of the core that read files or rows: `prompts`, `mixture`, and one for rows that lie in memory.
+
+
+def prompt_source(setup: DataSourceSetup) -> PromptSource:
+    """The rows of the run's prompt files, all in one epoch.
+
+    Raises:
+        ConfigError: no prompt file was given.
+        DataError: one cannot be read, or has no usable row.
+    """
+    if not setup.prompts:
+        raise ConfigError("the data source 'prompts' reads files: give --prompt-data FILE (.jsonl or .parquet)")
+    name = ", ".join(file.name for file in setup.prompts)
+    return PromptSource(setup, [_stream(name, setup.prompts, setup)])
+
+
+def row_source(rows: Iterable[Mapping[str, Json]], name: str, setup: DataSourceSetup) -> PromptSource:
+    """Rows that lie in memory, or in an HF `Dataset`, as a data source: for factories of plugins.
+
+    Args:
+        rows: read once, in `setup.row_format`.
+        name: the first part of every group's identity.
+        setup: the run's.
+
+    Raises:
+        DataError: rows are bad, or none is usable.
+    """
+    table = PromptTable([part_of_rows(name, rows, setup.row_format, setup.tokenizer)])
+    return PromptSource(setup, [FileStream(name, table, setup.seed, shuffle=setup.shuffle)])
+
+
+@dataclass(frozen=True, slots=True)
+class EveryPrompt:
+    """A whole prompt file, for evaluation."""
+
+    groups: Sequence[Group]
+    """Each prompt once, in file order, numbered as its row."""
+    named: Mapping[tuple[str, str], str]
+    """Rewards and generators that rows choose, and the first row of each."""
+    notes: Sequence[str]
+    """A sentence about each kind of row that was left out."""
+
+
+def every_prompt(file: PromptFile, tokenizer: Tokenizer, n_samples_per_prompt: int) -> EveryPrompt:
+    """Read a prompt file for evaluation.
+
+    Raises:
+        DataError: it cannot be read, or has no usable row.
+    """
+    table = PromptTable([part_of(file, tokenizer)])
+    stream = FileStream(file.name, table, seed=0, shuffle=False)
+    taken = [stream.taken(number) for number in range(len(table))]
+    kwargs = file.apply_chat_template_kwargs or {}
+    groups = [group_of(each, each.row, each.row * n_samples_per_prompt, n_samples_per_prompt, kwargs) for each in taken]
+    return EveryPrompt(groups, table.named, stream.data_notes())
+
+
+def name_files(paths: Sequence[str]) -> list[tuple[Path, str]]:
+    """Paths with names that tell them apart: the last part, or as many as it takes.
+
+    Raises:
+        ConfigError: one is given twice.
+    """
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise ConfigError(f"{', '.join(twice)}: given twice; a mixture gives weights ([data_source] use = 'mixture')")
+    named = []
+    for path in map(Path, paths):
+        others = [Path(other) for other in paths if Path(other) != path]
+        depth = 1
+        while any(other.parts[-depth:] == path.parts[-depth:] for other in others):
+            depth += 1
+        named.append((path, "/".join(path.parts[-depth:])))
+    return named
+
+
+def _stream(name: str, files: Sequence[PromptFile], setup: DataSourceSetup) -> FileStream:
+    table = PromptTable([part_of(file, setup.tokenizer) for file in files])
+    return FileStream(name, table, setup.seed, shuffle=setup.shuffle)
+
+
+def mixture_source(settings: MixtureSettings, setup: DataSourceSetup) -> PromptSource:
+    """Several data sets, each with epochs of its own, drawn from by weight.
+
+    Raises:
+        DataError: a file cannot be read, or has no usable row.
+    """
+    members = settings.sources.items()
+    streams = [_stream(name, _member_files(name, member, setup), setup) for name, member in members]
+    return PromptSource(setup, streams, [member.weight for _, member in members])
+
+
+def _member_files(name: str, member: MixtureMember, setup: DataSourceSetup) -> list[PromptFile]:
+    """A member's prompt files, under its name."""
+    row_format = member.row_format(setup.row_format)
+    if isinstance(member.path, str):
+        return [PromptFile.of(Path(member.path), name, row_format)]
+    return [PromptFile.of(path, f"{name}/{file}", row_format) for path, file in name_files(member.path)]

@@ -1,4 +1,8 @@
-"""A row of a prompt file, good or bad; those of .jsonl; and what a slice of a file is called.
+"""Reads the rows of prompt files, and the chat messages in them.
+
+Files are .jsonl, .parquet or a directory saved by HF `datasets`, or a slice of one. They are read as a stream, so
+memory does not grow with the file. A bad row becomes a `BadRow` with file and line; only blank lines are skipped.
+Training, finetuning and evaluation share one form of messages. Columnar files need pyarrow, but not `datasets`.
 
 Example:
 
@@ -8,12 +12,21 @@ Example:
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from slime_core.sample import Json
+from slime_core.errors import DataError
+from slime_core.sample import Json, Message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+
+# A row of a prompt file, good or bad; those of .jsonl; and what a slice of a file is called.
 
 _SLICE = re.compile(r"(?P<file>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]", re.DOTALL)
 _ARRAY = "expected a JSON object, got the beginning of an array: write one object per line, in no brackets"
@@ -123,3 +136,395 @@ def _parse(where: str, line: bytes) -> Row | BadRow:
 def _shorten(text: str) -> str:
     text = text.strip()
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# Chat messages and tool definitions of a row, in the one form that training, finetuning and evaluation pass on.
+
+ROLES = {"human": "user", "gpt": "assistant"}
+"""Roles of ShareGPT files, which chat templates write as they are, and what the row must say instead."""
+REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Keys under which templates look for what the model thought."""
+MEDIA = ("image", "video", "audio", "image_url", "video_url", "audio_url", "input_audio")
+"""Types of parts that are no text."""
+SWITCHES = re.compile("/(?:no_)?think")
+"""Words of a system message that some templates obey and leave out."""
+_JSON_OF_MESSAGES = re.compile(r'\s*\[\s*\{\s*"(role|content)"')
+TOOL_ROLES = ("tool", "function")
+"""Roles of messages that hold what a tool returned."""
+
+
+class JsonText(str):
+    """JSON of an Arrow column of the type Json."""
+
+    __slots__ = ()
+
+
+def arrow_value(value: Json, *, drop_nulls: bool) -> Json:
+    """A value of an Arrow column, its JSON parsed; `drop_nulls` drops the keys that Arrow added to structs."""
+    if isinstance(value, JsonText):
+        return _parsed(value, "the column")
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if each is not None or not drop_nulls}
+        return {key: arrow_value(each, drop_nulls=drop_nulls) for key, each in kept.items()}
+    return [arrow_value(each, drop_nulls=drop_nulls) for each in value] if isinstance(value, list) else value
+
+
+def read_messages(value: list[Json], key: str) -> list[Message]:
+    """The messages of a column.
+
+    Raises:
+        DataError: names the message, counted from 0.
+    """
+    return [_message(each, f"message {number} of {key!r}") for number, each in enumerate(value)]
+
+
+def messages_in(text: str) -> list[Json] | None:
+    """The messages of which a text is the JSON; None for any other text."""
+    if not _JSON_OF_MESSAGES.match(text):
+        return None
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return None
+    return (
+        found if isinstance(found, list) and all(isinstance(each, dict) and "role" in each for each in found) else None
+    )
+
+
+def read_tools(value: Json, key: str) -> list[Json] | None:
+    """The tool definitions of a column: objects, or their JSON; None for none.
+
+    Raises:
+        DataError: names the tool, counted from 0.
+    """
+    value = _parsed(value, f"{key!r}") if isinstance(value, str) else value
+    if not isinstance(value, list | None):
+        raise DataError(f"{key!r} must be a list of tool definitions, got {_kind(value)}")
+    return [_tool(each, f"tool {number} of {key!r}") for number, each in enumerate(value)] if value else None
+
+
+def visible(message: Message) -> list[str]:
+    """What a message says: the texts of its content, names and arguments of its tool calls, without its reasoning."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in parts]
+    if message["role"] == "assistant" and "</think>" in texts[0]:
+        texts[0] = texts[0].rpartition("</think>")[2]
+    if message["role"] == "system":
+        texts = [piece for text in texts for piece in SWITCHES.split(text)]
+    for call in calls_of(message):
+        texts += [str(call["name"]), *_leaves(call.get("arguments"))]
+    return texts
+
+
+def refuse_media(messages: Sequence[Message]) -> None:
+    """See that no message has a part that is no text.
+
+    Raises:
+        DataError: one has, and templates would write its description as text.
+    """
+    for number, message in enumerate(messages):
+        for part in content if isinstance(content := message.get("content"), list) else []:
+            if _text(part) is None:
+                kind = str(part.get("type", "media")) if isinstance(part, dict) else "media"
+                raise DataError(
+                    f"message {number} ({message['role']}) has a part of type {kind!r}, which this run cannot give to "
+                    "the model: remove it, or name the column of such media in multimodal_keys for a generator that "
+                    "reads them"
+                )
+
+
+def reasoning(message: Message) -> list[str]:
+    """What an assistant's message thinks: under a key, or in `<think>` tags."""
+    if message["role"] != "assistant":
+        return []
+    content, found = message.get("content"), [str(message.get(key, "")) for key in REASONING]
+    if isinstance(content, str) and "</think>" in content:
+        found += content.rpartition("</think>")[0].replace("</think>", "<think>").split("<think>")
+    return found
+
+
+def calls_of(message: Message) -> list[dict[str, Json]]:
+    """Name and arguments of each tool call."""
+    calls = message.get("tool_calls")
+    found = [call.get("function", call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def _message(value: Json, where: str) -> Message:
+    shape = '{"role": ..., "content": ...}'
+    message: Message = _without_nulls(_object(value, where, shape))
+    if not isinstance(role := message.get("role"), str):
+        got = f"{where} must be an object {shape}, got the keys {', '.join(message) or 'of an empty object'}"
+        names = " and ".join(f"{theirs} by {ours}" for theirs, ours in ROLES.items())
+        hint = f". For from write role, for value content, and replace {names}" if "from" in message else ""
+        raise DataError(got + hint)
+    where = f"{where} ({role})"
+    if role in ROLES:
+        raise DataError(f"{where}: chat templates know no such role; write {ROLES[role]!r}")
+    if "function_call" in message:
+        raise DataError(f"{where} has function_call, which chat templates do not read; write tool_calls")
+    calls = message.pop("tool_calls", None)
+    calls = _parsed(calls, f"tool_calls of {where}") if isinstance(calls, str) else calls
+    if not isinstance(calls, list | None):
+        raise DataError(f"tool_calls of {where} must be a list, got {_kind(calls)}")
+    if calls:
+        message["tool_calls"] = [_call(each, f"call {number} of {where}") for number, each in enumerate(calls)]
+    message["content"] = _content(message, where)
+    return message
+
+
+def _content(message: Message, where: str) -> Json:
+    content = message.get("content")
+    is_tool = message["role"] in TOOL_ROLES
+    if isinstance(content, str):
+        return content
+    if content in (None, []) and any(message.get(key) for key in ("tool_calls", *REASONING)):
+        return ""
+    if isinstance(content, list) and content and all(_is_part(part, is_tool) for part in content):
+        if all(_text(part) is not None for part in content):
+            return "".join(_text(part) or "" for part in content)
+        return [_without_nulls(part) if isinstance(part, dict) else {"type": "text", "text": part} for part in content]
+    if is_tool and isinstance(content, dict | list):
+        return json.dumps(content, ensure_ascii=False)
+    got = "nothing" if content is None else _kind(content)
+    raise DataError(f"the content of {where} must be a text or a list of parts with text, got {got}")
+
+
+def _is_part(part: Json, is_tool: bool) -> bool:
+    """Whether it is a text or media; an array of texts that a tool returned is its result, not parts."""
+    if isinstance(part, dict):
+        return _text(part) is not None or part.get("type") in MEDIA or any(kind in part for kind in MEDIA)
+    return isinstance(part, str) and not is_tool
+
+
+def _text(part: Json) -> str | None:
+    if isinstance(part, dict):
+        part = part.get("text") if part.get("type") in (None, "text") else None
+    return part if isinstance(part, str) else None
+
+
+def _call(value: Json, where: str) -> Json:
+    """A tool call with its arguments as a mapping."""
+    shape = '{"name": ..., "arguments": ...}'
+    call = _without_nulls(_object(value, where, shape))
+    if "function" in call:
+        return {**call, "function": _call(call["function"], where)}
+    if not isinstance(call.get("name"), str):
+        raise DataError(f"{where} must be an object {shape}, got the keys {', '.join(call)}")
+    arguments = call.get("arguments")
+    return {**call, "arguments": _object(arguments, f"arguments of {where}", "") if arguments not in (None, "") else {}}
+
+
+def _tool(value: Json, where: str) -> Json:
+    """A tool definition whose parts may be JSON, too."""
+    tool = _object(value, where, "")
+    parts = [key for key in ("function", "parameters") if isinstance(tool.get(key), str | dict)]
+    return {**tool, **{key: _tool(tool[key], f"{key} of {where}") for key in parts}}
+
+
+def _object(value: Json, where: str, shape: str) -> dict[str, Json]:
+    value = _parsed(value, where) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        raise DataError(f"{where} must be an object {shape}".rstrip() + f", got {_kind(value)}")
+    return value
+
+
+def _without_nulls(value: dict[str, Json]) -> dict[str, Json]:
+    return {key: each for key, each in value.items() if each is not None}
+
+
+def _leaves(value: Json) -> list[str]:
+    """Texts and numbers in arguments; templates write true and null in their own ways."""
+    if isinstance(value, dict | list):
+        return [leaf for each in (value.values() if isinstance(value, dict) else value) for leaf in _leaves(each)]
+    return [] if value is None or isinstance(value, bool) else [str(value)]
+
+
+def _parsed(text: str, what: str) -> Json:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise DataError(f"{what} is a text, but not JSON: {error}") from None
+
+
+def _kind(value: Json) -> str:
+    return {dict: "an object", list: "a list", str: "a text", bool: "a boolean"}.get(type(value), "a number")
+
+
+# Rows of columnar files, batch after batch: .parquet by row groups, and what `save_to_disk` of HF `datasets` wrote.
+
+BATCH_ROWS = 1024
+"""Rows decoded at a time; 1,024 rows of 10 kB are 10 MB."""
+JSON_TYPE = "extension<arrow.json>"
+"""Arrow's name of the type of JSON texts."""
+_READ_BYTES = 1 << 20
+"""Bytes read of a column at a time; without it a row group's whole column is, and writers put up to 2^20 rows there."""
+
+
+def parquet_rows(
+    file: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
+) -> Iterator[Row | BadRow]:
+    """Rows of a parquet file; row groups before the slice are not read.
+
+    Raises:
+        DataError: it is not a parquet file, or pyarrow is missing.
+    """
+    with _reading(file, "parquet file"):
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False) as table:
+            begin, end, _ = slice(start, stop).indices(table.metadata.num_rows)
+            groups, first = _groups_of(table, begin, end)
+            columns = _columns(table.schema_arrow.names, needed, optional)
+            batches = table.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns) if groups else iter(())
+            yield from _cut(file, batches, first, begin, end)
+
+
+def _groups_of(table: "parquet.ParquetFile", begin: int, end: int) -> tuple[list[int], int]:
+    """Row groups that hold rows begin..end, and the number of the first row in them."""
+    groups: list[int] = []
+    first, row = begin, 0
+    for group in range(table.metadata.num_row_groups):
+        after = row + table.metadata.row_group(group).num_rows
+        if row < end and after > begin:
+            first = first if groups else row
+            groups.append(group)
+        row = after
+    return groups, first
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Whether a directory is one data set, or one split, saved by HF `datasets`."""
+    return (path / "dataset_info.json").is_file() and (path / "state.json").is_file()
+
+
+def saved_rows(
+    folder: Path, start: int | None, stop: int | None, needed: Collection[str], optional: Collection[str]
+) -> Iterator[Row | BadRow]:
+    """Rows of a directory saved by HF `datasets`.
+
+    Raises:
+        DataError: it is damaged, or pyarrow is missing.
+    """
+    with _reading(folder, "data set"):
+        state = json.loads((folder / "state.json").read_text("utf-8"))
+        files = [folder / each["filename"] for each in state["_data_files"]]
+        if (start or 0) < 0 or (stop or 0) < 0:
+            start, stop, _ = slice(start, stop).indices(sum(len(batch) for batch in _arrow_batches(files, (), ())))
+        yield from _cut(folder, _arrow_batches(files, needed, optional), 0, start or 0, stop)
+
+
+def _arrow_batches(files: list[Path], needed: Collection[str], optional: Collection[str]) -> Iterator["pa.RecordBatch"]:
+    import pyarrow as pa
+
+    for file in files:
+        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            columns = _columns(stream.schema.names, needed, optional)
+            for batch in stream:
+                yield batch if columns is None else batch.select(columns)
+
+
+def _columns(names: Collection[str], needed: Collection[str], optional: Collection[str]) -> list[str] | None:
+    """The columns to read; None for all. Of a dotted place within a column, the column."""
+    needed = {each if each in names else each.partition(".")[0] for each in needed}
+    if not needed or not needed <= set(names):
+        return None
+    wanted = {*needed, *optional}
+    return [name for name in names if name in wanted]
+
+
+def _cut(file: Path, batches: Iterator["pa.RecordBatch"], first: int, begin: int, end: int | None) -> Iterator[Row]:
+    """Rows begin..end of batches whose first row has the number `first`."""
+    for batch in batches:
+        if end is not None and first >= end:
+            return
+        skip = max(0, begin - first)
+        keep = len(batch) if end is None else min(len(batch), end - first)
+        json_columns = {field.name: field.type for field in batch.schema if JSON_TYPE in str(field.type)}
+        for low in range(skip, keep, BATCH_ROWS):  # a saved data set may be a single batch
+            for offset, values in enumerate(batch.slice(low, min(BATCH_ROWS, keep - low)).to_pylist()):
+                marked = {key: _mark_json(values[key], kind) for key, kind in json_columns.items()}
+                yield Row(f"{file}, row {first + low + offset}", {**values, **marked}, is_arrow=True)
+        first += len(batch)
+
+
+def _mark_json(value: Json, kind: "pa.DataType") -> Json:
+    """The value, each JSON text in it (the type Json of HF `datasets`) as a `JsonText`."""
+    import pyarrow as pa
+
+    if isinstance(value, str):
+        return JsonText(value) if JSON_TYPE in str(kind) else value
+    if isinstance(value, list) and isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        return [_mark_json(each, kind.value_type) for each in value]
+    if isinstance(value, dict) and isinstance(kind, pa.StructType):
+        return {key: _mark_json(each, kind.field(key).type) for key, each in value.items()}
+    return value
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    try:
+        from pyarrow import ArrowException
+    except ImportError:
+        raise DataError(f"reading {path} needs pyarrow: pip install pyarrow") from None
+    try:
+        yield
+    except (ArrowException, OSError, ValueError, KeyError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: no readable {what}: {error}") from None
+
+
+# Rows of a prompt file: .jsonl, .parquet, a directory saved by HF `datasets`, or a slice of one:
+# `train.jsonl@[100:200]`, `train.parquet@[-50:]`. Read as a stream, in memory that does not grow with the file.
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file or of `file@[start:stop]`, in order; a slice counts rows as Python does.
+
+    Raises:
+        DataError: as of `scan_rows`; or a row is bad.
+    """
+    for row in scan_rows(path):
+        if isinstance(row, BadRow):
+            raise DataError(row.why)
+        yield row
+
+
+def scan_rows(path: Path, needed: Collection[str] = (), optional: Collection[str] = ()) -> Iterator[Row | BadRow]:
+    """The same, bad rows in their places.
+
+    Args:
+        path: the file or the slice.
+        needed: columns that are wanted; where one does not exist, all are read, so that an error can name them.
+        optional: columns that are read where they exist; without `needed`, every column is read.
+
+    Raises:
+        DataError: no such file, an unknown ending, a damaged file.
+    """
+    file, start, stop = split_slice(path)
+    if is_saved_dataset(file):
+        yield from saved_rows(file, start, stop, needed, optional)
+    elif not file.is_file():
+        raise DataError(_no_file(file))
+    elif file.suffix == ".jsonl":
+        yield from jsonl_rows(file, start, stop)
+    elif file.suffix == ".parquet":
+        yield from parquet_rows(file, start, stop, needed, optional)
+    else:
+        raise DataError(f"{file}: prompt files end in .jsonl or .parquet, not in {file.suffix or 'nothing'!r}")
+
+
+def _no_file(file: Path) -> str:
+    if (file / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(each.name for each in file.iterdir() if each.is_dir()))
+        return f"{file} holds the splits {splits}: give one of them, {file}/SPLIT"
+    if file.is_dir():
+        return f"{file} is a directory; give one .jsonl or .parquet file, or what `save_to_disk` of HF datasets wrote"
+    if not file.parent.is_dir():
+        return f"there is no prompt file {file}: not even the directory {file.parent.absolute()}"
+    if file.exists():
+        return f"{file} is a pipe, a socket or a device: give a file, which is read more than once"
+    near = sorted(each.name for each in file.parent.iterdir() if each.suffix in (".jsonl", ".parquet"))
+    return f"there is no prompt file {file}; {file.parent} holds {', '.join(near[:8]) or 'no .jsonl or .parquet file'}"

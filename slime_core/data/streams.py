@@ -1,22 +1,78 @@
-"""Streams: where a `PromptSource` takes one prompt after the other; `FileStream` goes round a table for ever.
+"""The order in which prompts are drawn: endless passes over a table, shuffled epochs, and mixtures by weight.
 
-A stream is at an exact place, which is a few numbers.
+Each position is a few numbers, and each entry is computed on demand. A shuffle needs no list in memory, and a
+resume continues at exactly the same prompt.
 
 Example:
 
     stream = FileStream("train.jsonl", table, seed=42, shuffle=True)
     taken = stream.next()
+    turns = Interleaving([0.75, 0.25], seed=42)
+    turns.member(0)
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import isqrt
+from random import Random
 from typing import NamedTuple, Protocol, cast
 
-from slime_core.data.order import EpochOrder
 from slime_core.data.prompt_table import PromptTable
 from slime_core.data.row_reader import Prompt
 from slime_core.errors import CheckpointError
 from slime_core.sample import Json
 from slime_core.seeds import derive_seed
+
+# EpochOrder: a pseudo-random permutation whose every entry is computed when it is asked for.
+
+ROUNDS = 4
+"""Each mixes both coordinates once."""
+SMALL = 64
+"""Up to this size there are twice as many: permutations of five rows are visibly uneven after four, not after eight."""
+
+
+class EpochOrder:
+    """Position in the epoch -> row."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        """Draw the tables that the order follows from.
+
+        Args:
+            size: rows, at least one.
+            seed: decides the order.
+        """
+        self._size = size
+        self._width = isqrt(size - 1) + 1
+        self._height = -(-size // self._width)
+        # `random()` alone: of all its methods Python promises that this one draws alike in every version.
+        draw = Random(seed).random
+        self._tables = [
+            (
+                [int(draw() * self._width) for _ in range(self._height)],
+                [int(draw() * self._height) for _ in range(self._width)],
+            )
+            for _ in range(2 * ROUNDS if size <= SMALL else ROUNDS)
+        ]
+
+    def __getitem__(self, position: int) -> int:
+        if not 0 <= position < self._size:
+            raise IndexError(f"position {position} in an epoch of {self._size} rows")
+        width, height = self._width, self._height
+        while True:
+            y, x = divmod(position, width)
+            for across, down in self._tables:
+                x = (x + across[y]) % width
+                y = (y + down[x]) % height
+            position = y * width + x
+            if position < self._size:
+                return position
+
+    def __len__(self) -> int:
+        return self._size
+
+
+# Streams: where a `PromptSource` takes one prompt after the other; `FileStream` goes round a table for ever.
 
 
 class Taken(NamedTuple):
@@ -137,3 +193,35 @@ class FileStream:
         if not self._shuffle:
             return range(size)
         return EpochOrder(size, derive_seed(self._seed, self.name, "shuffle", epoch))
+
+
+# Interleaving: which member of a mixture each draw goes to, by weight and seed.
+
+BLOCK = 256
+"""Draws that are dealt together."""
+
+
+class Interleaving:
+    """Draw -> member."""
+
+    def __init__(self, weights: Sequence[float], seed: int) -> None:
+        """Take the weights, positive and finite, of any sum."""
+        total = sum(weights)
+        self._bounds = list(accumulate(weight / total for weight in weights))
+        self._seed = seed
+        self._block: tuple[int, list[int]] = (-1, [])
+
+    def member(self, draw: int) -> int:
+        """Number of the member that a draw goes to."""
+        number, offset = divmod(draw, BLOCK)
+        if self._block[0] != number:
+            self._block = (number, self._deal(number))
+        return self._block[1][offset]
+
+    def _deal(self, number: int) -> list[int]:
+        """One block by systematic sampling, in random order."""
+        draw = Random(derive_seed(self._seed, "mixture", number)).random
+        start, last = draw(), len(self._bounds) - 1
+        members = [min(bisect_right(self._bounds, (turn + start) / BLOCK), last) for turn in range(BLOCK)]
+        keys = [draw() for _ in members]
+        return [members[turn] for turn in sorted(range(BLOCK), key=keys.__getitem__)]

@@ -1,21 +1,26 @@
-"""HfTokenizer: the tokenizer of a model directory in HF format, without torch or transformers.
+"""The tokenizer of a model directory in HF format, without torch or transformers.
+
+Some properties, such as the end-of-turn text, are in no config file. `end_of_turn` and `bos_text` run the tokenizer
+or the chat template on a short text.
 
 Example:
 
     tokenizer = HfTokenizer.load(Path("Qwen3-0.6B"))
     tokenizer.encode("What is 2+3?")
+    end_of_turn(tokenizer.apply_chat_template, {"<|im_end|>": 2})      # "<|im_end|>"
 """
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime_core.catalog import how_to_install
 from slime_core.data.chat_template import LARGEST_TEMPLATE, ChatTemplate, ReadT, RowT
-from slime_core.data.probe import bos_text, end_of_turn, joins_pieces
 from slime_core.errors import DataError, ModelError
 from slime_core.roles import RowFormat, Tokenizer
 from slime_core.sample import Json, Message
@@ -23,10 +28,71 @@ from slime_core.sample import Json, Message
 if TYPE_CHECKING:
     import tokenizers
 
+__all__ = [
+    "HfTokenizer",
+    "check_template_kwargs",
+    "read_batched",
+    "token_texts",
+    "with_bos",
+]
+
+
+# Probe: what a tokenizer and a chat template do to a small text, found by having them do it.
+
+_ANSWER = "qANSWERq"
+"""Nothing that a template quotes or trims."""
+_CONTENTS: Sequence[Json] = (_ANSWER, [{"type": "text", "text": _ANSWER}])
+"""As most templates read it; as some of models with images do."""
+
+
+def end_of_turn(render: Callable[[Sequence[Message]], str], special: Collection[str]) -> str | None:
+    """The first special token that a template writes after the assistant's answer; None: there is none.
+
+    Args:
+        render: messages to text, without the beginning of another answer.
+        special: texts of the tokenizer's special tokens.
+    """
+    for content in _CONTENTS:
+        try:
+            _, answer, after = render(
+                [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]
+            ).rpartition(_ANSWER)
+        except DataError:  # it refuses so small a dialog, or content of this shape
+            continue
+        if answer:
+            found = [(after.index(token), -len(token), token) for token in special if token in after]
+            return min(found)[2] if found else None
+    return None
+
+
+def bos_text(backend: "tokenizers.Tokenizer") -> str:
+    """Text of the special tokens that the tokenizer puts before every text, mostly one BOS; empty if none.
+
+    Put before a text that is encoded without special tokens, it gives the ids of the text encoded with them.
+    """
+    plain, whole = (list(backend.encode("a", add_special_tokens=special).ids) for special in (False, True))
+    places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
+    if not places or not places[0]:
+        return ""
+    wanted = [*whole[: places[0]], *plain]
+    bos = str(backend.decode(wanted[: places[0]], skip_special_tokens=False))
+    # Tokenizers that begin the first piece of a text with a space do not take what follows the BOS for the first.
+    ways = [each for each in (bos, f"{bos} ") if backend.encode(f"{each}a", add_special_tokens=False).ids == wanted]
+    return ways[0] if ways else bos
+
+
+def joins_pieces(backend: "tokenizers.Tokenizer") -> bool:
+    """Whether texts that are encoded one by one read as one text; where not, each piece begins with a space."""
+    pieces = [number for text in ("a", "b") for number in backend.encode(text, add_special_tokens=False).ids]
+    whole = backend.encode("ab", add_special_tokens=False).ids
+    read, wanted = (str(backend.decode(ids, skip_special_tokens=False)) for ids in (pieces, whole))
+    return read == wanted or wanted != "ab"  # one that cannot write "ab" shows nothing
+
+
+# HfTokenizer: the tokenizer of a model directory in HF format, without torch or transformers.
+
 _OTHER_FORMS = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "merges.txt")
 """Files of the slow tokenizers, from which transformers can make a tokenizer.json."""
-
-__all__ = ["HfTokenizer", "check_template_kwargs", "read_batched", "token_texts", "with_bos"]
 
 
 class HfTokenizer:
@@ -69,6 +135,8 @@ class HfTokenizer:
         ends = frozenset(_eos_token_ids(directory, backend, config))
         special = {name: text for name in config if name.endswith("_token") and (text := _token_text(config[name]))}
         sources = _template_sources(directory, config)
+        if sources and find_spec("jinja2") is None:
+            raise ModelError(_without("chat template", "jinja2", directory))
         template = ChatTemplate(sources, special, str(directory), day) if "default" in sources else None
         made = cls(backend, ends, template, str(directory), adds_bos=config.get("add_bos_token") is not False)
         if not ends and made.end_of_turn is None:
@@ -230,10 +298,7 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
     try:
         import tokenizers
     except ImportError:
-        raise ModelError(
-            f"reading the tokenizer of {directory} needs tokenizers and jinja2, which come with slime-local: in a "
-            "checkout of slime-core, pip install -e . -e ./plugins/slime-local"
-        ) from None
+        raise ModelError(_without("tokenizer", "tokenizers", directory)) from None
     # Texts come one by one, so no threads are needed; those of the library would warn whenever a process is forked.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     path = directory / "tokenizer.json"
@@ -246,6 +311,14 @@ def _read_backend(directory: Path) -> "tokenizers.Tokenizer":
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def _without(what: str, library: str, directory: Path) -> str:
+    """What to install to read a part of a model directory."""
+    return (
+        f"reading the {what} of {directory} needs {library}: pip install {library}. slime-local brings it, too. "
+        f"{how_to_install('slime-local')}"
+    )
 
 
 def _no_tokenizer(directory: Path) -> str:

@@ -1,37 +1,41 @@
-"""Processes: how the core starts, ties down and ends every process that works for a run.
+"""Starts, limits and ends every process of a run: the launcher's worker groups and isolated plugin calls.
 
-A server process forks them, sees each of them end, and ends whatever they have started; it ends with the driver.
-The local launcher (`launcher`) and isolation's pool of workers are the two users. What a launcher of a plugin runs in
-its own processes is here for it: a `Host` builds the group's class and answers calls; and in the driver a
-`GroupOfWorkers` calls them together, each of them a `GroupWorker`.
+A fork server starts the processes and kills them, with their children, at the driver's end. A plugin with its own
+launcher uses `Host` in its processes and `GroupOfWorkers` in the driver. `Protection` runs rewards with time and
+memory limits.
 
 Example:
 
-    host = Host()
-    reply = answered(lambda: host.build(spec, place, setup.plugins))        # a Reply, whatever happened
-    reply = answered(lambda: host.call("train_step", (batch,)))
-    host.close()
+    protection = Protection(plugins=catalog.plugin_set, seed=1, stats=PluginStats())
+    reward = protection.protect(registered, settings, build, name="math")
+    verdict = await reward(sample, ctx)
 """
 
 from typing import TYPE_CHECKING
 
-from slime_core._lazy import exports
+from slime_core.lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.catalog import find_project_files
-    from slime_core.processes.group import GroupOfWorkers
-    from slime_core.processes.group_worker import GroupWorker
-    from slime_core.processes.host import Host, Reply, answered
-    from slime_core.processes.launcher import free_port
-
-_HOMES = {
-    "slime_core.processes.group": "GroupOfWorkers",
-    "slime_core.processes.group_worker": "GroupWorker",
-    "slime_core.catalog._modules": "find_project_files",
-    "slime_core.processes.host": "Host Reply answered",
-    "slime_core.processes.launcher": "free_port",
-}
-
-__getattr__ = exports(__name__, _HOMES)
-
-__all__ = ["GroupOfWorkers", "GroupWorker", "Host", "Reply", "answered", "find_project_files", "free_port"]
+    from slime_core.aio import Slots as Slots
+    from slime_core.aio import limited as limited
+    from slime_core.catalog.discovery import find_project_files as find_project_files
+    from slime_core.processes.group import GroupOfWorkers as GroupOfWorkers
+    from slime_core.processes.group import GroupWorker as GroupWorker
+    from slime_core.processes.launcher import free_port as free_port
+    from slime_core.processes.pool import CallFailure as CallFailure
+    from slime_core.processes.pool import StartError as StartError
+    from slime_core.processes.program import CommandError as CommandError
+    from slime_core.processes.program import Ended as Ended
+    from slime_core.processes.program import command as command
+    from slime_core.processes.protection import LabelCheck as LabelCheck
+    from slime_core.processes.protection import OnLoop as OnLoop
+    from slime_core.processes.protection import Protection as Protection
+    from slime_core.processes.protection import isolation_of as isolation_of
+    from slime_core.processes.protection import may_check_labels as may_check_labels
+    from slime_core.processes.watchdog import Watchdog as Watchdog
+    from slime_core.processes.watchdog import packages_of as packages_of
+    from slime_core.processes.worker import Host as Host
+    from slime_core.processes.worker import Reply as Reply
+    from slime_core.processes.worker import answered as answered
+else:
+    __getattr__, __all__ = exports(__name__)

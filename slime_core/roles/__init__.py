@@ -7,358 +7,177 @@ Tensor roles (torch, ranks): trainer, advantage, loss, correction. `slime doctor
 
 from typing import TYPE_CHECKING
 
-from slime_core._lazy import exports
+from slime_core.lazy import exports
 
 if TYPE_CHECKING:
-    from slime_core.roles._isolation import (
-        LIGHT_FIELDS,
-        CallSpec,
-        Isolation,
-        declared_isolation,
-        describe_isolation,
-        is_async,
-    )
-    from slime_core.roles._plugin_set import PluginSet
-    from slime_core.roles._spec import InstalledSettings, Make, PrefixedTable, Settings, Setup, Spec, Stability
-    from slime_core.roles._table import SELECTABLE, SPECS
-    from slime_core.roles.advantage import Advantage, AdvantageInput, AdvantageSpec, ValueAdvantage
-    from slime_core.roles.arguments import (
-        Argument,
-        ArgumentKind,
-        arguments_model,
-        command_line,
-    )
-    from slime_core.roles.batch_transform import LOSS_MASK, BatchTransform, BatchTransformSpec, Grain
-    from slime_core.roles.bounds import (
-        Coefficient,
-        MinNewTokens,
-        MinP,
-        Number,
-        Penalty,
-        Positive,
-        RepetitionPenalty,
-        Temperature,
-        TokenId,
-        TopK,
-        TopP,
-        Weight,
-        Workers,
-    )
-    from slime_core.roles.buffer import Buffer, BufferSetup, BufferSpec, Draw, Replay
-    from slime_core.roles.buffer_filter import BufferContext, BufferFilter, BufferFilterSpec, Selection
-    from slime_core.roles.check import Check, CheckSpec, Finding, Health
-    from slime_core.roles.companions import Companion, Critic, KlType, OldActor, Reference, Teacher
-    from slime_core.roles.correction import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
-    from slime_core.roles.data_source import (
-        DataSource,
-        DataSourceSetup,
-        DataSourceSpec,
-        DescribesData,
-        MediaKeys,
-        NamesChoices,
-        PromptFile,
-        RowFormat,
-    )
-    from slime_core.roles.engine import (
-        Engine,
-        EngineRole,
-        EngineSetup,
-        EngineSpec,
-        EngineUse,
-        NoticesDeath,
-        ServesCheckpoint,
-        StreamsTokens,
-    )
-    from slime_core.roles.extras import EngineExtras, Extra, VersionSpan
-    from slime_core.roles.foreign_name import ForeignName
-    from slime_core.roles.generation import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
-    from slime_core.roles.generator import Generate, GenerateContext, Generator, GeneratorSpec, StartsAndStops
-    from slime_core.roles.group_filter import (
-        Decision,
-        Drop,
-        FilterContext,
-        GroupFilter,
-        GroupFilterSpec,
-        Keep,
-        KeepIfShort,
-    )
-    from slime_core.roles.group_reward import GroupReward, GroupRewardSpec, SyncGroupReward
-    from slime_core.roles.launcher import (
-        GroupUse,
-        Launcher,
-        LauncherSetup,
-        LauncherSpec,
-        Needs,
-        Pack,
-        PerNode,
-        Place,
-        Rendezvous,
-        WorkerGroup,
-        WorkerGroupSpec,
-    )
-    from slime_core.roles.loss import Loss, LossInput, LossOutput, LossSpec
-    from slime_core.roles.memory import MemoryTag, MemoryTags, RankReleasesMemory, ReleasesMemory
-    from slime_core.roles.optim import Optim
-    from slime_core.roles.reward import ChecksLabels, Reward, RewardContext, RewardGrain, RewardSpec, SyncReward
-    from slime_core.roles.reward_shaper import RewardShaper, RewardShaperSpec, ShapeContext
-    from slime_core.roles.sample_field import Carried, SampleField
-    from slime_core.roles.sample_filter import Removal, SampleFilter, SampleFilterSpec
-    from slime_core.roles.sampling import RANGES, Range, SamplingParams
-    from slime_core.roles.served_model import ServedModel
-    from slime_core.roles.tokenizer import Tokenizer
-    from slime_core.roles.tracker import Tracker, TrackerSetup, TrackerSpec
-    from slime_core.roles.trainer import (
-        Choice,
-        ClosesRank,
-        MeasuresLoss,
-        RankSetup,
-        SavesLater,
-        SeesPublication,
-        SeesRollout,
-        StepResult,
-        TrainBatch,
-        TrainerFactory,
-        TrainerRank,
-        TrainerSpec,
-        TrainerUse,
-    )
-    from slime_core.roles.transport import (
-        ANY_RECEIVER,
-        Transport,
-        TransportSetup,
-        TransportSpec,
-        agree_transport,
-    )
-    from slime_core.roles.weights import (
-        GivesFiles,
-        WeightChannel,
-        WeightDtype,
-        WeightReceiver,
-        WeightSender,
-        WeightSlot,
-    )
-
-_HOMES = {
-    "slime_core.roles._isolation": "LIGHT_FIELDS CallSpec Isolation declared_isolation describe_isolation is_async",
-    "slime_core.roles._plugin_set": "PluginSet",
-    "slime_core.roles._spec": "InstalledSettings Make PrefixedTable Settings Setup Spec Stability",
-    "slime_core.roles._table": "SELECTABLE SPECS",
-    "slime_core.roles.advantage": "Advantage AdvantageInput AdvantageSpec ValueAdvantage",
-    "slime_core.roles.arguments": "Argument ArgumentKind arguments_model command_line",
-    "slime_core.roles.batch_transform": "LOSS_MASK BatchTransform BatchTransformSpec Grain",
-    "slime_core.roles.bounds": (
-        "Coefficient MinNewTokens MinP Number Penalty Positive RepetitionPenalty Temperature TokenId TopK TopP Weight "
-        "Workers"
-    ),
-    "slime_core.roles.buffer": "Buffer BufferSetup BufferSpec Draw Replay",
-    "slime_core.roles.buffer_filter": "BufferContext BufferFilter BufferFilterSpec Selection",
-    "slime_core.roles.check": "Check CheckSpec Finding Health",
-    "slime_core.roles.companions": "Companion Critic KlType OldActor Reference Teacher",
-    "slime_core.roles.correction": "Correction CorrectionInput CorrectionOutput CorrectionSpec",
-    "slime_core.roles.data_source": (
-        "DataSource DataSourceSetup DataSourceSpec DescribesData MediaKeys NamesChoices PromptFile RowFormat"
-    ),
-    "slime_core.roles.engine": (
-        "Engine EngineRole EngineSetup EngineSpec EngineUse NoticesDeath ServesCheckpoint StreamsTokens"
-    ),
-    "slime_core.roles.extras": "EngineExtras Extra VersionSpan",
-    "slime_core.roles.foreign_name": "ForeignName",
-    "slime_core.roles.generation": "FinishReason GenerateChunk GenerateOutput GenerateRequest",
-    "slime_core.roles.generator": "Generate GenerateContext Generator GeneratorSpec StartsAndStops",
-    "slime_core.roles.group_filter": "Decision Drop FilterContext GroupFilter GroupFilterSpec Keep KeepIfShort",
-    "slime_core.roles.group_reward": "GroupReward GroupRewardSpec SyncGroupReward",
-    "slime_core.roles.launcher": (
-        "GroupUse Launcher LauncherSetup LauncherSpec Needs Pack PerNode Place Rendezvous WorkerGroup WorkerGroupSpec"
-    ),
-    "slime_core.roles.loss": "Loss LossInput LossOutput LossSpec",
-    "slime_core.roles.memory": "MemoryTag MemoryTags RankReleasesMemory ReleasesMemory",
-    "slime_core.roles.optim": "Optim",
-    "slime_core.roles.reward": "ChecksLabels Reward RewardContext RewardGrain RewardSpec SyncReward",
-    "slime_core.roles.reward_shaper": "RewardShaper RewardShaperSpec ShapeContext",
-    "slime_core.roles.sample_field": "Carried SampleField",
-    "slime_core.roles.sample_filter": "Removal SampleFilter SampleFilterSpec",
-    "slime_core.roles.sampling": "RANGES Range SamplingParams",
-    "slime_core.roles.served_model": "ServedModel",
-    "slime_core.roles.tokenizer": "Tokenizer",
-    "slime_core.roles.tracker": "Tracker TrackerSetup TrackerSpec",
-    "slime_core.roles.trainer": (
-        "Choice ClosesRank MeasuresLoss RankSetup SavesLater SeesPublication SeesRollout StepResult TrainBatch "
-        "TrainerFactory TrainerRank TrainerSpec TrainerUse"
-    ),
-    "slime_core.roles.transport": "ANY_RECEIVER Transport TransportSetup TransportSpec agree_transport",
-    "slime_core.roles.weights": "GivesFiles WeightChannel WeightDtype WeightReceiver WeightSender WeightSlot",
-}
-
-__getattr__ = exports(__name__, _HOMES)
-
-__all__ = [
-    "ANY_RECEIVER",
-    "LIGHT_FIELDS",
-    "LOSS_MASK",
-    "RANGES",
-    "SELECTABLE",
-    "SPECS",
-    "Advantage",
-    "AdvantageInput",
-    "AdvantageSpec",
-    "Argument",
-    "ArgumentKind",
-    "BatchTransform",
-    "BatchTransformSpec",
-    "Buffer",
-    "BufferContext",
-    "BufferFilter",
-    "BufferFilterSpec",
-    "BufferSetup",
-    "BufferSpec",
-    "CallSpec",
-    "Carried",
-    "Check",
-    "CheckSpec",
-    "ChecksLabels",
-    "Choice",
-    "ClosesRank",
-    "Coefficient",
-    "Companion",
-    "Correction",
-    "CorrectionInput",
-    "CorrectionOutput",
-    "CorrectionSpec",
-    "Critic",
-    "DataSource",
-    "DataSourceSetup",
-    "DataSourceSpec",
-    "Decision",
-    "DescribesData",
-    "Draw",
-    "Drop",
-    "Engine",
-    "EngineExtras",
-    "EngineRole",
-    "EngineSetup",
-    "EngineSpec",
-    "EngineUse",
-    "Extra",
-    "FilterContext",
-    "Finding",
-    "FinishReason",
-    "ForeignName",
-    "Generate",
-    "GenerateChunk",
-    "GenerateContext",
-    "GenerateOutput",
-    "GenerateRequest",
-    "Generator",
-    "GeneratorSpec",
-    "GivesFiles",
-    "Grain",
-    "GroupFilter",
-    "GroupFilterSpec",
-    "GroupReward",
-    "GroupRewardSpec",
-    "GroupUse",
-    "Health",
-    "InstalledSettings",
-    "Isolation",
-    "Keep",
-    "KeepIfShort",
-    "KlType",
-    "Launcher",
-    "LauncherSetup",
-    "LauncherSpec",
-    "Loss",
-    "LossInput",
-    "LossOutput",
-    "LossSpec",
-    "Make",
-    "MeasuresLoss",
-    "MediaKeys",
-    "MemoryTag",
-    "MemoryTags",
-    "MinNewTokens",
-    "MinP",
-    "NamesChoices",
-    "Needs",
-    "NoticesDeath",
-    "Number",
-    "OldActor",
-    "Optim",
-    "Pack",
-    "Penalty",
-    "PerNode",
-    "Place",
-    "PluginSet",
-    "Positive",
-    "PrefixedTable",
-    "PromptFile",
-    "Range",
-    "RankReleasesMemory",
-    "RankSetup",
-    "Reference",
-    "ReleasesMemory",
-    "Removal",
-    "Rendezvous",
-    "RepetitionPenalty",
-    "Replay",
-    "Reward",
-    "RewardContext",
-    "RewardGrain",
-    "RewardShaper",
-    "RewardShaperSpec",
-    "RewardSpec",
-    "RowFormat",
-    "SampleField",
-    "SampleFilter",
-    "SampleFilterSpec",
-    "SamplingParams",
-    "SavesLater",
-    "SeesPublication",
-    "SeesRollout",
-    "Selection",
-    "ServedModel",
-    "ServesCheckpoint",
-    "Settings",
-    "Setup",
-    "ShapeContext",
-    "Spec",
-    "Stability",
-    "StartsAndStops",
-    "StepResult",
-    "StreamsTokens",
-    "SyncGroupReward",
-    "SyncReward",
-    "Teacher",
-    "Temperature",
-    "TokenId",
-    "Tokenizer",
-    "TopK",
-    "TopP",
-    "Tracker",
-    "TrackerSetup",
-    "TrackerSpec",
-    "TrainBatch",
-    "TrainerFactory",
-    "TrainerRank",
-    "TrainerSpec",
-    "TrainerUse",
-    "Transport",
-    "TransportSetup",
-    "TransportSpec",
-    "ValueAdvantage",
-    "VersionSpan",
-    "Weight",
-    "WeightChannel",
-    "WeightDtype",
-    "WeightReceiver",
-    "WeightSender",
-    "WeightSlot",
-    "WorkerGroup",
-    "WorkerGroupSpec",
-    "Workers",
-    "agree_transport",
-    "arguments_model",
-    "command_line",
-    "declared_isolation",
-    "describe_isolation",
-    "is_async",
-]
+    from slime_core.roles.algorithm import Advantage as Advantage
+    from slime_core.roles.algorithm import AdvantageInput as AdvantageInput
+    from slime_core.roles.algorithm import AdvantageSpec as AdvantageSpec
+    from slime_core.roles.algorithm import Correction as Correction
+    from slime_core.roles.algorithm import CorrectionInput as CorrectionInput
+    from slime_core.roles.algorithm import CorrectionOutput as CorrectionOutput
+    from slime_core.roles.algorithm import CorrectionSpec as CorrectionSpec
+    from slime_core.roles.algorithm import Loss as Loss
+    from slime_core.roles.algorithm import LossInput as LossInput
+    from slime_core.roles.algorithm import LossOutput as LossOutput
+    from slime_core.roles.algorithm import LossSpec as LossSpec
+    from slime_core.roles.algorithm import ValueAdvantage as ValueAdvantage
+    from slime_core.roles.data import LOSS_MASK as LOSS_MASK
+    from slime_core.roles.data import BatchTransform as BatchTransform
+    from slime_core.roles.data import BatchTransformSpec as BatchTransformSpec
+    from slime_core.roles.data import Buffer as Buffer
+    from slime_core.roles.data import BufferContext as BufferContext
+    from slime_core.roles.data import BufferFilter as BufferFilter
+    from slime_core.roles.data import BufferFilterSpec as BufferFilterSpec
+    from slime_core.roles.data import BufferSetup as BufferSetup
+    from slime_core.roles.data import BufferSpec as BufferSpec
+    from slime_core.roles.data import DataSource as DataSource
+    from slime_core.roles.data import DataSourceSetup as DataSourceSetup
+    from slime_core.roles.data import DataSourceSpec as DataSourceSpec
+    from slime_core.roles.data import Decision as Decision
+    from slime_core.roles.data import DescribesData as DescribesData
+    from slime_core.roles.data import Draw as Draw
+    from slime_core.roles.data import Drop as Drop
+    from slime_core.roles.data import FilterContext as FilterContext
+    from slime_core.roles.data import Grain as Grain
+    from slime_core.roles.data import GroupFilter as GroupFilter
+    from slime_core.roles.data import GroupFilterSpec as GroupFilterSpec
+    from slime_core.roles.data import Keep as Keep
+    from slime_core.roles.data import KeepIfShort as KeepIfShort
+    from slime_core.roles.data import MediaKeys as MediaKeys
+    from slime_core.roles.data import NamesChoices as NamesChoices
+    from slime_core.roles.data import PromptFile as PromptFile
+    from slime_core.roles.data import Removal as Removal
+    from slime_core.roles.data import Replay as Replay
+    from slime_core.roles.data import RowFormat as RowFormat
+    from slime_core.roles.data import SampleFilter as SampleFilter
+    from slime_core.roles.data import SampleFilterSpec as SampleFilterSpec
+    from slime_core.roles.data import Selection as Selection
+    from slime_core.roles.engine import Engine as Engine
+    from slime_core.roles.engine import EngineRole as EngineRole
+    from slime_core.roles.engine import EngineSetup as EngineSetup
+    from slime_core.roles.engine import EngineSpec as EngineSpec
+    from slime_core.roles.engine import EngineUse as EngineUse
+    from slime_core.roles.engine import MemoryTag as MemoryTag
+    from slime_core.roles.engine import MemoryTags as MemoryTags
+    from slime_core.roles.engine import NoticesDeath as NoticesDeath
+    from slime_core.roles.engine import RankReleasesMemory as RankReleasesMemory
+    from slime_core.roles.engine import ReleasesMemory as ReleasesMemory
+    from slime_core.roles.engine import ServesCheckpoint as ServesCheckpoint
+    from slime_core.roles.engine import StreamsTokens as StreamsTokens
+    from slime_core.roles.generation import RANGES as RANGES
+    from slime_core.roles.generation import EngineExtras as EngineExtras
+    from slime_core.roles.generation import Extra as Extra
+    from slime_core.roles.generation import FinishReason as FinishReason
+    from slime_core.roles.generation import GenerateChunk as GenerateChunk
+    from slime_core.roles.generation import GenerateOutput as GenerateOutput
+    from slime_core.roles.generation import GenerateRequest as GenerateRequest
+    from slime_core.roles.generation import Range as Range
+    from slime_core.roles.generation import SamplingParams as SamplingParams
+    from slime_core.roles.generation import Tokenizer as Tokenizer
+    from slime_core.roles.generation import VersionSpan as VersionSpan
+    from slime_core.roles.generator import Generate as Generate
+    from slime_core.roles.generator import GenerateContext as GenerateContext
+    from slime_core.roles.generator import Generator as Generator
+    from slime_core.roles.generator import GeneratorSpec as GeneratorSpec
+    from slime_core.roles.generator import StartsAndStops as StartsAndStops
+    from slime_core.roles.launcher import GroupUse as GroupUse
+    from slime_core.roles.launcher import Launcher as Launcher
+    from slime_core.roles.launcher import LauncherSetup as LauncherSetup
+    from slime_core.roles.launcher import LauncherSpec as LauncherSpec
+    from slime_core.roles.launcher import Needs as Needs
+    from slime_core.roles.launcher import Pack as Pack
+    from slime_core.roles.launcher import PerNode as PerNode
+    from slime_core.roles.launcher import Place as Place
+    from slime_core.roles.launcher import Rendezvous as Rendezvous
+    from slime_core.roles.launcher import WorkerGroup as WorkerGroup
+    from slime_core.roles.launcher import WorkerGroupSpec as WorkerGroupSpec
+    from slime_core.roles.plugin_set import PluginSet as PluginSet
+    from slime_core.roles.rewards import LIGHT_FIELDS as LIGHT_FIELDS
+    from slime_core.roles.rewards import CallSpec as CallSpec
+    from slime_core.roles.rewards import ChecksLabels as ChecksLabels
+    from slime_core.roles.rewards import GroupReward as GroupReward
+    from slime_core.roles.rewards import GroupRewardSpec as GroupRewardSpec
+    from slime_core.roles.rewards import Isolation as Isolation
+    from slime_core.roles.rewards import Reward as Reward
+    from slime_core.roles.rewards import RewardContext as RewardContext
+    from slime_core.roles.rewards import RewardGrain as RewardGrain
+    from slime_core.roles.rewards import RewardShaper as RewardShaper
+    from slime_core.roles.rewards import RewardShaperSpec as RewardShaperSpec
+    from slime_core.roles.rewards import RewardSpec as RewardSpec
+    from slime_core.roles.rewards import ShapeContext as ShapeContext
+    from slime_core.roles.rewards import SyncGroupReward as SyncGroupReward
+    from slime_core.roles.rewards import SyncReward as SyncReward
+    from slime_core.roles.rewards import declared_isolation as declared_isolation
+    from slime_core.roles.rewards import describe_isolation as describe_isolation
+    from slime_core.roles.rewards import is_async as is_async
+    from slime_core.roles.spec import Argument as Argument
+    from slime_core.roles.spec import ArgumentKind as ArgumentKind
+    from slime_core.roles.spec import Coefficient as Coefficient
+    from slime_core.roles.spec import InstalledSettings as InstalledSettings
+    from slime_core.roles.spec import Make as Make
+    from slime_core.roles.spec import MinNewTokens as MinNewTokens
+    from slime_core.roles.spec import MinP as MinP
+    from slime_core.roles.spec import Number as Number
+    from slime_core.roles.spec import Penalty as Penalty
+    from slime_core.roles.spec import Positive as Positive
+    from slime_core.roles.spec import PrefixedTable as PrefixedTable
+    from slime_core.roles.spec import RepetitionPenalty as RepetitionPenalty
+    from slime_core.roles.spec import ServedModel as ServedModel
+    from slime_core.roles.spec import Settings as Settings
+    from slime_core.roles.spec import Setup as Setup
+    from slime_core.roles.spec import Spec as Spec
+    from slime_core.roles.spec import Stability as Stability
+    from slime_core.roles.spec import Temperature as Temperature
+    from slime_core.roles.spec import TokenId as TokenId
+    from slime_core.roles.spec import TopK as TopK
+    from slime_core.roles.spec import TopP as TopP
+    from slime_core.roles.spec import Weight as Weight
+    from slime_core.roles.spec import Workers as Workers
+    from slime_core.roles.spec import arguments_model as arguments_model
+    from slime_core.roles.spec import command_line as command_line
+    from slime_core.roles.trainer import Carried as Carried
+    from slime_core.roles.trainer import Choice as Choice
+    from slime_core.roles.trainer import ClosesRank as ClosesRank
+    from slime_core.roles.trainer import Companion as Companion
+    from slime_core.roles.trainer import Critic as Critic
+    from slime_core.roles.trainer import KlType as KlType
+    from slime_core.roles.trainer import MeasuresLoss as MeasuresLoss
+    from slime_core.roles.trainer import OldActor as OldActor
+    from slime_core.roles.trainer import Optim as Optim
+    from slime_core.roles.trainer import RankSetup as RankSetup
+    from slime_core.roles.trainer import Reference as Reference
+    from slime_core.roles.trainer import SampleField as SampleField
+    from slime_core.roles.trainer import SavesLater as SavesLater
+    from slime_core.roles.trainer import SeesPublication as SeesPublication
+    from slime_core.roles.trainer import SeesRollout as SeesRollout
+    from slime_core.roles.trainer import StepResult as StepResult
+    from slime_core.roles.trainer import Teacher as Teacher
+    from slime_core.roles.trainer import TrainBatch as TrainBatch
+    from slime_core.roles.trainer import TrainerFactory as TrainerFactory
+    from slime_core.roles.trainer import TrainerRank as TrainerRank
+    from slime_core.roles.trainer import TrainerSpec as TrainerSpec
+    from slime_core.roles.trainer import TrainerUse as TrainerUse
+    from slime_core.roles.watching import SELECTABLE as SELECTABLE
+    from slime_core.roles.watching import SPECS as SPECS
+    from slime_core.roles.watching import Check as Check
+    from slime_core.roles.watching import CheckSpec as CheckSpec
+    from slime_core.roles.watching import Finding as Finding
+    from slime_core.roles.watching import ForeignName as ForeignName
+    from slime_core.roles.watching import Health as Health
+    from slime_core.roles.watching import Tracker as Tracker
+    from slime_core.roles.watching import TrackerSetup as TrackerSetup
+    from slime_core.roles.watching import TrackerSpec as TrackerSpec
+    from slime_core.roles.weights import ANY_RECEIVER as ANY_RECEIVER
+    from slime_core.roles.weights import GivesFiles as GivesFiles
+    from slime_core.roles.weights import Transport as Transport
+    from slime_core.roles.weights import TransportSetup as TransportSetup
+    from slime_core.roles.weights import TransportSpec as TransportSpec
+    from slime_core.roles.weights import WeightChannel as WeightChannel
+    from slime_core.roles.weights import WeightDtype as WeightDtype
+    from slime_core.roles.weights import WeightReceiver as WeightReceiver
+    from slime_core.roles.weights import WeightSender as WeightSender
+    from slime_core.roles.weights import WeightSlot as WeightSlot
+    from slime_core.roles.weights import agree_transport as agree_transport
+else:
+    __getattr__, __all__ = exports(__name__)

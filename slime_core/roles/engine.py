@@ -1,23 +1,78 @@
-"""Engine: generates tokens from the newest published weights.
+"""The engine role: generates tokens from the newest published weights.
+
+An engine implements `Engine`; the other protocols here are optional abilities, such as streaming. Engines and ranks
+that share devices implement `ReleasesMemory` or `RankReleasesMemory`: one side frees memory while the other works.
 
 Example:
 
     out = await engine.generate(GenerateRequest(prompt, SamplingParams(max_new_tokens=48), seed))
+    await engine.release(frozenset({MemoryTag.KV_CACHE}))        # no request is running
+    await engine.resume(frozenset({MemoryTag.KV_CACHE}))         # log-probs are the same as before
 """
 
 import enum
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from slime_core.roles._spec import Settings, Setup, Spec, Stability
-from slime_core.roles.extras import Extra
-from slime_core.roles.generation import GenerateChunk, GenerateOutput, GenerateRequest
+from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, GenerateRequest, SamplingParams
 from slime_core.roles.launcher import Launcher, Needs
-from slime_core.roles.memory import MemoryTags
-from slime_core.roles.sampling import SamplingParams
+from slime_core.roles.spec import Settings, Setup, Spec, Stability
 from slime_core.roles.weights import WeightChannel
+
+# Memory: what an engine or a rank can give up while the other works on the same devices, and take back unchanged.
+
+
+class MemoryTag(enum.Enum):
+    """A kind of memory."""
+
+    WEIGHTS = "weights"
+    """The model's."""
+    KV_CACHE = "kv_cache"
+    """Keys and values of texts; what they hold may be lost."""
+    CUDA_GRAPH = "cuda_graph"
+    """Captured graphs."""
+    GRADIENT = "gradient"
+    """What a backward pass adds to."""
+    OPTIMIZER = "optimizer"
+    """Moments and master weights."""
+
+
+MemoryTags: TypeAlias = frozenset[MemoryTag]
+"""Some kinds."""
+
+
+@runtime_checkable
+class ReleasesMemory(Protocol):
+    """What an engine has that can give memory up; its spec says which, `EngineSpec.releases`."""
+
+    async def release(self, tags: MemoryTags) -> None:
+        """Give this memory up, what is under way having ended; again is not an error."""
+        ...
+
+    async def resume(self, tags: MemoryTags) -> None:
+        """Take it back: what is generated is what it would have been; again is not an error.
+
+        Weights need not be those that were given up where the next call is `load_weights`.
+        """
+        ...
+
+
+@runtime_checkable
+class RankReleasesMemory(Protocol):
+    """What a trainer's rank has that can give memory up; its spec says which, `TrainerSpec.releases`."""
+
+    def release(self, tags: MemoryTags) -> None:
+        """Give this memory up; called on all ranks together, again is not an error."""
+        ...
+
+    def resume(self, tags: MemoryTags) -> None:
+        """Take it back: the next step is what it would have been; again is not an error."""
+        ...
+
+
+# Engine: generates tokens from the newest published weights.
 
 
 class EngineRole(enum.Enum):

@@ -15,11 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
-from slime_core.roles._spec import Settings, Spec
-from slime_core.roles.extras import Extra
-from slime_core.roles.generation import GenerateChunk, GenerateOutput
-from slime_core.roles.sampling import SamplingParams
-from slime_core.roles.tokenizer import Tokenizer
+from slime_core.roles.generation import Extra, GenerateChunk, GenerateOutput, SamplingParams, Tokenizer
+from slime_core.roles.spec import Settings, Spec
 from slime_core.sample import Json, Sample
 
 T = TypeVar("T")

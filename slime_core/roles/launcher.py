@@ -2,7 +2,7 @@
 
 Example:
 
-    adders = WorkerGroupSpec("adders", 2, "slime_core.testing.launched:Worker", {"start": 40})
+    adders = WorkerGroupSpec("adders", 2, "slime_testing.launched:Worker", {"start": 40})
     group = await launcher.start(adders, timeout_s=600.0)
     assert await group.call("add", [1, 2]) == [41, 42]      # one argument per worker, in rank order
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
-from slime_core.roles._plugin_set import PluginSet
-from slime_core.roles._spec import Settings, Setup, Spec, Stability
+from slime_core.roles.plugin_set import PluginSet
+from slime_core.roles.spec import Settings, Setup, Spec, Stability
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,171 @@
-"""Trainer: one rank of synchronous SPMD training code. The core owns the driver side (split, dispatch, gather).
+"""The trainer role: one rank of synchronous SPMD training code, its batches, optimizer settings and companion models.
 
-All ranks get their share of every step, in the same order; rank 0 writes what is shared.
+The core splits each step, dispatches the shares and gathers the results. Every rank receives its share of every
+step, in the same order; rank 0 writes shared files. `reads` lists the sample fields that a trainer needs.
+
+Example:
+
+    TrainerSpec("mine", factory, reads=lambda settings: frozenset({SampleField.ROLLOUT_ROUTED_EXPERTS}))
+    batch.fields_S[SampleField.ROLLOUT_ROUTED_EXPERTS][3]        # of the rank's fourth sample; None if it has none
 """
 
+import enum
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from slime_core.errors import ConfigError
-from slime_core.roles._plugin_set import PluginSet
-from slime_core.roles._spec import Settings, Spec, Stability
-from slime_core.roles.companions import Companion, Critic, OldActor, Reference, Teacher
+from slime_core.roles.engine import MemoryTags
 from slime_core.roles.launcher import Needs, Rendezvous
-from slime_core.roles.memory import MemoryTags
-from slime_core.roles.optim import Optim
-from slime_core.roles.sample_field import Carried, SampleField
+from slime_core.roles.plugin_set import PluginSet
+from slime_core.roles.spec import Settings, Spec, Stability
 from slime_core.roles.weights import WeightSlot
+from slime_core.sample import Json
 
 if TYPE_CHECKING:
     import torch
+
+
+# Optim: the optimizer's shared keys, which every trainer maps to its own.
+
+
+@dataclass(frozen=True, slots=True)
+class Optim:
+    """The optimizer's shared keys, by Megatron's names."""
+
+    lr: float
+    """Peak learning rate."""
+    lr_warmup_iters: int
+    """Steps of linear warm-up."""
+    lr_decay_style: str
+    """"constant", "linear", "cosine", "inverse-square-root" or "WSD"."""
+    min_lr: float
+    """Where the decay ends."""
+    adam_beta1: float
+    """Decay of the first moment."""
+    adam_beta2: float
+    """Decay of the second moment."""
+    adam_eps: float
+    """Added to the root of the second moment."""
+    weight_decay: float
+    """Decoupled weight decay of matrices."""
+    clip_grad: float
+    """Global gradient norm limit; 0 is off."""
+    train_steps: int
+    """Optimizer steps of the whole run, for the schedule."""
+    lr_decay_iters: int | None = None
+    """Steps after which the decay has ended; None: `train_steps`."""
+    lr_wsd_decay_iters: int | None = None
+    """Steps of the decay at the end of "WSD"."""
+    lr_wsd_decay_style: str = "exponential"
+    """Its shape: "exponential", "linear", "cosine" or "minus_sqrt"."""
+    reset_optimizer_states: bool = False
+    """Whether both moments are forgotten before a rollout's first step, and their bias is counted from there."""
+
+
+# Companions: the models that a trainer holds beside the policy, and what each is for.
+
+KlType = Literal["k1", "k2", "k3", "low_var_kl", "k1+", "k3+", "low_var_kl+"]
+"""Estimators of a KL divergence from one sample a token, slime's `--kl-loss-type`; with a plus, verl's, the value is of
+that estimator and the gradient that of `k2`."""
+
+
+class Companion(enum.Enum):
+    """A kind of model beside the policy."""
+
+    REFERENCE = "reference"
+    """What the policy is kept near: `use_kl_loss`, `kl_coef`."""
+    TEACHER = "teacher"
+    """What the policy is distilled from: `use_opd`."""
+    CRITIC = "critic"
+    """What estimates values: the advantage estimator `ppo`."""
+    OLD_ACTOR = "old policy's"
+    """What generated the rollout that is trained on: `keep_old_actor`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The reference model and the KL terms that need it."""
+
+    load: Path
+    """Model directory in HF format; of the policy's vocabulary."""
+    update_interval: int | None = None
+    """Rollouts after which it becomes the policy of that moment; None: never."""
+    use_kl_loss: bool = False
+    """Whether the KL to it is computed in the loss."""
+    kl_loss_coef: float = 0.0
+    """Weight of that term, in units of loss a nat; 0 reports it only."""
+    kl_loss_type: KlType = "k1"
+    """How a token's KL is estimated, in loss and rewards."""
+    use_unbiased_kl: bool = False
+    """Whether the loss's estimate is weighed by the ratio of the policy to the sampler, gradient included."""
+    kl_coef: float = 0.0
+    """What a nat of KL takes off a token's reward; 0: rewards are left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """On-policy distillation."""
+
+    load: Path | None
+    """Model directory in HF format, of the policy's vocabulary; None: samples bring `teacher_log_probs`."""
+    kl_coef: float
+    """What a nat of reverse KL takes off a token's advantage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """The model of values, trained beside the policy."""
+
+    load: Path
+    """Model directory in HF format of the policy's vocabulary, to which a value head is added."""
+    optim: Optim
+    """Its optimizer's keys."""
+    value_clip: float
+    """How far a value may move from what it was before the rollout's training, before moving on pays no more."""
+    num_critic_only_steps: int
+    """Rollouts, from the first, in which the policy is not trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldActor:
+    """The weights that generated the rollout that is trained on."""
+
+    lag: int
+    """Rollouts that are generated ahead: 0, or 1 where the next one is generated while the trainer works."""
+
+
+# SampleField: what a sample may bring for its training beyond tokens, masks and log-probs.
+
+Carried: TypeAlias = "Json | Sequence[int]"
+"""The value of such a field, as the sample has it."""
+
+
+class SampleField(enum.Enum):
+    """A field of `Sample`, by its name there."""
+
+    ROLLOUT_ROUTED_EXPERTS = "rollout_routed_experts"
+    """Experts that the sampler's routers chose, to be chosen again (routing replay)."""
+    ROLLOUT_TOP_P_TOKEN_IDS = "rollout_top_p_token_ids"  # a field's name
+    """Ids that top-p kept, for log-probs among these alone."""
+    ROLLOUT_TOP_P_TOKEN_OFFSETS = "rollout_top_p_token_offsets"  # a field's name
+    """Where each token's kept ids begin."""
+    MULTIMODAL_TRAIN_INPUTS = "multimodal_train_inputs"
+    """What a processor made of images, videos or audio."""
+    MULTIMODAL_TRAIN_INPUT_ID = "multimodal_train_input_id"
+    """Key of a shared processor output."""
+    TRAIN_METADATA = "train_metadata"
+    """Extra values for the trainer."""
+
+
+INPUTS = frozenset({SampleField.MULTIMODAL_TRAIN_INPUTS, SampleField.MULTIMODAL_TRAIN_INPUT_ID})
+"""What is part of the model's input: without them the log-probs are those of another text, so that a trainer that does
+not read them cannot train on such a sample. The other fields make training more exact where they are read."""
+
+
+# Trainer: one rank of synchronous SPMD training code. The core owns the driver side (split, dispatch, gather).
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +219,7 @@ class RankSetup:
     old_actor: OldActor | None = None
     """Which older weights of the policy's are held, if any; `SeesPublication` tells a rank of them."""
     train_data: str | None = None
-    """Where what is trained on is written; see `slime_core.train.save_train_data`."""
+    """Where what is trained on is written; see `slime_train.save_train_data`."""
     float32_matmul_precision: str = "highest"
     """What fp32 matrices may be multiplied in, as torch has it; weights, gradient and optimizer stay in fp32."""
     bf16: bool = False

@@ -6,32 +6,40 @@ Example:
     result = await scheduler.collect(rollout_id=0, want=64)
 """
 
-from slime_core.rollout.checked_engine import CheckedEngine, CheckpointEngine
-from slime_core.rollout.choices import RM_TYPE, Choices
-from slime_core.rollout.engines import EnginePool, Limits
-from slime_core.rollout.environment import ENVIRONMENT, Environment
-from slime_core.rollout.evaluate import EvalResult, EvalSet, evaluate
-from slime_core.rollout.filters import NonzeroStd, NonzeroStdWithFallback
-from slime_core.rollout.generate import SingleTurn, response_text
-from slime_core.rollout.lifecycle import Lifecycle
-from slime_core.rollout.policies import POLICIES, make_scheduler
+from slime_core.rollout.calls import LongWaits
+from slime_core.rollout.engine_calls import CheckedEngine, CheckpointEngine, SingleTurn, StreamedText, response_text
+from slime_core.rollout.engine_member import Limits
+from slime_core.rollout.engine_pool import EnginePool
 from slime_core.rollout.policy import (
+    RM_TYPE,
+    Choices,
+    Lifecycle,
     RewardOnError,
     RolloutPolicy,
     Scoring,
+    ServedTeacher,
     UsedGenerator,
     UsedReward,
 )
-from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler
-from slime_core.rollout.stream import Room, Stream
-from slime_core.rollout.streamed_text import StreamedText
-from slime_core.rollout.teacher import ServedTeacher
-from slime_core.rollout.truncated import Truncated
-from slime_core.rollout.waiting import LongWaits
-from slime_core.rollout.waves import OneAhead, Waves
+from slime_core.rollout.scheduler import (
+    EvalResult,
+    EvalSet,
+    NonzeroStd,
+    NonzeroStdWithFallback,
+    OneAhead,
+    Parts,
+    RolloutResult,
+    Scheduler,
+    Truncated,
+    Waves,
+    evaluate,
+)
+from slime_core.rollout.scoring import ENVIRONMENT, MAIN, Environment, execution_rewards, executions, main_of
+from slime_core.rollout.stream import POLICIES, Room, Stream, make_scheduler
 
 __all__ = [
     "ENVIRONMENT",
+    "MAIN",
     "POLICIES",
     "RM_TYPE",
     "CheckedEngine",
@@ -63,6 +71,9 @@ __all__ = [
     "UsedReward",
     "Waves",
     "evaluate",
+    "execution_rewards",
+    "executions",
+    "main_of",
     "make_scheduler",
     "response_text",
 ]

@@ -1,13 +1,104 @@
-"""What a rollout is told: its policy, and which generator and rewards its samples meet."""
+"""The settings of a rollout, and which generator, rewards and served models each sample uses.
 
+A choice in a sample's row comes first, then its data set's choice, then the run's choice. A row chooses with slime's
+names: `metadata["rm_type"]`, `sample.custom_rm_path`, `sample.generate_function_path`.
+
+Example:
+
+    reward = choices.reward_of(sample)          # None: the run's
+    lifecycle = Lifecycle("agent", "slime-agent-openai", generator, limit_s=600.0)
+    await lifecycle.start()                     # once in a run, also for a generator that only a row names
+    await lifecycle.close()
+"""
+
+import asyncio
 import enum
-from collections.abc import Sequence
+import logging
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from slime_core.catalog.used import Used
-from slime_core.roles import Extra, Generator, GroupReward, Reward, RewardGrain, SamplingParams
-from slime_core.rollout.lifecycle import Lifecycle
+from slime_core.aio import limited
+from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming
+from slime_core.config import TEACHES
+from slime_core.data.settings import JudgeSettings
+from slime_core.data.tokenizer import with_bos
+from slime_core.errors import ConfigError, ContractError, ModelError, PluginError, UnknownName, said_by
+from slime_core.roles import (
+    Engine,
+    Extra,
+    GenerateChunk,
+    GenerateRequest,
+    Generator,
+    GroupReward,
+    Reward,
+    RewardContext,
+    RewardGrain,
+    SamplingParams,
+    ServedModel,
+    Setup,
+    StartsAndStops,
+    StreamsTokens,
+)
+from slime_core.sample import Message, Sample, Status
+from slime_core.score import Score, Unscored, Verdict
+
+# Lifecycle: what a generator holds for a whole run, started once before its first sample and closed whatever happens.
+
+CLOSE_S = 30.0
+"""Seconds for an end in good order."""
+
+log = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """Start and end of one generator."""
+
+    def __init__(self, name: str, plugin: str, part: StartsAndStops, limit_s: float) -> None:
+        """Nothing is started; `limit_s` is how long that may take."""
+        self._name, self._plugin, self._part, self._limit_s = name, plugin, part, limit_s
+        self._lock = asyncio.Lock()
+        self._began = self._is_up = False
+
+    async def start(self) -> None:
+        """Start it, unless it is up.
+
+        Raises:
+            PluginError: it raised, or took too long.
+        """
+        if self._is_up:
+            return
+        async with self._lock:
+            if not self._is_up:
+                await self._start()
+
+    async def _start(self) -> None:
+        self._began = True
+        with blaming(f"start of generator {self._name!r}", self._plugin):
+            try:
+                await limited(self._part.start(), self._limit_s)
+            except TimeoutError as error:
+                raise PluginError(
+                    f"start of generator {self._name!r} of plugin {self._plugin}: {said_by(error)}; raise "
+                    "sample_timeout_s if it may take longer"
+                ) from None
+        self._is_up = True
+
+    async def close(self) -> None:
+        """Close it, if its start was tried. What it raises is logged: the rest of the run is to be closed, too."""
+        if not self._began:
+            return
+        self._began = self._is_up = False
+        try:
+            await limited(self._part.close(), CLOSE_S)
+        except Exception as error:
+            log.warning("generator %s of plugin %s could not be closed: %s", self._name, self._plugin, said_by(error))
+
+
+# What a rollout is told: its policy, and which generator and rewards its samples meet.
 
 ScorerT = TypeVar("ScorerT", bound=Reward | GroupReward, covariant=True)
 
@@ -93,3 +184,179 @@ class RolloutPolicy:
     """Engine calls of one sample; None: as many as its generator makes."""
     vocab_size: int | None = None
     """Tokens that the model has; a sample with another one has failed. None: nobody knows."""
+
+
+# A response in parts, of any engine: one that cannot stream gives all of it as one part.
+
+
+async def parts_of(engine: Engine, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
+    """What the engine makes of a request, in as many parts as it can. Errors are the engine's."""
+    if not isinstance(engine, StreamsTokens):
+        yield (await engine.generate(request)).as_chunk
+        return
+    async with aclosing(engine.stream(request)) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+# ServedTeacher: a model of the run tells its log-probs of finished samples, which the policy is distilled from.
+
+
+class ServedTeacher:
+    """Asks about one sample at a time; a pool deals the questions to its engines."""
+
+    def __init__(self, name: str, model: ServedModel, sampling: SamplingParams) -> None:
+        """Of `served_models.NAME`; nothing is made, and log-probs are at the temperature of `sampling`."""
+        self._name, self._model, self._sampling = name, model, sampling
+
+    async def teach(self, samples: Sequence[Sample]) -> None:
+        """Fill `teacher_log_probs` of those that can be trained on; what a generator brought is left as it is.
+
+        Raises:
+            ExceptionGroup: of what the model raised of some, a `WorkerError` where none of its engines serves, and of
+                `ModelError` where it has no room for a sample.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for sample in samples:
+                if sample.status in (Status.FAILED, Status.ABORTED) or sample.remove_sample:
+                    continue
+                if sample.response_length and sample.teacher_log_probs is None:
+                    tasks.create_task(self._teach(sample))
+
+    async def _teach(self, sample: Sample) -> None:
+        said = (await self._model.generate(GenerateRequest(sample.tokens, self._sampling, 0, want=TEACHES))).extras
+        if said is None or said.prompt_log_probs is None:
+            raise ModelError(
+                f"the teacher {self._name!r} told no log-probs of a sample of {len(sample.tokens)} tokens: its context "
+                "has no room for so many; shorten them (rollout_max_context_len), or serve it with a longer context"
+            )
+        sample.teacher_log_probs = list(said.prompt_log_probs[-sample.response_length :])
+
+
+# Choices: which generator and which rewards a sample meets: its row's own, else its data set's, else the run's.
+
+RM_TYPE = "rm_type"
+"""Key of a row's metadata that names the reward of its samples."""
+UseT = TypeVar("UseT")
+
+
+def _nobody(name: str) -> NoReturn:
+    raise UnknownName(f"there is no choice {name!r}: rows choose nothing here")
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the run chose, and a way to what rows choose."""
+
+    generator: UsedGenerator
+    """The run's generator."""
+    scoring: Scoring
+    """The run's rewards and group rewards."""
+    find_generator: Callable[[str], UsedGenerator] = _nobody
+    """The generator that a row names; raises UnknownName where there is none."""
+    find_reward: Callable[[str], UsedReward[Reward]] = _nobody
+    """The reward that a row names, with weight 1; raises UnknownName where there is none."""
+    teacher: ServedTeacher | None = None
+    """Tells its log-probs of the samples that are trained on."""
+
+    def generator_of(self, drawn: Sample) -> UsedGenerator | None:
+        """The generator that a drawn sample names.
+
+        Raises:
+            ContractError: there is none of that name.
+        """
+        return _find(drawn, drawn.generate_function_path, self.find_generator)
+
+    def reward_of(self, drawn: Sample) -> UsedReward[Reward] | None:
+        """The reward that a drawn sample names; it is scored by that alone.
+
+        Raises:
+            ContractError: there is none of that name.
+        """
+        return _find(drawn, drawn.custom_rm_path or drawn.metadata.get(RM_TYPE), self.find_reward)
+
+
+def _find(drawn: Sample, name: object, find: Callable[[str], UseT]) -> UseT | None:
+    if name is None:
+        return None
+    where = f"sample {drawn.index} of group {drawn.group_index}, drawn from {drawn.source or 'the data source'}"
+    if not isinstance(name, str):
+        raise ContractError(f"{where}: names a choice by {name!r}; expected a text")
+    try:
+        return find(name)
+    except UnknownName as error:
+        raise ContractError(f"{where}: {error}") from None
+
+
+# Judge: the reward `served_judge`: a model that the run serves reads a response and says what it is worth.
+
+
+class Judge:
+    """Implements `slime_core.roles.Reward`."""
+
+    def __init__(self, settings: JudgeSettings, setup: Setup) -> None:
+        """Look for the model at the first call: it may not be started yet."""
+        self._settings, self._models = settings, setup.models
+        self._verdict = re.compile(settings.verdict)
+        self._scores = {text.casefold(): value for text, value in settings.scores.items()}
+
+    async def __call__(self, sample: Sample, ctx: RewardContext) -> Verdict:
+        """What its verdict is worth, and Unscored where it comes to none.
+
+        Raises:
+            ConfigError: the run serves no such model.
+            SlimeError: it could not be asked.
+        """
+        settings, model = self._settings, self._model()
+        asked = self._asked(sample)
+        if settings.apply_chat_template:
+            asked = model.tokenizer.apply_chat_template([{"role": "user", "content": asked}])
+        else:
+            asked = with_bos(asked, model.tokenizer)
+        sampling = SamplingParams(settings.max_new_tokens, settings.temperature)
+        answer = await model.generate(GenerateRequest(model.tokenizer.encode(asked), sampling, ctx.seed))
+        text = model.tokenizer.decode(answer.tokens)
+        found = self._verdict.findall(text)
+        value = self._worth(found[-1]) if found else None
+        if value is None:
+            return Unscored("the judge came to no verdict", detail=text[-500:])
+        return Score(value)
+
+    def check_label(self, sample: Sample) -> str | None:
+        """See whether there is a label where the judge's prompt shows it; see `slime_core.roles.ChecksLabels`."""
+        is_asked = "{label}" in self._settings.prompt
+        return "no gold answer, which the judge's prompt shows" if is_asked and sample.label in (None, "") else None
+
+    def _model(self) -> ServedModel:
+        name = self._settings.model
+        if name not in self._models:
+            raise ConfigError(
+                f"reward 'served_judge' asks the model {name!r}, which is not served here: a run serves it, with "
+                f"[served_models.{name}] hf_checkpoint = PATH"
+            )
+        return self._models[name]
+
+    def _asked(self, sample: Sample) -> str:
+        parts = {
+            "prompt": _text_of(sample.prompt),
+            "response": sample.response,
+            "label": "" if sample.label is None else str(sample.label),
+        }
+        # In one pass: a response that says "{label}" is not told it.
+        return re.sub(r"\{(prompt|response|label)\}", lambda found: parts[found[1]], self._settings.prompt)
+
+    def _worth(self, verdict: str) -> float | None:
+        plain = verdict.casefold().rstrip(".")
+        if plain in self._scores:
+            return self._scores[plain]
+        try:
+            return float(plain)
+        except ValueError:
+            return None
+
+
+def _text_of(prompt: str | list[Message]) -> str:
+    """A prompt as text; of messages what each of them says."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(f"{each.get('role')}: {each.get('content')}" for each in prompt)

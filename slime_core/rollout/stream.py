@@ -1,8 +1,7 @@
-"""Stream: generation goes on while the trainer works: a group is drawn wherever there is room for one more.
+"""The policy `continuous`: generation goes on while the trainer works, up to a limit of staleness.
 
-No group is thrown away for being late. Its version is that of the weights when it was drawn, and it is handed over
-before it is more than `max_staleness` versions old: never are more groups alive than the steps until then can take,
-the oldest are handed over first, and a step waits for a group that would be too old for the next one.
+No group is dropped for its age. The number of live groups is limited, and the oldest leave first. A step waits for
+a group that would be too old for the next step. `make_scheduler` builds the scheduler of each policy.
 
 Example:
 
@@ -18,14 +17,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
+from slime_core.aio import cancel_all
 from slime_core.events import GroupsDone, SamplesDone
 from slime_core.roles import FilterContext
-from slime_core.rollout.length_bias import LengthBias
-from slime_core.rollout.scheduler import Parts, RolloutResult, Scheduler, is_interrupted, refuse_foreign
-from slime_core.rollout.tally import Tally
-from slime_core.rollout.work import Purpose, RunGroup
+from slime_core.rollout.metrics import LengthBias, Tally
+from slime_core.rollout.runner import Purpose, RunGroup
+from slime_core.rollout.scheduler import (
+    OneAhead,
+    Parts,
+    RolloutResult,
+    Scheduler,
+    Waves,
+    is_interrupted,
+    refuse_foreign,
+)
 from slime_core.sample import Group, GroupId, Json
-from slime_core.tasks import cancel_all
+
+# Stream: generation goes on while the trainer works: a group is drawn wherever there is room for one more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +301,25 @@ def _less(counts: Counter[int], version: int) -> None:
     counts[version] -= 1
     if not counts[version]:
         del counts[version]
+
+
+# Policies: when groups are generated, by the name that a run file gives it.
+
+POLICIES = ("sync", "async", "continuous")
+"""Names of `rollout_policy`."""
+
+
+def make_scheduler(policy: str, parts: Parts, batch: int, rollouts: int) -> Scheduler:
+    """The scheduler of a policy, with or without partial rollouts, as `parts.policy` says.
+
+    Args:
+        policy: one of `POLICIES`.
+        parts: what it works with.
+        batch: fresh groups that a step needs.
+        rollouts: how many the run has: nothing is drawn for a later one.
+    """
+    if policy == "continuous":
+        return Stream(parts, Room(batch, rollouts))
+    if parts.policy.partial_rollout:
+        return Stream(parts, Room(batch, rollouts, parts.policy.over_sampling_batch_size))
+    return OneAhead(parts) if policy == "async" else Waves(parts)

@@ -1,27 +1,37 @@
-"""The run folder: everything one run writes, locked while it runs.
+"""The run folder: everything that one run writes, its lock, its list of resumes, and the stop on Ctrl-C.
+
+Only one process can hold the lock. The first Ctrl-C finishes the step and saves, the second stops at once. SIGTERM
+and SIGHUP count as one Ctrl-C.
 
 Example:
 
     with RunFolder.open(path, config) as folder: ...      # made when missing, refused when it holds another run
 """
 
+import asyncio
 import errno
 import fcntl
+import json
 import os
 import shutil
+import signal
+import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
 from slime_core.config import read_run_file, write_toml
 from slime_core.errors import RunFolderError
-from slime_core.nofollow import check_tree
-from slime_core.outputs import mark_run
-from slime_core.run.changes import changed_settings
-from slime_core.run.checkpoint import clear_unfinished, list_checkpoints
-from slime_core.sample import Json
+from slime_core.outputs import check_tree, mark_run, open_nofollow
+from slime_core.run.checkpoint import changed_settings, clear_unfinished, list_checkpoints
+from slime_core.sample import Json, count_of, number_of
+from slime_core.telemetry import run_folder_errors
+
+# The run folder: everything one run writes, locked while it runs.
 
 NOTHING_TRAINED = "rollout_000000"
 SCRATCH = "scratch"
@@ -172,3 +182,105 @@ def _explain(root: Path, error: OSError) -> str:
         case errno.ENOTDIR | errno.EEXIST:
             return f"run folder {root} is a file, or lies inside one; give another --save"
     return f"cannot use run folder {root}: {error.strerror}"
+
+
+# Resumes: where a run was continued, a line each time in resumes.jsonl of its folder; curves are marked there.
+
+FILE = "resumes.jsonl"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """One continuation."""
+
+    rollout_id: int
+    """Rollouts that the checkpoint contains: the number of the first one that was done anew."""
+    time: float
+    """Seconds since 1970, UTC."""
+
+
+def note_resume(run: Path, rollout_id: int) -> None:
+    """Append a line.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    line = {"schema_version": SCHEMA_VERSION, **asdict(Resume(rollout_id, time.time()))}
+    with run_folder_errors(run / FILE, "write"), (run / FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def read_resumes(run: Path) -> list[Resume]:
+    """Every continuation, oldest first; none of a run that went through in one go. A torn last line is left out.
+
+    Raises:
+        RunFolderError: a complete line is not one.
+    """
+    path = run / FILE
+    try:
+        with open_nofollow(path) as file:
+            text = file.read().decode()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise RunFolderError(f"{path} is not text in UTF-8: {error}") from None
+    found = []
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            value = json.loads(line)
+            found.append(Resume(count_of(value["rollout_id"]), number_of(value["time"])))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunFolderError(f"{path}, line {number} does not say where the run was continued: {error}") from None
+    return found
+
+
+# Ctrl-C with manners: once, finish the step and save; twice, stop at once. SIGTERM and SIGHUP count as once.
+
+
+class StopRequest:
+    """Whether somebody asked the run to end early, and who."""
+
+    def __init__(self) -> None:
+        """Nobody has asked yet."""
+        self.asked = False
+        """End after the current step."""
+        self.enough = False
+        """A run hook said that the run is complete as it is."""
+
+    def ask(self, enough: bool = False) -> None:
+        """End after the current step."""
+        self.asked = True
+        self.enough = self.enough or enough
+
+
+@contextmanager
+def on_signals(request: StopRequest, notify: Callable[[str], None]) -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a stop request; SIGINT after any of them cancels the current task.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    signalled = False
+
+    def stop(at_once: bool) -> None:
+        nonlocal signalled
+        if at_once and signalled and task is not None:
+            notify("stopping at once; the newest checkpoint stays")
+            task.cancel()
+        elif not signalled:
+            signalled = True
+            request.ask()
+            notify("finishing this step, then saving; press Ctrl-C again to stop at once")
+
+    taken = {signal.SIGINT, signal.SIGTERM}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        taken.add(signal.SIGHUP)
+    for each in taken:
+        loop.add_signal_handler(each, stop, each is signal.SIGINT)
+    try:
+        yield
+    finally:
+        for each in taken:
+            loop.remove_signal_handler(each)

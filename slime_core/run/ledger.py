@@ -1,6 +1,9 @@
-"""The ledger: a file of every group's moves, append-only: nothing is lost or trained beyond its allowance.
+"""The ledger: an append-only file of every group's state changes, which proves that no group is lost or overused.
 
-On resume the file is truncated to the offset that the checkpoint recorded; what is before it must be as it was written.
+A group is drawn, finished, buffered, then trained or dropped; a change that skips or repeats a state is an error. The
+schema of a checkpoint's state.json is here too.
+
+On resume the file is truncated to the checkpoint's offset. `LedgeredSource` records each draw of a data source.
 
 Example:
 
@@ -9,20 +12,292 @@ Example:
     ledger.reconcile(buffered=0, in_flight=1)           # at the end of every step
 """
 
+import enum
 import hashlib
 import json
+import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import date
 from pathlib import Path
+from typing import Annotated, Literal
 
-from slime_core.errors import CheckpointError, RunFolderError
-from slime_core.nofollow import open_nofollow
-from slime_core.run.accounts import Accounts, GroupState, LedgerError
-from slime_core.run.saved import SavedAccounts, first_problem
-from slime_core.sample import GroupId, Json
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
+
+from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming, check_drawn
+from slime_core.errors import CheckpointError, RunFolderError, SlimeError
+from slime_core.outputs import open_nofollow
+from slime_core.roles import DataSource, DescribesData
+from slime_core.sample import Group, GroupId, Json
 from slime_core.secrets import REDACTOR
+
+# Accounts: the state and uses of every live group, and how many ended how; what the ledger's lines add up to.
+
+MOST_REASONS = 1000
+"""Reasons that are counted by name; the groups of all others are one."""
+OTHER_REASONS = "other reasons"
+
+
+class GroupState(enum.Enum):
+    """Where a group stands."""
+
+    DRAWN = "drawn"
+    """Its prompt left the data source; it is being generated."""
+    FINISHED = "finished"
+    """Generated, scored and kept by the filter."""
+    BUFFERED = "buffered"
+    """Waiting in the buffer."""
+    TRAINED = "trained"
+    """Used in an optimizer step; buffered still, until it was used as often as it may be."""
+    DROPPED = "dropped"
+    """Will never be trained; the line says why."""
+
+
+_BEFORE: dict[GroupState, frozenset[GroupState | None]] = {
+    GroupState.DRAWN: frozenset({None}),
+    GroupState.FINISHED: frozenset({GroupState.DRAWN}),
+    GroupState.BUFFERED: frozenset({GroupState.FINISHED}),
+    GroupState.TRAINED: frozenset({GroupState.BUFFERED}),
+    GroupState.DROPPED: frozenset({GroupState.DRAWN, GroupState.FINISHED, GroupState.BUFFERED}),
+}
+
+
+class LedgerError(SlimeError):
+    """The accounts do not balance."""
+
+
+class Accounts:
+    """All groups of one run."""
+
+    def __init__(self, max_uses: int) -> None:
+        """Start without any; each may be trained on `max_uses` times."""
+        self.max_uses = max_uses
+        """Uses that a group is allowed."""
+        self.live: dict[GroupId, GroupState] = {}
+        """Groups that have not ended."""
+        self.uses: dict[GroupId, int] = {}
+        """How often a live group was trained on; none that never was."""
+        self.recorded: Counter[str] = Counter()
+        """Moves to each state, by its value."""
+        self.reasons: Counter[str] = Counter()
+        """Dropped groups by reason."""
+        self.used: Counter[int] = Counter()
+        """Ended groups by their uses; never those without any."""
+        self._counts: Counter[GroupState] = Counter()
+
+    def move(self, state: GroupState, groups: Mapping[GroupId, str]) -> Sequence[int]:
+        """Move groups to a state, each with its reason, empty but for DROPPED; returns the uses of each so far.
+
+        Raises:
+            LedgerError: a group cannot move there from where it is; nothing is moved.
+        """
+        before = _BEFORE[state]
+        for group_id in groups:
+            if (now := self.live.get(group_id)) not in before:
+                was = now.value if now else "unknown"
+                raise LedgerError(f"group {group_id} cannot become {state.value}: it is {was}")
+        self.recorded[state.value] += len(groups)
+        if state is GroupState.DROPPED:
+            return [self._drop(group_id, reason) for group_id, reason in groups.items()]
+        if state is GroupState.TRAINED:
+            return [self._use(group_id) for group_id in groups]
+        if state is not GroupState.DRAWN:
+            self._counts.subtract(self.live[group_id] for group_id in groups)
+        self._counts[state] += len(groups)
+        self.live.update(dict.fromkeys(groups, state))
+        return [0] * len(groups)
+
+    def _drop(self, group_id: GroupId, reason: str) -> int:
+        named = reason if reason in self.reasons or len(self.reasons) < MOST_REASONS else OTHER_REASONS
+        self.reasons[named] += 1
+        return self._end(group_id, GroupState.DROPPED)
+
+    def _use(self, group_id: GroupId) -> int:
+        uses = self.uses[group_id] = self.uses.get(group_id, 0) + 1
+        if uses == self.max_uses:
+            self._end(group_id, GroupState.TRAINED)
+        return uses
+
+    def _end(self, group_id: GroupId, state: GroupState) -> int:
+        self._counts[self.live.pop(group_id)] -= 1
+        self._counts[state] += 1
+        if uses := self.uses.pop(group_id, 0):
+            self.used[uses] += 1
+        return uses
+
+    def fresh(self, batch: int, ratio: float) -> int:
+        """Groups to generate so that, `batch` uses later, there are at most `ratio` uses a group; below 1 for none."""
+        uses, entered = self.recorded["trained"], self.recorded["buffered"]
+        return math.ceil((uses + batch) / ratio) - entered
+
+    def counts(self) -> dict[str, int]:
+        """Groups by state; one that waits for another use is buffered."""
+        return {state.value: self._counts[state] for state in GroupState}
+
+    def check(self, buffered: int, in_flight: int, finished: int) -> None:
+        """See that all parts of a run hold as many groups as these accounts say.
+
+        Raises:
+            LedgerError: they differ, or groups came or went without a move.
+        """
+        counts = self.counts()
+        if (counts["drawn"], counts["finished"], counts["buffered"]) != (in_flight, finished, buffered):
+            raise LedgerError(
+                f"{in_flight} groups are in flight, {finished} are finished and the buffer holds {buffered}, "
+                f"and the ledger says {counts}"
+            )
+        if self.recorded["drawn"] != sum(counts.values()) or len(self.live) != in_flight + finished + buffered:
+            raise LedgerError(f"{self.recorded['drawn']} groups were drawn, and the ledger says {counts}")
+
+    def to_dict(self) -> dict[str, Json]:
+        """All of it, for a checkpoint."""
+        return {
+            "live": {str(group_id): state.value for group_id, state in self.live.items()},
+            "uses": {str(group_id): uses for group_id, uses in self.uses.items()},
+            "ended": {state.value: self._counts[state] for state in (GroupState.TRAINED, GroupState.DROPPED)},
+            "recorded": dict(self.recorded),
+            "reasons": dict(self.reasons),
+            "used": {str(uses): groups for uses, groups in self.used.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Json], max_uses: int) -> "Accounts":
+        """What `to_dict` gave."""
+        accounts = cls(max_uses)
+        accounts.live = {GroupId.parse(name): GroupState(value) for name, value in _table(state, "live").items()}
+        accounts.uses = {GroupId.parse(name): int(str(uses)) for name, uses in _table(state, "uses").items()}
+        accounts.recorded = _counter(state, "recorded")
+        accounts.reasons = _counter(state, "reasons")
+        accounts.used = Counter({int(uses): groups for uses, groups in _counter(state, "used").items()})
+        accounts._counts = Counter(accounts.live.values())
+        accounts._counts.update({GroupState(name): count for name, count in _counter(state, "ended").items()})
+        return accounts
+
+
+def _table(state: Mapping[str, Json], key: str) -> dict[str, Json]:
+    table = state[key]
+    assert isinstance(table, dict)
+    return table
+
+
+def _counter(state: Mapping[str, Json], key: str) -> Counter[str]:
+    return Counter({name: int(str(count)) for name, count in _table(state, key).items()})
+
+
+# What a checkpoint's own two files hold, as a schema: a value of another shape is damage, like a byte that changed.
+
+SCHEMA_VERSION = 1
+
+
+def _parsed(name: str) -> str:
+    GroupId.parse(name)
+    return name
+
+
+GroupName = Annotated[str, AfterValidator(_parsed)]
+"""A group's id as text."""
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""In hexadecimal."""
+
+
+def first_problem(error: ValueError) -> str:
+    """The first thing that is wrong, in a line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class SavedFile(_Saved):
+    """A file as it was written."""
+
+    bytes: NonNegativeInt
+    """Its size."""
+    sha256: Sha256
+    """Of its contents."""
+
+
+class Manifest(_Saved):
+    """manifest.json: every file of a checkpoint, with size and checksum."""
+
+    schema_version: int
+    """Of both files."""
+    rollout_id: NonNegativeInt
+    """Rollouts that the checkpoint contains."""
+    files: dict[str, SavedFile]
+    """Every other file, by its path in the checkpoint."""
+
+
+class SavedAccounts(_Saved):
+    """What a checkpoint holds of the ledger."""
+
+    offset: NonNegativeInt
+    """Bytes of the ledger's file."""
+    sha256: Sha256
+    """Of those bytes."""
+    max_uses: PositiveInt
+    """Uses that a group is allowed."""
+    live: dict[GroupName, Literal["drawn", "finished", "buffered"]]
+    """Groups that have not ended."""
+    uses: dict[GroupName, PositiveInt]
+    """Of live groups."""
+    ended: dict[Literal["trained", "dropped"], NonNegativeInt]
+    """How many ended how."""
+    recorded: dict[Literal[*(state.value for state in GroupState)], NonNegativeInt]  # type: ignore[valid-type]  # pydantic reads it when it runs
+    """Moves to each state."""
+    reasons: dict[str, PositiveInt]
+    """Dropped groups."""
+    used: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]*$")], NonNegativeInt]
+    """Ended groups by their uses."""
+
+
+class SavedState(_Saved):
+    """state.json; what buffer, data source and scheduler hold is theirs to check, and a loop may add its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: NonNegativeInt
+    """Optimizer steps done."""
+    metrics_position: NonNegativeInt
+    """Bytes of metrics.jsonl."""
+    plugins: dict[str, JsonValue]
+    """Versions, by what they were chosen for."""
+    config: dict[str, JsonValue]
+    """Keys of the run."""
+    day: date | None = None
+    """The date that chat templates write: of the run's first start."""
+    data_source: dict[str, JsonValue] | None = None
+    """Of a run that generates, as the next three."""
+    scheduler: dict[str, JsonValue] | None = None
+    """Work that was in flight."""
+    buffer: dict[str, JsonValue] | None = None
+    """Groups that wait."""
+    train_steps: NonNegativeInt | None = None
+    """Optimizer steps of the whole run, which the learning rate's decay follows; None: unknown."""
+    ledger: SavedAccounts | None = None
+    """Accounts of all groups."""
+
+
+# The ledger: a file of every group's moves, append-only: nothing is lost or trained beyond its allowance.
 
 
 class Ledger:
@@ -197,3 +472,77 @@ def digest_of(path: Path, size: int) -> "hashlib._Hash":
     except OSError as error:
         raise RunFolderError(f"cannot read the ledger {path}: {error.strerror}") from error
     return digest
+
+
+# LedgeredSource: a data source whose draws are checked and entered into the ledger, and whose errors are named.
+
+
+class LedgeredSource:
+    """Passes everything on; a group that comes back and is drawn again stays one line of the accounts."""
+
+    # Which groups came back is known here alone: the scheduler has let go of them, and a source may not say.
+
+    def __init__(self, use: Used[DataSource], ledger: Ledger) -> None:
+        """Wrap a source."""
+        self._source, self._plugin = use.part, use.plugin
+        self._ledger = ledger
+        self._returned: set[GroupId] = set()
+        self.rollout_id = 0
+        """Written beside each draw."""
+
+    @property
+    def returned(self) -> int:
+        """Drawn groups that came back and wait to be drawn again."""
+        return len(self._returned)
+
+    async def draw(self, count: int) -> list[Group]:
+        """Draw, and enter what was drawn for the first time.
+
+        Raises:
+            ContractError: what it drew breaks the contract.
+            PluginError: it raised.
+        """
+        with self._blaming("draw"):
+            answer = await self._source.draw(count)
+        groups = check_drawn(answer, plugin=self._plugin, count=count)
+        new = [group.id for group in groups if group.id not in self._returned]
+        self._ledger.record(GroupState.DRAWN, new, self.rollout_id)
+        self._returned.difference_update(group.id for group in groups)
+        return groups
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """Give unfinished groups back."""
+        with self._blaming("add"):
+            self._source.add(groups)
+        self._returned.update(group.id for group in groups)
+
+    def state_dict(self) -> dict[str, Json]:
+        """What the wrapped source gives or takes."""
+        with self._blaming("state_dict"):
+            return self._source.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """The wrapped source's; `hold` says which groups came back before."""
+        with self._blaming("load_state_dict"):
+            self._source.load_state_dict(state)
+
+    def hold(self, drawn: Iterable[GroupId]) -> None:
+        """Take these groups as returned, after a resume: no group that the ledger has as drawn is in flight."""
+        self._returned = set(drawn)
+
+    def data_metrics(self) -> Mapping[str, float]:
+        """The source's, if it has any."""
+        with self._blaming("data_metrics"):
+            return self._source.data_metrics() if isinstance(self._source, DescribesData) else {}
+
+    def data_notes(self) -> Sequence[str]:
+        """The source's, if it has any."""
+        with self._blaming("data_notes"):
+            return self._source.data_notes() if isinstance(self._source, DescribesData) else ()
+
+    def __len__(self) -> int:
+        """Prompts in one epoch."""
+        return len(self._source)
+
+    def _blaming(self, method: str) -> AbstractContextManager[None]:
+        return blaming(f"data source ({method})", self._plugin)

@@ -1,25 +1,32 @@
-"""Saving: a snapshot beside, then its checksums, fsync and a rename, which may go on in a thread while the run does.
+"""Writes checkpoints in the background, keeps the best model, and copies models for `save_hf`.
+
+A save takes a snapshot, then checksums, fsyncs and renames it in a thread while the run continues. The best model
+and the copies stay when old checkpoints are removed. Copies are hard links where the storage allows them.
 
 Example:
 
     saver = Saver(folder.checkpoints, keep=2)
     await saver.save(20, state, trainer.save)       # returns with the snapshot; the one before is still the newest
-    checkpoint = await saver.saved(wait=True)       # written whole, and named; or the error that prevented it
+    checkpoint = await saver.saved(wait=True)       # complete and renamed; or the error that prevented it
 """
 
 import asyncio
 import errno
+import glob
 import json
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from slime_core.errors import RunFolderError, WorkerError
+from slime_core.config import RunConfig
+from slime_core.errors import ConfigError, RunFolderError, WorkerError
+from slime_core.outputs import made_by, mark_made, real, refuse_occupied
 from slime_core.run.checkpoint import (
     MANIFEST,
     MODEL,
@@ -28,10 +35,14 @@ from slime_core.run.checkpoint import (
     clear_unfinished,
     describe_file,
     list_checkpoints,
+    newest_checkpoint,
     remove_checkpoint,
 )
-from slime_core.run.saved import SCHEMA_VERSION, Manifest, SavedFile
+from slime_core.run.ledger import SCHEMA_VERSION, Manifest, SavedFile
 from slime_core.sample import Json
+from slime_core.telemetry import names
+
+# Saving: a snapshot beside, then its checksums, fsync and a rename, which may go on in a thread while the run does.
 
 SaveModel = Callable[[Path], Awaitable[None]]
 """Copies what a trainer saves to where it is written from: into this directory, now or from now on."""
@@ -264,3 +275,178 @@ def _add_end(model: Path, end: int) -> None:
     if config and end not in ends:
         generation["eos_token_id"] = [*ends, end] if ends else end
         (model / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+
+
+# Best: the model that did best in an evaluation so far, whole and under one name, however few checkpoints are kept.
+
+RECORD = "best.json"
+
+
+class Best:
+    """The best model of one run."""
+
+    def __init__(self, root: Path, dataset: str) -> None:
+        """Keep it in `root`, judged by the mean reward on one evaluation set."""
+        self._root, self._dataset = root, dataset
+        if (old := root.with_name(root.name + OLD)).exists() and not root.exists():
+            old.rename(root)  # killed between the two renames that put another in its place
+        self._reward, self._rollout_id = _read(root / RECORD)
+        if self._reward is None:
+            refuse_occupied(f"save_best = {dataset!r}", root)
+
+    @property
+    def text(self) -> str:
+        """How good it is, and where."""
+        return f"best so far: {self._dataset} {self._reward:.3f} after {self._rollout_id} rollouts, in {self._root}"
+
+    async def offer(self, rollout_id: int, metrics: Mapping[str, float], save_model: SaveModel) -> bool:
+        """Keep the model of now, if an evaluation says that it is better than all before.
+
+        Raises:
+            RunFolderError: it could not be written; the one before it is still there.
+        """
+        reward = metrics.get(names.eval_reward(self._dataset))
+        if reward is None or (self._reward is not None and reward <= self._reward):
+            return False
+        beside = self._root.with_name(f".{self._root.name}.tmp")
+        try:
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+            await save_model(beside)
+            for each in beside.iterdir():
+                if each.name != MODEL:  # what continues a training; a checkpoint has it
+                    shutil.rmtree(each)
+            record = {"rollout_id": rollout_id, "dataset": self._dataset, "reward": reward}
+            (beside / RECORD).write_text(json.dumps(record), encoding="utf-8")
+            for path in sorted(beside.rglob("*")):
+                sync(path)
+            sync(beside)
+            put_in_place(self._root, beside)
+        except OSError as error:
+            raise RunFolderError(f"cannot write the best model to {self._root}: {error}") from error
+        self._reward, self._rollout_id = reward, rollout_id
+        return True
+
+
+def _read(record: Path) -> tuple[float | None, int]:
+    """Reward and rollout of the best model that is there."""
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+        return float(found["reward"]), int(found["rollout_id"])
+    except FileNotFoundError:
+        return None, 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{record} cannot be read ({error}): remove its folder, or put it back") from error
+
+
+# Copies of checkpoints' models, which stay when a checkpoint is removed: for `save_hf`, and for a missing base model.
+
+OWN_MODEL = "model"
+"""In a run folder: checkpoints are removed as the run goes on, and this stays."""
+
+
+class HfCopies:
+    """The copies of one run."""
+
+    def __init__(self, template: str, run_id: str = "none") -> None:
+        """Into directories of this name, `{rollout_id}` filled in; without one, the newest replaces the others.
+
+        Args:
+            template: of their path.
+            run_id: number of the run, by which it knows what it made.
+        """
+        self._template, self._run_id = template, run_id
+
+    def keep(self, checkpoint: Checkpoint) -> Path | None:
+        """Copy a finished checkpoint's model; None for the one that training begins with, which is hf_checkpoint.
+
+        Raises:
+            RunFolderError: it could not be written; what was there before still is.
+        """
+        if checkpoint.rollout_id == 0:
+            return None
+        final = real(self._template.format(rollout_id=checkpoint.rollout_id))
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            self._clear_unfinished(final)
+            refuse_occupied(f"save_hf = {self._template!r}", final, self._run_id)
+            self._replace(final, checkpoint.path / MODEL)
+        except (OSError, ConfigError) as error:
+            raise RunFolderError(f"cannot write save_hf {final}: {error}; {checkpoint.path} has the model") from error
+        return final
+
+    def _replace(self, final: Path, model: Path) -> None:
+        beside = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+        try:
+            mark_made(beside, self._run_id)
+            new = beside / "new"
+            shutil.copytree(model, new, copy_function=_link_or_copy)
+            mark_made(new, self._run_id)
+            if final.is_dir():
+                _keep_foreign(final, new)
+            for path in (*sorted(new.rglob("*")), new):
+                sync(path)
+            if final.exists():
+                final.rename(beside / "old")
+            new.rename(final)
+            sync(final.parent)
+        finally:
+            self._clear_unfinished(final)
+
+    def _clear_unfinished(self, final: Path) -> None:
+        """Remove what this run left half-done; a kill between two renames has left what was there before as `old`."""
+        for beside in final.parent.glob(f".{glob.escape(final.name)}.*"):
+            if made_by(beside)[0] == self._run_id:
+                if not final.exists() and (beside / "old").exists():
+                    (beside / "old").rename(final)
+                shutil.rmtree(beside, ignore_errors=True)
+
+
+def _keep_foreign(old: Path, new: Path) -> None:
+    """What a user added to a directory, into the one that takes its place."""
+    for each in old.iterdir():
+        if each.name in made_by(old)[1] or (new / each.name).exists():
+            continue
+        if each.is_dir() and not each.is_symlink():
+            shutil.copytree(each, new / each.name, symlinks=True, copy_function=_link_or_copy)
+        else:
+            shutil.copy2(each, new / each.name, follow_symlinks=False)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Make a file of the same contents: a hard link where the storage can, else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+
+
+def with_own_model(config: RunConfig) -> RunConfig:
+    """The configuration with the model of the run's newest checkpoint where hf_checkpoint is gone.
+
+    Its tokenizer and its shape are those of hf_checkpoint; the trainer loads its weights from the checkpoint anyway.
+
+    Raises:
+        CheckpointError: no checkpoint is whole.
+        RunFolderError: the run folder cannot be written.
+    """
+    named, own = config.run.hf_checkpoint, config.run.save / OWN_MODEL
+    if named.exists():
+        return config
+    if not own.exists():
+        checkpoints = config.run.save / "checkpoints"
+        newest = newest_checkpoint(checkpoints, _ignore) if list_checkpoints(checkpoints) else None
+        if newest is None or not (newest.path / MODEL).is_dir():
+            return config
+        beside = own.with_name(f".{OWN_MODEL}.tmp")
+        try:
+            shutil.rmtree(beside, ignore_errors=True)
+            shutil.copytree(newest.path / MODEL, beside, copy_function=_link_or_copy)
+            put_in_place(own, beside)
+        except OSError as error:
+            raise RunFolderError(f"cannot write {own}, a copy of {newest.path / MODEL}: {error.strerror}") from error
+    return replace(config, run=config.run.model_copy(update={"hf_checkpoint": own}), missing_model=named)
+
+
+def _ignore(text: str) -> None:
+    """Name no damaged checkpoint: the run itself does."""

@@ -1,4 +1,7 @@
-"""Session: every live part of one run, started in order and closed whatever happens.
+"""The session: starts every live part of one run in order, and closes them all at its end.
+
+A custom loop can open a session from the keys of a run file. Engine and trainer on shared devices take turns in
+memory. `settled_heap` keeps Python's garbage collector from scanning long-lived objects.
 
 Example:
 
@@ -10,23 +13,42 @@ Example:
 """
 
 import asyncio
+import enum
+import gc
 import math
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, closing, nullcontext
-from dataclasses import replace
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import cast
+from typing import Protocol, cast
 
-from slime_core.catalog.used import Used
-from slime_core.config import Plan, read_positions, read_vocab_size, teaching
+from slime_core.aio import together
+from slime_core.catalog import Catalog
+from slime_core.catalog.catalog import Used
+from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teaching
 from slime_core.errors import StopRun
 from slime_core.events import Event, GroupsDone, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
-from slime_core.isolation import Watchdog, packages_of
+from slime_core.processes import Watchdog, packages_of
 from slime_core.roles import (
     DataSourceSpec,
+    EngineSpec,
     GeneratorSpec,
     GroupRewardSpec,
+    MemoryTag,
+    MemoryTags,
+    ReleasesMemory,
     RewardSpec,
+    TrainerSpec,
     TransportSpec,
     WeightChannel,
 )
@@ -44,23 +66,126 @@ from slime_core.rollout import (
     evaluate,
     make_scheduler,
 )
-from slime_core.run.accounts import GroupState
+from slime_core.run.build import Builder, tokenizer_notes
 from slime_core.run.engines import policy_engines, served_models
-from slime_core.run.folder import RunFolder
-from slime_core.run.heap import settled_heap
-from slime_core.run.ledger import Ledger
-from slime_core.run.ledgered_source import LedgeredSource
-from slime_core.run.memory import Memory, Offload, Phase
-from slime_core.run.prompts import RowChoices, count_rollouts, read_eval_sets
-from slime_core.run.publishing import Publishing
-from slime_core.run.row_checks import RowChecks
-from slime_core.run.run_hooks import RunHooks
-from slime_core.run.setup import Builder, tokenizer_notes
-from slime_core.run.stop import StopRequest
-from slime_core.run.trackers import Trackers
-from slime_core.run.trainer import Trainer
-from slime_core.tasks import together
+from slime_core.run.folder import RunFolder, StopRequest
+from slime_core.run.ledger import GroupState, Ledger, LedgeredSource
+from slime_core.run.prompts import RowChecks, RowChoices, count_rollouts, read_eval_sets
+from slime_core.run.trainer import Publishing, Trainer
+from slime_core.run.watching import RunHooks, Trackers
+from slime_core.sample import Json
 from slime_core.telemetry import Display
+from slime_core.telemetry.recording import sample_writer
+
+__all__ = [
+    "Session",
+    "open_session",
+]
+
+
+# Memory: engine and trainer take turns on devices that they share: who is not at work gives up what it can.
+
+NONE: MemoryTags = frozenset()
+
+
+class Phase(enum.Enum):
+    """The part of a step that a run is in, and so whose memory is needed."""
+
+    GENERATE = "generate"
+    TRAIN = "train"
+    PUBLISH = "publish"
+
+
+class Ranks(Protocol):
+    """The trainer, as far as its memory goes."""
+
+    async def release(self, tags: MemoryTags) -> None:
+        """Have all ranks give this up."""
+        ...
+
+    async def resume(self, tags: MemoryTags) -> None:
+        """Have all ranks take this back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What each side gives up while the other works; nothing where that is not asked for."""
+
+    engine: MemoryTags = NONE
+    """Of the engine, while ranks train."""
+    trainer: MemoryTags = NONE
+    """Of the ranks, while engines generate."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Offload":
+        """What a plan asks for."""
+        engine, trainer = plan.roles.one(EngineSpec).spec.releases, plan.roles.one(TrainerSpec).spec.releases
+        cluster = plan.config.cluster
+        return cls(engine if cluster.offloads_rollout else NONE, trainer if cluster.offloads_train else NONE)
+
+
+class Memory:
+    """Has engine and ranks give memory up and take it back, by turns; at first nothing is given up."""
+
+    def __init__(self, engine: ReleasesMemory, trainer: Ranks, offload: Offload) -> None:
+        """Of an engine and a trainer that are both started."""
+        self._engine, self._trainer, self._offload = engine, trainer, offload
+        self._phase = Phase.PUBLISH
+        self._out_of_engine = self._out_of_trainer = NONE
+
+    async def go_to(self, phase: Phase) -> None:
+        """Release what the phase has no use for, then resume what it needs: never are both sides whole at once."""
+        engine = {
+            Phase.GENERATE: NONE,
+            Phase.PUBLISH: self._offload.engine - {MemoryTag.WEIGHTS},
+            Phase.TRAIN: self._offload.engine,
+        }[phase]
+        trainer = self._offload.trainer if phase is Phase.GENERATE else NONE
+        if more := engine - self._out_of_engine:
+            await self._engine.release(more)
+        if more := trainer - self._out_of_trainer:
+            await self._trainer.release(more)
+        if back := self._out_of_trainer - trainer:
+            await self._trainer.resume(back)
+        if back := self._out_of_engine - engine:
+            await self._engine.resume(back)
+        self._phase, self._out_of_engine, self._out_of_trainer = phase, engine, trainer
+
+    @asynccontextmanager
+    async def during(self, phase: Phase) -> AsyncIterator[None]:
+        """Be in another phase for a while."""
+        before = self._phase
+        await self.go_to(phase)
+        yield
+        await self.go_to(before)
+
+
+# Heap: keeps Python's garbage collector from looking, again and again, at what lives as long as a run.
+
+NEW_OBJECTS = 100_000
+"""New objects after which the youngest are looked at."""
+
+
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """Within it, what is there now is set aside, garbage excepted, and collections are rare; process-wide.
+
+    A process that set its collections more rarely, or off, keeps that.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    if 0 < before[0] < NEW_OBJECTS:
+        gc.set_threshold(NEW_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+# Session: every live part of one run, started in order and closed whatever happens.
 
 
 class Session:
@@ -278,3 +403,39 @@ class Session:
 
 def _ignore(text: str) -> None:
     """Without a display, nobody is told."""
+
+
+# Open: a session from the keys of a run file, for a loop of your own; `slime train` has one that is complete.
+
+
+@contextmanager
+def open_session(values: Mapping[str, Json]) -> Iterator[Session]:
+    """Resolve a configuration and open its run folder for the time of a `with`; nothing is started.
+
+    Raises:
+        SlimeError: as `slime train` would stop before it starts a process.
+    """
+    config = parse_config(values)
+    plan = resolve(config, Catalog.discover(config.plugins))
+    with RunFolder.open(config.run.save, config.to_dict()) as folder:
+        yield Session(plan, folder)
+
+
+# Evaluation outside training: the run's own session, its evaluation sets, one model.
+
+
+async def evaluate_model(plan: Plan, folder: RunFolder, display: Display) -> dict[str, float]:
+    """Evaluate the plan's `hf_checkpoint` on its evaluation sets; samples go to the folder."""
+    session = Session(plan, folder, display)
+    count = sum(len(group.samples) for each in session.eval_sets for group in each.groups)
+    display.start(count, f"evaluation of {plan.config.run.hf_checkpoint}", unit="sample")
+    with sample_writer(folder.samples) as samples:
+        async with session:
+            await session.publish(0)
+            began = time.monotonic()
+            display.phase(f"evaluation: {', '.join(plan.config.evaluation.eval_prompt_data)}")
+            result = await session.evaluate(0)
+        display.row(count - 1, {"perf/step_time": time.monotonic() - began})
+        await samples.write_eval(0, result.samples)
+        await samples.flush()
+    return dict(result.metrics)

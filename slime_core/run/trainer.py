@@ -1,4 +1,7 @@
-"""The driver's side of training, one for every trainer: split a step over the ranks, dispatch, gather, time out.
+"""The driver's side of training: splits a step over the ranks, sends it, gathers reports and publishes weights.
+
+It works the same for every trainer. Ranks wait for each other, so one slow rank stops all. While a call takes long,
+a message names each rank without a reply.
 
 Example:
 
@@ -14,9 +17,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slime_core.catalog.checks import check_slots, check_step_result
+from slime_core.aio import together
+from slime_core.batching.prepare import MismatchLimits, TrainGroup, check_slots, check_step_result
+from slime_core.batching.split import Cost, Shares, split_step, steps_of
+from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming
 from slime_core.config import OptimArgs, Plan, critic_of, old_actor_of, reference_of, teacher_of
-from slime_core.errors import ConfigError, WorkerError
+from slime_core.config.fit import Schedule
+from slime_core.errors import ConfigError, ContractError, SlimeError, WorkerError
 from slime_core.roles import (
     AdvantageSpec,
     CorrectionSpec,
@@ -32,29 +40,104 @@ from slime_core.roles import (
     StepResult,
     TrainBatch,
     TrainerSpec,
+    Transport,
     WeightChannel,
     WeightSlot,
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_core.run.patience import Patience
+from slime_core.rollout import EnginePool
 from slime_core.sample import GroupId, Json
-from slime_core.tasks import together
-from slime_core.train.balance import Cost
-from slime_core.train.limits import MismatchLimits
-from slime_core.train.prepare import TrainGroup
-from slime_core.train.schedule import Schedule
-from slime_core.train.shares import Shares
-from slime_core.train.split import split_step, steps_of
+
+# Patience: how long a call of the trainer's ranks may take, and what is said while it takes long.
+
+FIRST_LIMIT_S = 1800.0
+"""Seconds that the first call of a kind may take: nobody knows yet how long it does."""
+LEAST_LIMIT_S = 300.0
+"""And later ones at least."""
+TIMES_LONGEST = 20.0
+"""How many times the longest so far the next one may take."""
+FIRST_TOLD_S = 25.0
+"""Seconds without an answer after which it is said, and again after twice as long: within half a minute."""
+TIMES_USUAL = 3.0
+"""A call is long only beyond so many times the longest so far."""
+MOST_NAMED = 8
+"""Ranks that are named."""
+
+log = logging.getLogger(__name__)
+
+
+class Patience:
+    """Calls every rank of a group, and waits."""
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        limit_s: float | None,
+        tell: Callable[[str], None],
+        *,
+        first_told_s: float = FIRST_TOLD_S,
+    ) -> None:
+        """Wait for a group's steps for `limit_s` seconds each; None: as follows from those seen so far."""
+        self._group, self._limit_s, self._tell, self._first_told_s = group, limit_s, tell, first_told_s
+        self._longest: dict[str, float] = {}
+
+    def limit_s(self, method: str) -> float:
+        """Seconds that the next step by this method may take."""
+        if self._limit_s is not None:
+            return self._limit_s
+        longest = self._longest.get(method)
+        return FIRST_LIMIT_S if longest is None else max(LEAST_LIMIT_S, TIMES_LONGEST * longest)
+
+    async def step(self, method: str, arguments: Sequence[object], *, steps: int = 1) -> list[object]:
+        """Call a method that does so many steps' work, and learn how long one takes.
+
+        Raises:
+            WorkerError: a rank raised, died, or did not answer in time.
+        """
+        started = time.monotonic()
+        usual = self._longest.get(method, 0.0) * steps
+        replies = await self._call(method, arguments, self.limit_s(method) * steps, usual)
+        took = (time.monotonic() - started) / steps
+        self._longest[method] = max(self._longest.get(method, 0.0), took)
+        return replies
+
+    async def call(self, method: str, arguments: Sequence[object]) -> list[object]:
+        """Call a method whose time says nothing of the next one's; errors as in `step`."""
+        return await self._call(method, arguments, self._limit_s or FIRST_LIMIT_S, usual=0.0)
+
+    async def _call(self, method: str, arguments: Sequence[object], limit_s: float, usual: float) -> list[object]:
+        telling = asyncio.create_task(self._say(method, max(self._first_told_s, TIMES_USUAL * usual)))
+        try:
+            return await self._group.call(method, arguments, timeout_s=limit_s)
+        finally:
+            telling.cancel()
+
+    async def _say(self, method: str, seconds: float) -> None:
+        started = time.monotonic()
+        while True:
+            await asyncio.sleep(seconds - (time.monotonic() - started))
+            text = self._text(method, time.monotonic() - started)
+            log.info(text)
+            self._tell(text)
+            seconds *= 2
+
+    def _text(self, method: str, seconds: float) -> str:
+        waited = self._group.unanswered()
+        named = [f"rank {rank} ({what})" for rank, what in sorted(waited.items())[:MOST_NAMED]]
+        more = [f"{len(waited) - len(named)} more"] if len(waited) > len(named) else []
+        return f"trainer: {method} has taken {seconds:.0f} s; waiting for {', '.join([*named, *more]) or 'its answers'}"
+
+
+# The driver's side of training, one for every trainer: split a step over the ranks, dispatch, gather, time out.
 
 TRAINER_GROUP = "trainer"
 """What the ranks' worker group is called."""
-HOST = "slime_core.train.rank_host:RankHost"
+HOST = "slime_train.rank_host:RankHost"
 START_TIMEOUT_S = 600.0
 PORT_TRIES = 4
 PORT_TAKEN = "address already in use"
 """What torch and the system say of a port that another process has, in lower case."""
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,3 +457,65 @@ def _gather(results: Sequence[StepResult], step_tokens: int) -> dict[str, float]
         for name in sorted({name for result in results for name in result.metrics})
     }
     return {f"train/{name}": value for name, value in (means | dict(results[0].scalars)).items()}
+
+
+# Publishing: the trainer's weights become the engine's, by the run's transport, one version at a time.
+
+
+class Publishing:
+    """An opened channel and its two sides."""
+
+    def __init__(
+        self, trainer: Trainer, engine: EnginePool, transport: Used[Transport], channel: WeightChannel, rendezvous: bool
+    ) -> None:
+        """Take over an opened channel; use `start`."""
+        self._trainer, self._engine, self._transport, self._channel = trainer, engine, transport, channel
+        self._rendezvous = rendezvous
+        self._newest: int | None = None
+
+    @classmethod
+    async def start(
+        cls, trainer: Trainer, engine: EnginePool, transport: Used[Transport], *, rendezvous: bool
+    ) -> "Publishing":
+        """Open the channel for what the ranks publish, and their ends of it.
+
+        Raises:
+            ContractError: what the ranks publish, or the channel, is no such thing.
+            RunFolderError: there is no room for the weights.
+        """
+        slots = await trainer.weight_slots()
+        with blaming(f"transport {transport.name!r} (open)", transport.plugin):
+            channel: object = await transport.part.open(slots)
+        if not isinstance(channel, WeightChannel) or tuple(channel.slots) != tuple(slots):
+            raise ContractError(
+                f"transport {transport.name!r} of plugin {transport.plugin}: open() returned {channel!r:.80}; expected "
+                "a WeightChannel with the slots that it was given"
+            )
+        await trainer.connect(channel)
+        engine.catch_up_by(trainer.publish_again)
+        return cls(trainer, engine, transport, channel, rendezvous)
+
+    async def publish(self, version: int) -> None:
+        """Make the trainer's current weights the engine's, as a version.
+
+        Raises:
+            SlimeError: they could not be sent or loaded; says which version is served on.
+        """
+        try:
+            if self._rendezvous:
+                sending = self._trainer.publish(version, self._engine.serving)
+                await together(sending, self._engine.load_weights(self._channel, version))
+            else:
+                await self._trainer.publish(version, ())
+                await self._engine.load_weights(self._channel, version)
+        except SlimeError as error:
+            served = "no version is served" if self._newest is None else f"version {self._newest} is served on"
+            why = f"version {version} of the weights could not be published, {served}: {error}"
+            kind = next(each for each in type(error).__mro__ if each.__module__ == SlimeError.__module__)
+            raise kind(why) from error
+        self._newest = version
+
+    async def close(self) -> None:
+        """Close the driver's end."""
+        with blaming(f"transport {self._transport.name!r} (close)", self._transport.plugin):
+            await self._transport.part.close()

@@ -1,24 +1,89 @@
-"""Display: what a run says while it runs: how far it is, what it waits for, and its rows of metrics.
+"""Shows the progress of a run: its phase, its metrics and what it waits for, as a dashboard or as plain lines.
+
+A terminal gets the live dashboard; a log file or a pipe gets lines. A thread of rich redraws the dashboard, so it
+also moves while the event loop is busy.
 
 Example:
 
-    display.start(40, "slime demo, task chain")
-    display.phase("generation of 256 samples")
-    display.row(0, {"rollout/raw_reward": 0.12, "perf/step_time": 0.9})
+    with make_display(progress=True) as display:        # the dashboard on a terminal, plain lines anywhere else
+        display.start(40, "slime demo, task chain")
+        display.row(0, {"rollout/raw_reward": 0.12, "perf/step_time": 0.9})
 """
 
 import math
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TextIO
 
-from slime_core.secrets import REDACTOR
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from slime_core.errors import one_line, printable
+from slime_core.secrets import REDACTOR, drawable, escape_prints
 from slime_core.telemetry import names
-from slime_core.telemetry.series import Series
-from slime_core.terminal import one_line
+
+# Series: a curve of any length in a fixed number of points, for a sparkline of the whole run.
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class Series:
+    """When the points are full, neighbours are averaged two by two and each point stands for twice as many values."""
+
+    def __init__(self, points: int = 48) -> None:
+        if points < 2 or points % 2:
+            raise ValueError(f"points must be an even number from 2 on, got {points}")
+        self.points = points
+        self.count = 0
+        self.last = 0.0
+        self.best = float("-inf")
+        self._stride = 1
+        self._means: list[float] = []
+        self._pending: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Append a value."""
+        self.count += 1
+        self.last = value
+        self.best = max(self.best, value)
+        self._pending.append(value)
+        if len(self._pending) < self._stride:
+            return
+        self._means.append(sum(self._pending) / self._stride)
+        self._pending.clear()
+        if len(self._means) == self.points:
+            pairs = zip(self._means[::2], self._means[1::2], strict=True)
+            self._means = [(left + right) / 2 for left, right in pairs]
+            self._stride *= 2
+
+    def means(self) -> list[float]:
+        """The points, oldest first; the last one may stand for fewer values than the others."""
+        if not self._pending:
+            return list(self._means)
+        return [*self._means, sum(self._pending) / len(self._pending)]
+
+    def sparkline(self) -> str:
+        """One character a point, scaled from the smallest to the greatest; a constant curve lies in the middle."""
+        means = self.means()
+        if not means:
+            return ""
+        low, high = min(means), max(means)
+        if high == low:
+            return BLOCKS[3] * len(means)
+        return "".join(BLOCKS[round((mean - low) / (high - low) * (len(BLOCKS) - 1))] for mean in means)
+
+
+# Display: what a run says while it runs: how far it is, what it waits for, and its rows of metrics.
 
 
 @dataclass(slots=True)
@@ -147,3 +212,196 @@ def seconds(value: float) -> str:
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+# Plain lines, for a log file or a terminal that shows no more; and which display a run has.
+
+WARM_UP_INTERVAL = 2.0
+"""Least seconds between two lines about steps without a reward."""
+
+
+class PlainDisplay(Display):
+    """One short line per rollout and evaluation; after `silence` seconds without one, what is being waited for.
+
+    Until the first of them each phase has a line: that workers start and models load takes a while.
+
+    Steps without a reward, those of a warm start, are many and short: a line every two seconds, the first and the last.
+    """
+
+    def __init__(self, stream: TextIO | None = None, silence: float = 30.0) -> None:
+        super().__init__()
+        self.stream = stream if stream is not None else sys.stdout
+        self.silence = silence
+        self._last_line = time.monotonic()
+        self._starting = True
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def message(self, text: str) -> None:
+        with self.lock:
+            self._write(safe_line(text))
+
+    def phase(self, text: str, detail: Callable[[], str] | None = None) -> None:
+        with self.lock:
+            super().phase(text, detail)
+            if self.progress is not None and self._starting:
+                self._write(self.progress.phase)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
+
+    def _started(self, progress: Progress) -> None:
+        self._write(f"{progress.title}: {progress.total} {progress.unit}s{_resumed(progress)}")
+        self._watcher = threading.Thread(target=self._watch, args=(progress,), name="slime-display", daemon=True)
+        self._watcher.start()
+
+    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        is_first, self._starting = self._starting, False
+        evals = [f"{name} {metrics[names.eval_reward(name)]:.3f}" for name in names.eval_datasets(metrics)]
+        recent = time.monotonic() - self._last_line < WARM_UP_INTERVAL and progress.done < progress.total
+        if not is_evaluation(metrics) and (names.REWARD in metrics or is_first or not recent):
+            self._write(_rollout_line(progress, metrics))
+        if evals:
+            self._write(f"eval at {progress.done}/{progress.total}  {'  '.join(evals)}")
+
+    def _watch(self, progress: Progress) -> None:
+        while not self._stopped.wait(max(0.01, self._last_line + self.silence - time.monotonic())):
+            with self.lock:
+                if time.monotonic() - self._last_line >= self.silence:
+                    waited = time.monotonic() - progress.phase_began
+                    self._write(f"waiting for: {progress.waits_for or 'the run to begin'} ({seconds(waited)})")
+
+    def _write(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        try:
+            self.stream.write(printable(line) + "\n")
+            self.stream.flush()
+        except (OSError, ValueError):
+            # The reader left, the disk is full or the stream is closed: the run outlives what shows it.
+            self._stopped.set()
+
+
+def make_display(progress: bool = True, console: Console | None = None) -> Display:
+    """The dashboard where `progress` is wanted and standard output is a terminal that can show it; else plain lines."""
+    console = console or Console(file=drawable(sys.stdout))
+    unicode_ok = console.encoding.lower().replace("-", "").startswith("utf")
+    if progress and console.is_terminal and not console.is_dumb_terminal and unicode_ok:
+        return Dashboard(console)
+    return PlainDisplay()
+
+
+def _resumed(progress: Progress) -> str:
+    return f", resumed after {progress.first}" if progress.first else ""
+
+
+def _rollout_line(progress: Progress, metrics: Mapping[str, float]) -> str:
+    parts = [
+        ("reward {:.3f}", names.REWARD),
+        ("loss {:.4f}", names.LOSS),
+        ("length {:.1f}", names.RESPONSE_LENGTH),
+        ("{:.0f} tokens/s", names.THROUGHPUT),
+        ("{:.2f} s", names.STEP_TIME),
+    ]
+    hidden = names.LOSS if names.REWARD in metrics else None  # a policy's loss tells nothing beside its reward
+    shown = [form.format(metrics[name]) for form, name in parts if name in metrics and name != hidden]
+    remaining = progress.remaining()
+    if remaining is not None and progress.done < progress.total:
+        shown.append(f"{seconds(remaining)} to go")
+    width = len(str(progress.total))
+    return "  ".join([f"{progress.unit} {progress.done:{width}d}/{progress.total}", *shown])
+
+
+# Dashboard: the live view on a terminal. rich's own thread redraws it, so it moves while the loop is busy.
+
+REFRESHES_PER_SECOND = 4
+MESSAGES = 4
+MAX_WIDTH = 88
+LABEL_WIDTH = 14
+VALUE_WIDTH = 7
+
+
+class Dashboard(Display):
+    """Progress bar, curves, what is waited for and the last messages, in one panel that stays when the run ends."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+        self._messages: deque[str] = deque(maxlen=MESSAGES)
+        self._live: Live | None = None
+        self._stopped_at: float | None = None
+
+    def message(self, text: str) -> None:
+        if self.progress is None:
+            self.console.print(Text(safe_line(text)))
+        else:
+            self._messages.append(safe_line(text))
+
+    def stop(self) -> None:
+        if self._live is not None and self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            self._live.stop()
+
+    def _started(self, progress: Progress) -> None:
+        self._live = Live(get_renderable=self._view, console=self.console, refresh_per_second=REFRESHES_PER_SECOND)
+        self._live.start(refresh=True)
+        if self.console.is_terminal:
+            escape_prints()  # until `stop`, which gives the streams back
+
+    def _row(self, progress: Progress, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        """Nothing to do: the next refresh reads the curves."""
+
+    def _view(self) -> RenderableType:
+        progress = self.progress
+        assert progress is not None  # Live begins in _started
+        now = self._stopped_at or time.monotonic()
+        width = min(self.console.width, MAX_WIDTH)
+        with self.lock:
+            parts = [_bar(progress, now), _curves(progress, max(1, width - LABEL_WIDTH - 30))]
+            if self._stopped_at is None and progress.phase:
+                waited = seconds(now - progress.phase_began)
+                parts.append(Text.assemble(("waiting for: ", "dim"), progress.waits_for, (f"  {waited}", "dim")))
+        parts.extend(Text(line, style="yellow", overflow="ellipsis", no_wrap=True) for line in tuple(self._messages))
+        title = Text(progress.title, style="bold")
+        return Panel(Group(*parts), title=title, title_align="left", border_style="cyan", box=box.ROUNDED, width=width)
+
+
+def _bar(progress: Progress, now: float) -> RenderableType:
+    remaining = progress.remaining()
+    count = f"{progress.done}/{progress.total}"
+    if progress.done >= progress.total or remaining is None:
+        times = seconds(now - progress.began)
+    else:
+        times = f"{seconds(now - progress.began)}, {seconds(remaining)} to go"
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(no_wrap=True)
+    row.add_column(ratio=1)
+    row.add_column(no_wrap=True, style="dim")
+    row.add_row(f"{progress.unit} {count}", ProgressBar(total=max(1, progress.total), completed=progress.done), times)
+    return row
+
+
+def _curves(progress: Progress, width: int) -> RenderableType:
+    """A line per curve: last value, sparkline, first value. The newest points stay when the terminal is narrow."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=LABEL_WIDTH)
+    table.add_column(no_wrap=True, justify="right", min_width=VALUE_WIDTH)
+    table.add_column(style="dim", no_wrap=True, justify="right", min_width=VALUE_WIDTH)
+    table.add_column(no_wrap=True)
+    rows = [
+        ("reward", names.REWARD, "{:.3f}", "green"),
+        ("loss", names.LOSS, "{:.4f}", "red"),
+        ("length", names.RESPONSE_LENGTH, "{:.1f}", "blue"),
+        ("tokens/s", names.THROUGHPUT, "{:,.0f}", "magenta"),
+    ]
+    evals = sorted(name for name in progress.curves if name.startswith(names.EVAL_PREFIX))
+    rows[1:1] = [(f"eval {safe_line(name.removeprefix(names.EVAL_PREFIX))}", name, "{:.3f}", "cyan") for name in evals]
+    for label, name, form, color in rows:
+        if name not in progress.curves or (name == names.LOSS and names.REWARD in progress.curves):
+            continue
+        series = progress.curves[name]
+        first = f"from {form.format(progress.first_values[name])}" if series.count > 1 else ""
+        line = Text(series.sparkline()[-width:], style=color)
+        table.add_row(Text(label), Text(form.format(series.last), style="bold"), Text(first), line)
+    return table

@@ -1,6 +1,8 @@
-"""metrics.jsonl: one row per rollout, evaluation or step, appended and never rewritten.
+"""Writes and reads metrics.jsonl: one row per rollout, evaluation or step, append-only.
 
-A checkpoint keeps `position()`; a resume cuts what came after it, and those rows are written again.
+A checkpoint stores `position()`. A resume truncates the file to it, and the run writes the later rows again.
+
+Example:
 
     log = MetricsLog(run_dir / "metrics.jsonl")
     log.append(MetricsRow(rollout_id=0, step=0, time=time.time(), metrics={"rollout/raw_reward": 0.12}))
@@ -9,18 +11,33 @@ A checkpoint keeps `position()`; a resume cuts what came after it, and those row
 import json
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from slime_core._numbers import count_of, number_of
 from slime_core.errors import CheckpointError, NonFiniteError, RunFolderError
-from slime_core.nofollow import nofollow, open_nofollow
-from slime_core.sample import Json
-from slime_core.telemetry._errors import run_folder_errors
+from slime_core.outputs import nofollow, open_nofollow
+from slime_core.sample import Json, count_of, number_of
 from slime_core.telemetry.names import MEASURED
+
+# Turns an operating system's refusal into an error of the run folder that names the file.
+
+
+@contextmanager
+def run_folder_errors(path: Path, verb: str) -> Iterator[None]:
+    """Raise RunFolderError instead of OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot {verb} {path}: {error.strerror or error}. The run folder must be writable and have room; "
+            "free some, or name another folder with --save."
+        ) from error
+
+
+# metrics.jsonl: one row per rollout, evaluation or step, appended and never rewritten.
 
 SCHEMA_VERSION = 1
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, NonFiniteError)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from slime_core.buffer import CheckedBuffer, CheckedFilter, FifoBuffer, FifoFilter
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Draw, Replay, Selection
 from slime_core.sample import Group, GroupId
-from slime_core.testing.samples import make_group
+from slime_testing.samples import make_group
 
 NOW = BufferContext(rollout_id=3, weight_version=3)
 GROUPS = [make_group(draw) for draw in range(3)]

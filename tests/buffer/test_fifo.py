@@ -12,7 +12,7 @@ from slime_core.buffer import FifoBuffer, FifoFilter
 from slime_core.errors import CheckpointError
 from slime_core.roles import Buffer, BufferContext, BufferFilter, BufferSetup, Selection
 from slime_core.sample import Group
-from slime_core.testing.samples import make_group
+from slime_testing.samples import make_group
 
 NOW = BufferContext(rollout_id=3, weight_version=3)
 

@@ -14,7 +14,7 @@ from slime_core.catalog import check_decision, check_generated, check_selection,
 from slime_core.catalog.checks import check_verdicts
 from slime_core.errors import ContractError
 from slime_core.roles import Drop, Keep, KeepIfShort, Selection
-from slime_core.testing import make_group, make_sample
+from slime_testing import make_group, make_sample
 
 ASKED = make_sample(group_index=17, index=3)
 

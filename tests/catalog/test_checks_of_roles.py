@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.catalog.checks import (
-    blaming,
-    check_columns,
-    check_drawn,
-    check_output,
-    check_removals,
-    check_shaped,
-    check_step_result,
-    check_verdicts,
-)
+from slime_core.batching.prepare import check_columns, check_shaped, check_step_result
+from slime_core.catalog.checks import blaming, check_drawn, check_output, check_removals, check_verdicts
 from slime_core.errors import ContractError, DataError, PluginError
 from slime_core.roles import (
     LOSS_MASK,
@@ -32,7 +24,7 @@ from slime_core.roles import (
 )
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.score import NotApplicable, Score, Unscored
-from slime_core.testing.samples import make_group
+from slime_testing.samples import make_group
 
 GROUPS = [make_group(0), make_group(1, rewards=(0.0, 1.0, 0.5))]
 SAMPLES = GROUPS[1].samples

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import pluggy
 import pytest
 
-from slime_core.catalog import Catalog, PluginDeprecation, PluginState, _hooks, _loading
+from slime_core.catalog import Catalog, PluginDeprecation, PluginState, loading
 from slime_core.hookspecs import PROJECT, ProviderHookSpecs, RunHookSpecs, hookspec
 from slime_core.roles import RewardSpec, Stability
 
@@ -32,14 +32,14 @@ class Later(ProviderHookSpecs):
 
 def later_manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(PROJECT)
-    for specs in (Later, RunHookSpecs, _hooks.RankHookSpecs):
+    for specs in (Later, RunHookSpecs, loading.RankHookSpecs):
         manager.add_hookspecs(specs)
     return manager
 
 
 @pytest.fixture(autouse=True)
 def _a_later_release(monkeypatch: pytest.MonkeyPatch, install_plugin: Install) -> None:
-    class LaterLoader(_loading.Loader):
+    class LaterLoader(loading.Loader):
         def __init__(self) -> None:
             super().__init__(manager=later_manager())
 
@@ -66,7 +66,7 @@ def test_it_works_as_before_where_broken_plugins_are_errors_too(strict: bool) ->
 
 
 def test_no_hook_of_today_is_deprecated_without_a_date_and_what_to_write() -> None:
-    manager = _hooks.new_manager()
+    manager = loading.new_manager()
     for name in dir(manager.hook):
         spec = getattr(getattr(manager.hook, name, None), "spec", None)
         told = spec.warn_on_impl if spec is not None else None

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from slime_core import RewardContext, Settings, Setup
 from slime_core.catalog import Catalog, PluginWarning, Registered
-from slime_core.catalog._shapes import shape_of
+from slime_core.catalog.project_code import shape_of
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName
-from slime_core.roles import SPECS, BufferContext, BufferFilter, Selection
-from slime_core.testing import make_group, make_sample
+from slime_core.roles import SPECS, BufferContext, BufferFilter, RewardContext, Selection, Settings, Setup
+from slime_testing import make_group, make_sample
 
 Install = Callable[..., None]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.catalog.rank_hooks import RankHooks
+from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import PluginError
 from slime_core.events import BeforeLogProb
 

@@ -3,9 +3,9 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup
+from slime_core import Sample, Score
 from slime_core.catalog import Registered
-from slime_core.roles import Reward
+from slime_core.roles import Reward, RewardContext, RewardSpec, Settings, Setup
 
 
 async def reward(sample: Sample, ctx: RewardContext) -> Score:

@@ -13,7 +13,7 @@ import pytest
 from slime_core.catalog import Catalog, discover_in_worker
 from slime_core.errors import PluginError
 from slime_core.roles import PluginSet
-from slime_core.testing import write_distribution
+from slime_testing import write_distribution
 
 Install = Callable[..., None]
 

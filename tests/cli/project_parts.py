@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slime_core import Score, Settings
-from slime_core.builtin import slime_transports
-from slime_core.roles import CorrectionOutput, LossOutput, WorkerGroupSpec
+from slime_core import Score
+from slime_core.roles import CorrectionOutput, LossOutput, Settings, WorkerGroupSpec
 from slime_local.engine import LocalEngine
 from slime_local.plugin import slime_engines, slime_trainers
 from slime_local.settings import LocalEngineSettings, LocalTrainerSettings
+from slime_train.plugin import slime_transports
 
 Given = Any
 """What a role's page types more narrowly."""

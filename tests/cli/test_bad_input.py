@@ -14,7 +14,7 @@ import pytest
 
 from slime_core.config import parse_config, read_run_file
 from slime_core.run import RunFolder, newest_checkpoint
-from slime_core.testing import write_distribution
+from slime_testing import write_distribution
 
 
 class Ran(Protocol):
@@ -303,7 +303,10 @@ def test_a_run_folder_in_use(project: Project, slime: Slime) -> None:
         refused(slime("train", "run.toml"), project.run, f"process {os.getpid()} is running in runs/run: wait for it")
 
 
-TO_TYPE = "Install slime-local from a checkout of slime-core: pip install -e . -e ./plugins/slime-local"
+TO_TYPE = (
+    "Install slime-local from a checkout of slime-core: "
+    "pip install -e . -e ./plugins/slime-train -e ./plugins/slime-view -e ./plugins/slime-local"
+)
 
 
 def installed(*arguments: str, at: Path, hidden: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -349,7 +352,7 @@ def test_a_run_without_the_local_engine_and_trainer_says_what_to_install(
     ("command", "said"),
     [
         (["sft", "run.toml"], "no engine 'local'"),
-        (["generate", "MODEL", "prompts.jsonl"], "no engine 'local'"),
+        (["generate", "MODEL", "prompts.jsonl"], "no command 'generate'. It comes with slime-local"),
         (["demo"], "no command 'demo'. It comes with slime-local"),
     ],
 )
@@ -367,7 +370,7 @@ def test_a_name_from_elsewhere_without_the_plugin_that_knows_it(project: Project
     ran = installed("train", "run.toml", "--learning-rate", "1e-5", at=project.root, hidden="slime-compat")
     assert ran.returncode == 2
     assert "A name of OpenRLHF, TRL, peft, slime, verl? slime-compat knows what they are called here. " in ran.stderr
-    assert TO_TYPE.replace("slime-local", "slime-compat") in ran.stderr
+    assert "slime-core: pip install -e . -e ./plugins/slime-compat" in ran.stderr
     project.write_run(rolout_batch_size=3)
     ran = installed("train", "run.toml", at=project.root, hidden="slime-compat")
     assert "unknown key 'rolout_batch_size'. Did you mean 'rollout_batch_size'? A name of OpenRLHF" in ran.stderr

@@ -2,7 +2,7 @@
 
 import io
 
-from slime_core.cli.count_shown import EVERY_S, CountShown
+from slime_local.count_shown import EVERY_S, CountShown
 
 
 class Terminal(io.StringIO):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.cli.making import setup_of
-from slime_core.doctor import core_checks, examine
-from slime_core.isolation import Protection
+from slime_core.cli.flags import setup_of
+from slime_core.processes import Protection
 from slime_core.stats import PluginStats
+from slime_testing.doctor import core_checks, examine
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]
@@ -140,5 +140,5 @@ def test_without_the_cores_entry_point_its_checks_are_needed_most(slime: Slime, 
     install_plugin("slime-core", {}, entry_points={}, version="0.0.1", requires=())
     code, rows = found(slime)
     assert code == 1
-    assert "another project of that name: 0.0.1" in rows["slime-core/core"]["text"]
-    assert "pip uninstall slime-core" in rows["slime-core/core"]["advice"]
+    assert "another project of that name: 0.0.1" in rows["slime-testing/core"]["text"]
+    assert "pip uninstall slime-core" in rows["slime-testing/core"]["advice"]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from slime_core.errors import CheckpointError, RunFolderError
-from slime_core.run import RunFolder, list_checkpoints, newest_checkpoint
-from slime_core.run.checkpoint import MANIFEST, describe_file, verify
-from slime_core.telemetry import write_report
+from slime_core.run import RunFolder, list_checkpoints, newest_checkpoint, verify
+from slime_core.run.checkpoint import MANIFEST, describe_file
+from slime_view.figures import write_report
 
 Slime = Callable[..., Any]
 Project = Any

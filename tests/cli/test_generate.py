@@ -58,7 +58,7 @@ def test_a_bad_row_is_named_without_advice_that_cannot_be_taken(project: Project
 def test_a_long_job_says_how_far_it_is_in_a_log(
     project: Project, slime: Slime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slime_core.cli.count_shown.EVERY_S", 0.0)
+    monkeypatch.setattr("slime_local.count_shown.EVERY_S", 0.0)
     ran = slime(
         "generate", project.model, "2+3?", "--n-samples-per-prompt", 3, "--max-new-tokens", 3, "--out", "o.jsonl"
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 
 Slime = Callable[..., Any]
 Project = Any

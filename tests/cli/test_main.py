@@ -12,7 +12,8 @@ import pytest
 
 from slime_core import __version__
 from slime_core.catalog import Catalog
-from slime_core.cli.main import COMMANDS, cli, run_cli
+from slime_core.cli import run_cli
+from slime_core.cli.main import COMMANDS, cli
 from slime_core.cli.run_options import collect_values, in_tables, split_settings
 from slime_core.config import CHOOSES, FAMILIES, FlatKeys
 from slime_core.errors import ConfigError, NonFiniteError, SlimeError, WorkerError

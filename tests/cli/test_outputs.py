@@ -10,7 +10,7 @@ import pytest
 
 from slime_core.cli.main import cli
 from slime_core.config import FAMILIES
-from slime_core.config.outputs import OUTPUT_KEYS, RUN_PARTS
+from slime_core.config.plan import OUTPUT_KEYS, RUN_PARTS
 
 Slime = Callable[..., Any]
 Project = Any

@@ -107,7 +107,7 @@ def test_the_tables_keep_names_whole(
     assert max(map(len, ran.out.splitlines())) <= columns
     for text in (
         "nonzero_std_with_fallback",
-        "slime_core/builtin.py:",
+        "slime_train/plugin.py:",
         '"prompts.jsonl@[0:4]"',
         "engine.local.workers",
     ):

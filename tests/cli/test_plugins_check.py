@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.testing import report
+from slime_testing import report
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]
@@ -73,7 +73,7 @@ def slime_rewards():
     yield RewardSpec("says", build, SaysSettings, summary="1 when it says the word")
 """
 CONTRACT = """
-from slime_core.testing import RewardContract, make_sample
+from slime_testing import RewardContract, make_sample
 
 
 class SaysContract(RewardContract):

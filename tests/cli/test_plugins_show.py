@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from pydantic import SecretStr
 
-from slime_core.cli.plugins.facts import type_name
+from slime_core.cli.plugin_facts import type_name
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.cli.reward.summary import histogram
 from slime_core.sample import Json
-from slime_core.testing import make_group
+from slime_testing import make_group
+from slime_testing.cli.reward.summary import histogram
 
 Slime = Callable[..., Any]
 Install = Callable[..., None]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slime_core.sample import Sample, Status
-from slime_core.testing.samples import make_group, make_sample
+from slime_testing.samples import make_group, make_sample
 
 Slime = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.cli.sources import help_line
+from slime_core.cli.main import help_line
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.cli.streams import protect_output
+from slime_core.cli.main import protect_output
 from slime_core.run import list_checkpoints
 from slime_core.telemetry import MetricsLog
 

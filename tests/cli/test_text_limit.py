@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.cli.text_limit import TextLimit
+from slime_core.cli.flags import TextLimit
 from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.telemetry import Kind, MetricsLog, Shard, list_shards
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Kind, Shard, list_shards
 
 Slime = Callable[..., Any]
 Project = Any

@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from slime_core.run import newest_checkpoint
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 
 Slime = Callable[..., Any]
 Project = Any

@@ -8,10 +8,11 @@ from typing import cast
 
 import pytest
 
+from slime_core import Settings
 from slime_core.catalog import Catalog, PluginWarning
 from slime_core.config import FlatKeys, RunConfig, parse_config, read_settings
 from slime_core.errors import ConfigError, PluginError
-from slime_core.roles import Settings, Spec
+from slime_core.roles import Spec
 from slime_core.sample import Json
 
 Install = Callable[..., None]

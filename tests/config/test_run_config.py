@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.catalog import Catalog
-from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, FlatKeys, parse_config, parse_use
-from slime_core.config.families import FAMILY_OF_KEY
+from slime_core.config import CHOOSES, DEFAULT_USE, FAMILIES, FAMILY_OF_KEY, FlatKeys, parse_config, parse_use
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
 from slime_core.sample import Json

@@ -9,7 +9,7 @@ import pytest
 
 from slime_core.catalog import Catalog
 from slime_core.config import Plan, parse_config, resolve
-from slime_core.config.teacher import unlike
+from slime_core.config.companions import unlike
 from slime_core.errors import ConfigError, ModelError
 from slime_core.sample import Json
 

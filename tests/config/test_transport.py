@@ -40,7 +40,7 @@ def plan_of(project: Project, **changes: Json) -> Plan:
 
 def test_it_is_the_engines_favourite(project: Project) -> None:
     plan = plan_of(project)
-    assert plan.roles.one(TransportSpec).registered.qualified == "slime-core/shared-buffer"
+    assert plan.roles.one(TransportSpec).registered.qualified == "slime-train/shared-buffer"
     assert plan_of(project, engine={"use": "served"}).roles.one(TransportSpec).reference == "disk"
 
 
@@ -63,7 +63,7 @@ def test_settings_of_what_is_agreed_are_used_and_of_others_are_not(project: Proj
     ("changes", "says"),
     [
         ({"engine": {"use": "served"}, "trainer": {"use": "choosy"}}, r"trainer 'choosy' .* engine 'served' .*common"),
-        ({"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}}, r"use = 'slime-core/disk' would do"),
+        ({"engine": {"use": "served"}, "transport": {"use": "shared-buffer"}}, r"use = 'slime-train/disk' would do"),
         ({"transport": {"use": "dsk"}}, r"Did you mean 'disk'"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from slime_core.config import parse_config
-from slime_core.config.turns import check_turns
+from slime_core.config.fit import check_turns
 from slime_core.errors import ConfigError
 from slime_core.roles import EngineSpec, MemoryTag, TrainerSpec
 from slime_core.sample import Json

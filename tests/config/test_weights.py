@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slime_core.config import check_model_dir
-from slime_core.config.weights import INDEX, check_weights
+from slime_core.config.model_dir import INDEX, check_weights
 from slime_core.errors import ModelError
 from slime_core.sample import Json
 

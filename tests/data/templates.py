@@ -4,8 +4,7 @@ from pathlib import Path
 
 import tokenizers
 
-from slime_core.data import HfTokenizer
-from slime_core.data.chat_template import ChatTemplate
+from slime_core.data import ChatTemplate, HfTokenizer
 
 OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 TURN = "<|im_start|>{{ m.role }}\n"

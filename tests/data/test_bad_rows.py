@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slime_core.data import HfTokenizer, PromptSource
-from slime_core.data.chat_template import ChatTemplate
+from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
 from slime_core.errors import DataError
 
 MakeSource = Callable[..., PromptSource]

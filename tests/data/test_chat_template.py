@@ -17,15 +17,15 @@ from slime_core.data import (
     ChatTemplate,
     DialogReader,
     HfTokenizer,
+    Row,
     every_prompt,
     generated_source,
     mixture_source,
     prompt_source,
+    read_batched,
     row_source,
 )
-from slime_core.data.rows import Row
 from slime_core.data.settings import MixtureMember, MixtureSettings
-from slime_core.data.tokenizer import read_batched
 from slime_core.errors import ConfigError, DataError, ModelError
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
 from slime_core.sample import Message

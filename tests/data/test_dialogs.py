@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data import Dialog, DialogReader, HfTokenizer
-from slime_core.data.chat_template import ChatTemplate
+from slime_core.data import ChatTemplate, Dialog, DialogReader, HfTokenizer
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from tests.data import templates

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data import HfTokenizer, PromptSource
-from slime_core.data.chat_template import ChatTemplate
-from slime_core.data.messages import arrow_value, read_messages, read_tools
+from slime_core.data import ChatTemplate, HfTokenizer, PromptSource
+from slime_core.data.rows import arrow_value, read_messages, read_tools
 from slime_core.errors import DataError
 from slime_core.sample import Json
 

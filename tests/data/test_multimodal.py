@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import PromptSource
-from slime_core.data.multimodal import place_media
+from slime_core.data.rendering import place_media
 from slime_core.errors import DataError
 from slime_core.sample import Json, Message, Sample
 

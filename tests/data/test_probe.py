@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from slime_core.data import HfTokenizer
-from slime_core.data.tokenizer import with_bos
+from slime_core.data import HfTokenizer, with_bos
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 LETTERS = [*" ▁ab<>s/|\n", "Ċ", "Ġ"]

@@ -15,7 +15,7 @@ from slime_core.errors import ConfigError, UnknownName
 from slime_core.roles import DataSourceSetup, RewardContext
 from slime_core.sample import Json, Sample
 from slime_core.score import Score, Unscored
-from slime_core.testing import DataSourceContract
+from slime_testing import DataSourceContract
 
 SetupOf = Callable[..., DataSourceSetup]
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data.record_file import RecordFile
+from slime_core.data.prompt_table import RecordFile
 from slime_core.errors import DataError
 
 

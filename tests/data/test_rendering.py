@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data import HfTokenizer
-from slime_core.data.rendering import Finder, Renderer
-from slime_core.data.row_reader import Prompt, RowReader
-from slime_core.data.rows import BadRow, Row
+from slime_core.data import Finder, HfTokenizer, Prompt, Renderer, Row
+from slime_core.data.row_reader import RowReader
+from slime_core.data.rows import BadRow
 from slime_core.errors import DataError
 from slime_core.roles import RowFormat
 from slime_core.sample import Json, Message

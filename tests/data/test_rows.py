@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.data import read_rows
-from slime_core.data.files import scan_rows
+from slime_core.data.rows import scan_rows
 from slime_core.errors import DataError
 
 JSON = st.recursive(

@@ -5,8 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data import HfTokenizer
-from slime_core.data.tokenizer import token_texts
+from slime_core.data import HfTokenizer, token_texts
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters=["\ufffd"])
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data import HfTokenizer
-from slime_core.data.chat_template import ChatTemplate
+from slime_core.data import ChatTemplate, HfTokenizer
 from slime_core.errors import DataError, ModelError
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2+3? <é> & 'x'"}]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.testing import write_distribution
+from slime_testing import write_distribution
 
 API = 'SLIME_API = "1"\n'
 
@@ -35,7 +35,7 @@ def test_a_plugin_that_sleeps_or_imports_torch_is_named(tmp_path: Path) -> None:
     assert line.startswith("warning: plugin slime-sleeps takes 2.")
     assert "--no-plugin slime-sleeps" in line
     doctor = slime(tmp_path, "doctor", "--json")
-    (row,) = [each for each in json.loads(doctor.stdout)["checks"] if each["check"] == "slime-core/plugin_speed"]
+    (row,) = [each for each in json.loads(doctor.stdout)["checks"] if each["check"] == "slime-testing/plugin_speed"]
     assert row["health"] == "warning"
     assert "slime-sleeps takes 2." in row["text"]
     assert "imports torch" in row["text"].partition("slime-torches takes ")[2]

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 REWARD = '''"""Pays for characters whose code is even: any model makes some, and samples of one prompt differ."""

@@ -27,10 +27,10 @@ from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.workers import Workers
 from slime_core import Sample, Status
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
-from slime_core.testing import make_pending
+from slime_testing import make_pending
 from tests.faults.accounts import Accounts
 from tests.faults.figures import ALL, WHOLE, Figures
 from tests.faults.nursery import Nursery

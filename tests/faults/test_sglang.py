@@ -17,9 +17,9 @@ import pytest
 
 from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
 from slime_core.rollout import EnginePool, Limits
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, publish_model, write_tiny_model
 from tests.faults.figures import ALL, WHOLE, Figures
 
 pytestmark = [

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.processes.tree import descendants
+from slime_core.processes.limits import descendants
 from tests.faults.conftest import Command, Folder, Scene
 from tests.faults.figures import ALL, Figures
 

@@ -13,9 +13,9 @@ import pytest
 
 from slime_core.errors import SlimeError
 from slime_core.run import GroupState, list_checkpoints, newest_checkpoint
-from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import Json
 from slime_core.telemetry import MetricsLog
+from slime_view.ledger_view import LedgerView
 from tests.faults.nursery import DONE, FAILED, Nursery
 from tests.faults.stories import World
 

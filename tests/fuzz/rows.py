@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data.dialogs import DialogReader
-from slime_core.data.sources import every_prompt
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import DialogReader, HfTokenizer, every_prompt
 from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat
 from slime_core.sample import Json

@@ -20,14 +20,16 @@ from slime_core.config import write_toml
 from slime_core.errors import SlimeError
 from slime_core.roles import Draw
 from slime_core.run import GroupState, Ledger, RunFolder, Saver, newest_checkpoint
-from slime_core.run.examined import examine
-from slime_core.run.ledger_view import LedgerView
-from slime_core.run.looking import Comparison, Life, read_alarms, read_resumes, write_report
-from slime_core.run.resumes import note_resume
-from slime_core.run.stored import StoredRollouts
-from slime_core.run.trace import Trace
+from slime_core.run.folder import note_resume, read_resumes
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import Generated, MetricsLog, MetricsRow, SampleStore, SpanLog
+from slime_core.telemetry import Generated, MetricsLog, MetricsRow
+from slime_view.examined import examine
+from slime_view.ledger_view import LedgerView
+from slime_view.looking import Comparison, Life, read_alarms, write_report
+from slime_view.samples.store import SampleStore
+from slime_view.spans import SpanLog
+from slime_view.stored import StoredRollouts
+from slime_view.trace import Trace
 
 GROUPS = [GroupId("train", 0, row, row) for row in range(2)]
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just(10**400)

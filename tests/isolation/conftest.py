@@ -9,12 +9,12 @@ from typing import TypeVar
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.isolation import Protection
+from slime_core.processes import Protection
 from slime_core.roles import PluginSet, Reward, RewardContext, Setup
 from slime_core.sample import Sample
 from slime_core.score import Verdict
 from slime_core.stats import PluginStats
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 
 CONTEXT = RewardContext(rollout_id=3, evaluation=False, seed=7)
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import PluginError
-from slime_core.processes import tree
+from slime_core.processes import limits as tree
 from slime_core.score import Score, Unscored, Verdict
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, Bench, run
 
 
@@ -206,7 +206,7 @@ DRIVER = """
 import asyncio, pathlib, sys
 sys.path.insert(0, sys.argv[2])
 from tests.isolation.conftest import Bench, CONTEXT
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 bench = Bench(pathlib.Path(sys.argv[1]))
 reward = bench.reward("spins_in_c_long")
 async def main():
@@ -235,7 +235,7 @@ def test_workers_die_with_a_driver_that_is_killed_even_inside_c_code(bench: Benc
 
 def children(of: int | None = None) -> list[int]:
     """Running workers of a process, forked by its server."""
-    servers = [each for each in tree.children(of or os.getpid()) if "isolation.worker" in command(each)]
+    servers = [each for each in tree.children(of or os.getpid()) if "processes.worker" in command(each)]
     found = [worker for server in servers for worker in tree.children(server) if is_running(worker)]
     return [worker for worker in found if worker not in OTHERS]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.isolation.program import CommandError, Ended, command
+from slime_core.processes import CommandError, Ended, command
 from slime_core.secrets import REDACTOR
 
 PYTHON = sys.executable
@@ -137,7 +137,7 @@ def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_it_dies_with_the_driver(tmp_path: Path, number: signal.Signals) -> None:
     driver = (
-        "import asyncio, sys; from slime_core.isolation.program import command; "
+        "import asyncio, sys; from slime_core.processes import command; "
         "asyncio.run(command(sys.argv[1:], timeout_s=600.0))"
     )
     argv = [PYTHON, "-c", driver, PYTHON, "-c", LEAVES_A_DAEMON, str(tmp_path / "pid"), "600"]

@@ -12,7 +12,7 @@ import pytest
 
 from slime_core.catalog import Catalog, Registered
 from slime_core.errors import PluginError
-from slime_core.isolation import OnLoop, Protection, isolation_of
+from slime_core.processes import OnLoop, Protection, isolation_of
 from slime_core.roles import (
     GroupReward,
     GroupRewardSpec,
@@ -25,7 +25,7 @@ from slime_core.roles import (
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored
 from slime_core.stats import PluginStats
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, Bench, run
 
 

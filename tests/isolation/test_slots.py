@@ -2,7 +2,7 @@
 
 import asyncio
 
-from slime_core.isolation import Slots
+from slime_core.aio import Slots
 
 
 def test_a_place_that_is_given_back_passes_over_who_gave_up_before() -> None:

@@ -12,12 +12,12 @@ import time
 
 import pytest
 
-from slime_core.isolation import OnLoop, Watchdog
+from slime_core.processes import OnLoop, Watchdog
 from slime_core.roles import RewardContext
 from slime_core.sample import Sample
 from slime_core.score import Score
 from slime_core.stats import PluginStats
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, run
 
 PACKAGES = {"tests": "slime-tests"}
@@ -218,7 +218,7 @@ def test_a_task_that_never_awaits_is_interrupted_too() -> None:
 
 STUBBORN = """
 import asyncio, time
-from slime_core.isolation import OnLoop, Watchdog
+from slime_core.processes import OnLoop, Watchdog
 from slime_core.stats import PluginStats
 
 async def stubborn(subject, ctx):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import ClassVar
 
-from slime_core.testing import BufferContract, PluginPackageContract
+from slime_testing import BufferContract, PluginPackageContract
 
 NUM_GPUS = 0
 SMALL = {"capacity": 5, "max_uses": 3, "max_staleness": 2, "replay_ratio": 1.5}

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from slime_core.catalog import Catalog
-from slime_core.testing import (
+from slime_testing import (
     BufferContract,
     BufferFilterContract,
     CheckContract,
@@ -99,7 +99,7 @@ class TestFifoFilter(BufferFilterContract):
 
 
 class TestTensorboard(TrackerContract):
-    choice = "slime-core/tensorboard"
+    choice = "slime-trackers/tensorboard"
 
 
 DOCTOR = sorted(Catalog.discover(strict=False).choices("check"))

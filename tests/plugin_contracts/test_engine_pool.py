@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.roles import (
     Engine,
     EngineSetup,
@@ -20,9 +20,9 @@ from slime_core.roles import (
     WeightChannel,
 )
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
-from slime_core.testing import EngineContract, make_launcher
 from slime_local.engine import LocalEngine
 from slime_local.settings import LocalEngineSettings
+from slime_testing import EngineContract, make_launcher
 from tests.channels import published
 
 NUM_GPUS = 0

@@ -20,7 +20,7 @@ from types import ModuleType
 import pytest
 
 from slime_core.score import Score
-from slime_core.testing import ALL_CHECKS, CheckStatus, Contract, PluginPackageContract
+from slime_testing import ALL_CHECKS, CheckStatus, Contract, PluginPackageContract
 
 NUM_GPUS = 0
 FOLDER = Path(__file__).parent / "mutants"

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from slime_core.testing import PluginPackageContract, RewardContract, make_sample
+from slime_testing import PluginPackageContract, RewardContract, make_sample
 
 NUM_GPUS = 0
 

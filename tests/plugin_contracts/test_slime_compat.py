@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from slime_core.testing import PluginPackageContract
+from slime_testing import PluginPackageContract
 
 NUM_GPUS = 0
 

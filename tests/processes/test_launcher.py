@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 
 from slime_core.errors import ConfigError, ModelError, NonFiniteError, PluginError, SlimeError, WorkerError
-from slime_core.processes import tree
-from slime_core.processes.group import GroupOfWorkers
+from slime_core.processes import GroupOfWorkers
+from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.processes.server import Server
 from slime_core.roles import Launcher, LauncherSetup, Needs, PerNode, Place, PluginSet, WorkerGroup, WorkerGroupSpec
@@ -363,7 +363,7 @@ def test_what_a_preloaded_module_sets_holds_in_its_workers_but_where_the_driver_
 
     async def go() -> None:
         launcher = new_launcher(tmp_path)
-        target = "slime_core.testing.launched:Worker"
+        target = "slime_testing.launched:Worker"
         group = await launcher.start(WorkerGroupSpec("kit", 1, target, {"start": 0}, preload=("preloaded",)))
         assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [own or "by the module"]
         await launcher.close()
@@ -378,7 +378,7 @@ def test_workers_with_gpus_are_not_forked_from_what_was_preloaded(
 
     async def go() -> None:
         launcher = new_launcher(tmp_path)
-        target, needs = "slime_core.testing.launched:Worker", Needs(gpus=1.0)
+        target, needs = "slime_testing.launched:Worker", Needs(gpus=1.0)
         spec = WorkerGroupSpec("kit", 1, target, {"start": 0}, needs=needs, preload=("preloaded",))
         group = await launcher.start(spec)
         assert await group.call("variable", ["SLIME_TEST_SET_BY_IMPORT"]) == [None]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import ConfigError
-from slime_core.processes.machine import Machine
+from slime_core.processes.launcher import Machine
 from slime_core.roles import Needs
 
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slime_core.roles import EngineExtras, Extra, FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
 from slime_core.roles import SamplingParams as Params
-from slime_core.roles.extras import merged
+from slime_core.roles.generation import merged
 from slime_core.sample import PrefixCacheInfo, SpecInfo
 
 STRIDE = 3

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from slime_core import RewardSpec
-from slime_core.roles.foreign_shape import misfit
+from slime_core.roles.rewards import misfit
 from slime_core.sample import Json
-from slime_core.testing import make_sample
+from slime_testing import make_sample
 
 Slime = Callable[..., Any]
 Project = Any

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import UnknownName
 from slime_core.events import Event
-from slime_core.isolation import OnLoop
+from slime_core.processes import OnLoop
 from slime_core.roles import (
     FinishReason,
     GenerateOutput,

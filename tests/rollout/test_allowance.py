@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from slime_core.errors import RolloutError
 from slime_core.roles import RewardContext
-from slime_core.rollout.allowance import Allowance
-from slime_core.rollout.hearing import Failure, Scored
-from slime_core.rollout.tally import Tally
-from slime_core.rollout.work import RunGroup
+from slime_core.rollout.metrics import Tally
+from slime_core.rollout.runner import RunGroup
+from slime_core.rollout.scoring import Allowance, Failure, Scored
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Verdict
 

@@ -18,9 +18,8 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout.calls import CallLimits, Calls
-from slime_core.rollout.pausable import PausableEngine
-from slime_core.rollout.waiting import Waiting
+from slime_core.rollout.calls import CallLimits, Calls, Waiting
+from slime_core.rollout.engine_calls import PausableEngine
 from slime_core.sample import GroupId, Sample, Status
 from slime_core.seeds import derive_seed
 

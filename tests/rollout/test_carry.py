@@ -20,7 +20,7 @@ from slime_core.roles import (
     SamplingParams,
 )
 from slime_core.rollout import EvalSet, evaluate
-from slime_core.rollout.carry import Call, carry
+from slime_core.rollout.calls import Call, carry
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo
 
 STRIDE = 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import (
     FinishReason,

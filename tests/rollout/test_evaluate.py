@@ -13,7 +13,7 @@ from slime_core.errors import RolloutError
 from slime_core.events import SamplesDone
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, RewardContext, SamplingParams
 from slime_core.rollout import EvalResult, EvalSet, evaluate
-from slime_core.rollout.sample_metrics import pass_at_k
+from slime_core.rollout.metrics import pass_at_k
 from slime_core.sample import Group, GroupId, Sample
 from slime_core.score import Score, Unscored, Verdict
 

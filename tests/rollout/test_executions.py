@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from slime_core.errors import RolloutError
 from slime_core.roles import GenerateContext, RewardContext, RewardGrain, SamplingParams
-from slime_core.rollout import EvalSet, RewardOnError, SingleTurn, evaluate
-from slime_core.rollout.executions import execution_rewards, executions, main_of
+from slime_core.rollout import EvalSet, RewardOnError, SingleTurn, evaluate, execution_rewards, executions, main_of
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import Score, Verdict
 from tests.rollout.test_samples import own_use

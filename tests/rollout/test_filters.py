@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slime_core.roles import Drop, FilterContext, GroupFilter, Keep, KeepIfShort
 from slime_core.rollout import NonzeroStd, NonzeroStdWithFallback
-from slime_core.testing.samples import make_group
+from slime_testing.samples import make_group
 
 NOW = FilterContext(rollout_id=0)
 

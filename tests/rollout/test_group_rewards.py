@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from slime_core.errors import RolloutError
-from slime_core.isolation import OnLoop
+from slime_core.processes import OnLoop
 from slime_core.roles import GenerateContext, GroupReward, RewardContext, RewardGrain, SamplingParams
-from slime_core.rollout import EvalSet, RewardOnError, SingleTurn, UsedReward, evaluate
-from slime_core.rollout.environment import Environment
+from slime_core.rollout import Environment, EvalSet, RewardOnError, SingleTurn, UsedReward, evaluate
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed

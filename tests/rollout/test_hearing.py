@@ -6,10 +6,10 @@ import pytest
 
 from slime_core.roles import Reward
 from slime_core.rollout import UsedReward
-from slime_core.rollout.hearing import LONGEST_REASON, Execution, Failure, Hearing, countable
+from slime_core.rollout.scoring import LONGEST_REASON, Execution, Failure, Hearing, countable
 from slime_core.sample import Status
 from slime_core.score import NotApplicable, Score, Unscored
-from slime_core.testing.samples import make_sample
+from slime_testing.samples import make_sample
 
 Use = Callable[..., UsedReward[Reward]]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from slime_core.data.judge_settings import JudgeSettings
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
+from slime_core.data.settings import JudgeSettings
 from slime_core.errors import ConfigError
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, RewardContext, Setup
-from slime_core.rollout.judge import Judge
+from slime_core.rollout.policy import Judge
 from slime_core.sample import Sample
 from slime_core.score import Score, Unscored, Verdict
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 CTX = RewardContext(rollout_id=0, evaluation=False, seed=7)
 

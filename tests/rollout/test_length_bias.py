@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from slime_core.rollout.length_bias import LengthBias
+from slime_core.rollout.metrics import LengthBias
 from slime_core.sample import Group, GroupId
-from slime_core.testing.samples import make_sample
+from slime_testing.samples import make_sample
 
 
 def group(draw: int, *lengths: int) -> Group:

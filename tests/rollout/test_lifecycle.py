@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from slime_core.errors import PluginError
-from slime_core.rollout.lifecycle import Lifecycle
+from slime_core.rollout import Lifecycle
 
 
 class Part:

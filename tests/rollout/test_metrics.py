@@ -9,7 +9,7 @@ import pytest
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateOutput, GenerateRequest, RewardContext
 from slime_core.rollout import NonzeroStd
-from slime_core.rollout.sample_metrics import caching, non_generation, pass_rates, sample_metrics, turns
+from slime_core.rollout.metrics import caching, non_generation, pass_rates, sample_metrics, turns
 from slime_core.sample import PrefixCacheInfo, Sample, SpecInfo
 from slime_core.score import Score, Verdict
 

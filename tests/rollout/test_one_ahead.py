@@ -9,7 +9,7 @@ import pytest
 from slime_core.errors import CheckpointError
 from slime_core.roles import GenerateOutput, GenerateRequest
 from slime_core.rollout import OneAhead, RolloutResult
-from slime_core.rollout.tally import joined_metrics
+from slime_core.rollout.metrics import joined_metrics
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 

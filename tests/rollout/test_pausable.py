@@ -20,7 +20,7 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.rollout.pausable import PausableEngine
+from slime_core.rollout.engine_calls import PausableEngine
 
 
 class Halting:

@@ -17,12 +17,11 @@ from slime_core.roles import (
     RewardContext,
     RewardGrain,
 )
-from slime_core.rollout import RewardOnError, SingleTurn, UsedReward
-from slime_core.rollout.environment import Environment
+from slime_core.rollout import Environment, RewardOnError, SingleTurn, UsedReward
 from slime_core.sample import Message, Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict
 from slime_core.seeds import derive_seed
-from slime_core.testing import CharTokenizer
+from slime_testing import CharTokenizer
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py
 

@@ -7,10 +7,9 @@ import pytest
 
 from slime_core.roles import Reward
 from slime_core.rollout import Scoring, UsedReward
-from slime_core.rollout.hearing import Failure, Hearing
-from slime_core.rollout.score import ATTEMPTS, hear
+from slime_core.rollout.scoring import ATTEMPTS, Failure, Hearing, hear
 from slime_core.score import Score, Unscored, Verdict
-from slime_core.testing.samples import make_sample
+from slime_testing.samples import make_sample
 
 Use = Callable[..., UsedReward[Reward]]
 

@@ -3,7 +3,7 @@
 from slime_core.roles import FilterContext, Removal, SampleFilter
 from slime_core.rollout import Truncated
 from slime_core.sample import Group, GroupId, Status
-from slime_core.testing.samples import make_sample
+from slime_testing.samples import make_sample
 
 NOW = FilterContext(rollout_id=0)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.roles import EngineExtras, FinishReason, GenerateContext, GenerateOutput
-from slime_core.rollout.versions import mask_stale, note_versions
+from slime_core.rollout.runner import mask_stale, note_versions
 from slime_core.sample import Sample, Status
 
 Make = Callable[..., "Bench"]  # noqa: F821  # the fixtures of conftest.py

@@ -10,7 +10,7 @@ import pytest
 
 from slime_core.roles import GenerateContext, GenerateOutput, GenerateRequest
 from slime_core.rollout import LongWaits
-from slime_core.rollout.waiting import MOST_MARKS, Waiting, waits_at, within
+from slime_core.rollout.calls import MOST_MARKS, Waiting, waits_at, within
 from slime_core.sample import GroupId, Sample, Status
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import pytest
 
 from slime_core.config import write_toml
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog, MetricsRow, Shard
-from slime_core.testing.distribution import write_distribution
+from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_testing.distribution import write_distribution
+from slime_view.samples.shard import Shard
 
 SOURCE = Path(__file__).with_name("everything.py")
 ROLES: dict[str, Json] = {

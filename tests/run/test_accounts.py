@@ -5,8 +5,8 @@ import json
 import pytest
 
 from slime_core.run import GroupState, LedgerError
-from slime_core.run import accounts as module
-from slime_core.run.accounts import Accounts
+from slime_core.run import ledger as module
+from slime_core.run.ledger import Accounts
 from slime_core.sample import GroupId
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from slime_core.config import RolloutArgs
-from slime_core.config.alarms import AlarmArgs
-from slime_core.run.alarms import Alarm, Alarms, read_alarms
+from slime_core.config import AlarmArgs, RolloutArgs
 from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_view.alarms import Alarm, Alarms, read_alarms
 
 Slime = Callable[..., Any]
 Project = Any

@@ -19,9 +19,9 @@ from slime_core.catalog import Catalog
 from slime_core.config import parse_config, read_run_file, resolve
 from slime_core.run import Outcome, RunFolder, run
 from slime_core.sample import Json
-from slime_core.simulate.clock import VirtualLoop
 from slime_core.telemetry import MetricsLog, make_display
-from slime_core.telemetry.samples import store
+from slime_simulate.clock import VirtualLoop
+from slime_view.samples import store
 from tests.faults.accounts import Accounts
 from tests.faults.toy import write_project
 

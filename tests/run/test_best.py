@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slime_core.errors import ConfigError, RunFolderError
-from slime_core.run.best import Best
-from slime_core.run.checkpoint import list_checkpoints
+from slime_core.run import list_checkpoints
+from slime_core.run.saving import Best
 from slime_core.telemetry import MetricsLog
 
 Slime = Callable[..., Any]

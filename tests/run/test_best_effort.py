@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from slime_core.errors import StopRun
-from slime_core.run.best_effort import MOST_TIMEOUTS, BestEffort
+from slime_core.run.watching import MOST_TIMEOUTS, BestEffort
 
 
 def called(watching: BestEffort, *functions: object, name: str = "slime-x/hook") -> list[BaseException | None]:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import slime_core
-from slime_core.config import default_settings
-from slime_core.config.families import OptimArgs
-from slime_core.run.changes import CHANGEABLE, changed_settings, derived_changes
+import slime_train
+from slime_core.config import OptimArgs, default_settings
+from slime_core.run.checkpoint import CHANGEABLE, changed_settings, derived_changes
 from slime_core.run.trainer import optim_of
 from slime_core.sample import Json
-from slime_core.train.schedule import learning_rate
+from slime_train.schedule import learning_rate
 
 
 def test_what_differs_is_named_with_both_values_in_order_of_the_keys() -> None:
@@ -93,24 +93,24 @@ def test_a_save_that_publishes_weights_is_a_change_and_others_are_not() -> None:
 
 
 USES = {
-    "async_save": {"run/base_loop.py"},
-    "checkpoint_hf": {"config/inert.py", "config/resolving.py", "run/base_loop.py"},
-    "num_epoch": {"config/inert.py", "run/prompts.py", "run/sft.py"},
-    "num_rollout": {"config/companions.py", "config/inert.py", "run/prompts.py"},
-    "save_best": {"config/inert.py", "run/loop.py"},
-    "save_interval": {"run/base_loop.py", "run/loop.py", "run/training_loop.py"},
-    "save_keep": {"run/base_loop.py"},
-    "step_timeout_s": {"run/trainer.py"},
+    "async_save": {"slime_core/run/loop.py"},
+    "checkpoint_hf": {"slime_core/config/parsing.py", "slime_core/config/resolving.py", "slime_core/run/loop.py"},
+    "num_epoch": {"slime_core/config/parsing.py", "slime_core/run/prompts.py", "slime_train/finetuning.py"},
+    "num_rollout": {"slime_core/config/companions.py", "slime_core/config/parsing.py", "slime_core/run/prompts.py"},
+    "save_best": {"slime_core/config/parsing.py", "slime_core/run/loop.py"},
+    "save_interval": {"slime_core/run/loop.py", "slime_train/training_loop.py"},
+    "save_keep": {"slime_core/run/loop.py"},
+    "step_timeout_s": {"slime_core/run/trainer.py"},
 }
 """Modules that read each key. A new one may derive something from it: see that `derived_changes` compares that."""
 
 
 def test_what_reads_a_key_that_may_change_is_known() -> None:
-    root = Path(slime_core.__file__).parent
+    packages = [Path(package.__file__).parent for package in (slime_core, slime_train)]
     families = r"\b(?:run|rollout|keys|_config|config)\."
     found: dict[str, set[str]] = {}
-    for path in root.rglob("*.py"):
+    for package, path in ((each, path) for each in packages for path in each.rglob("*.py")):
         for key in re.findall(rf"{families}({'|'.join(USES)})\b", path.read_text("utf-8")):
-            found.setdefault(key, set()).add(path.relative_to(root).as_posix())
+            found.setdefault(key, set()).add(path.relative_to(package.parent).as_posix())
     assert found == USES
     assert USES.keys() | {"save", "plugins"} == CHANGEABLE

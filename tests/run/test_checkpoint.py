@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slime_core.errors import CheckpointError, RunFolderError, WorkerError
 from slime_core.run import Checkpoint, Saver, list_checkpoints, newest_checkpoint, verify
 from slime_core.run.checkpoint import MANIFEST
-from slime_core.run.saved import SCHEMA_VERSION
+from slime_core.run.ledger import SCHEMA_VERSION
 from slime_core.sample import Json
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from slime_core.run.stored import StoredRollouts
 from slime_core.sample import Group, Json
-from slime_core.telemetry import MetricsLog, Shard, list_shards
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard, list_shards
+from slime_view.stored import StoredRollouts
 
 Slime = Callable[..., Any]
 Project = Any

@@ -9,9 +9,9 @@ import pytest
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, parse_config, resolve
 from slime_core.roles import Engine, EngineRole, EngineSetup, EngineSpec, Extra, LauncherSetup, LauncherSpec, Settings
+from slime_core.run import RunFolder
+from slime_core.run.build import Builder
 from slime_core.run.engines import policy_engines
-from slime_core.run.folder import RunFolder
-from slime_core.run.setup import Builder
 from slime_core.sample import Json
 
 LEAST: Mapping[str, Json] = {

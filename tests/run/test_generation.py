@@ -14,8 +14,8 @@ from slime_core.roles import (
     SamplingParams,
     WeightChannel,
 )
-from slime_core.run.generation import Asked, Response, responses, text_parts
 from slime_core.sample import GroupId, Json, Message
+from slime_local.generation import Asked, Response, responses, text_parts
 
 
 class Letters:

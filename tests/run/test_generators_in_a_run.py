@@ -12,7 +12,8 @@ from slime_core.config import Plan, parse_config, read_run_file, resolve
 from slime_core.errors import ConfigError, PluginError
 from slime_core.run import RunFolder, Session
 from slime_core.sample import Json, Status
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 
 Project = Any
 Slime = Callable[..., Any]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slime_core.run.heap import settled_heap
+from slime_core.run.session import settled_heap
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.outputs import mark_made
-from slime_core.run.checkpoint import Checkpoint
-from slime_core.run.hf_copies import HfCopies
+from slime_core.run import Checkpoint
+from slime_core.run.saving import HfCopies
 
 Slime = Callable[..., Any]
 Project = Any

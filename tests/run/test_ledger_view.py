@@ -10,8 +10,8 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.run import GroupState, Ledger, list_checkpoints
-from slime_core.run.ledger_view import LedgerView
 from slime_core.sample import GroupId
+from slime_view.ledger_view import LedgerView
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 

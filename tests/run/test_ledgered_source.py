@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import DataSource
-from slime_core.run import GroupState, Ledger
-from slime_core.run.accounts import LedgerError
-from slime_core.run.ledgered_source import LedgeredSource
+from slime_core.run import GroupState, Ledger, LedgerError
+from slime_core.run.ledger import LedgeredSource
 from slime_core.sample import Group, GroupId, Json
-from slime_core.testing.samples import make_pending
+from slime_testing.samples import make_pending
 
 
 def group(draw: int) -> Group:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from slime_core.run import list_checkpoints, newest_checkpoint, verify
-from slime_core.telemetry import MetricsLog, MetricsRow, Shard
+from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_view.samples.shard import Shard
 from tests.conftest import workers
 
 Slime = Callable[..., Any]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.roles import MemoryTag, MemoryTags
-from slime_core.run.memory import Memory, Offload, Phase
+from slime_core.run.session import Memory, Offload, Phase
 
 WEIGHTS, CACHE, GRADIENT = MemoryTag.WEIGHTS, MemoryTag.KV_CACHE, MemoryTag.GRADIENT
 TAGS = st.frozensets(st.sampled_from(MemoryTag))

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 
 Slime = Callable[..., Any]
 Project = Any

@@ -12,8 +12,8 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import LauncherSetup, WorkerGroup, WorkerGroupSpec
-from slime_core.run.patience import FIRST_LIMIT_S, LEAST_LIMIT_S, Patience
-from slime_core.testing.launcher import TARGET
+from slime_core.run.trainer import FIRST_LIMIT_S, LEAST_LIMIT_S, Patience
+from slime_testing.launcher import TARGET
 
 T = TypeVar("T")
 

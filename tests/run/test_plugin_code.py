@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.config.plugin_lock import code_digest
-from slime_core.testing.distribution import write_distribution
+from slime_core.config.plan import code_digest
+from slime_testing.distribution import write_distribution
 
 Project = Any
 PLUGIN = """

@@ -6,12 +6,12 @@ from typing import cast
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError, RunFolderError, WorkerError
 from slime_core.roles import Transport, WeightChannel
 from slime_core.rollout import EnginePool
-from slime_core.run.publishing import Publishing
-from slime_core.run.trainer import Trainer
+from slime_core.run import Trainer
+from slime_core.run.trainer import Publishing
 
 
 class Sides:

@@ -7,7 +7,7 @@ import pytest
 
 from slime_core.errors import CheckpointError
 from slime_core.run import Checkpoint, Ledger, RunFolder
-from slime_core.run.base_loop import check_records
+from slime_core.run.loop import check_records
 from slime_core.sample import Json
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE

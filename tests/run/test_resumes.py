@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import RunFolderError
-from slime_core.run.resumes import note_resume, read_resumes
+from slime_core.run.folder import note_resume, read_resumes
 
 
 def test_what_is_noted_is_read(tmp_path: Path) -> None:

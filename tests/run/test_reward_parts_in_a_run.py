@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 
 Slime = Callable[..., Any]
 Project = Any

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slime_core.run import row_checks
+from slime_core.run import prompts as row_checks
 from slime_core.sample import Json
 
 Slime = Callable[..., Any]

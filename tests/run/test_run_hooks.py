@@ -9,8 +9,7 @@ from slime_core.catalog import Catalog
 from slime_core.errors import StopRun
 from slime_core.events import RolloutStart, RunEnd, RunStart, WeightsPublished
 from slime_core.hookspecs import HOOK_OF_EVENT
-from slime_core.run.best_effort import MOST_TIMEOUTS
-from slime_core.run.run_hooks import RunHooks
+from slime_core.run.watching import MOST_TIMEOUTS, RunHooks
 from slime_core.stats import PluginStats
 
 Install = Callable[..., None]

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from slime_core.run.saved import Manifest, SavedAccounts, SavedState, first_problem
+from slime_core.run.ledger import Manifest, SavedAccounts, SavedState, first_problem
 from slime_core.sample import Json
 
 DIGEST = "0123456789abcdef" * 4

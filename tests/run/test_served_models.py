@@ -9,7 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 
 Slime = Callable[..., Any]
 Project = Any

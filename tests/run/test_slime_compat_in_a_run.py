@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slime_core.sample import Json
-from slime_core.telemetry import Shard
+from slime_view.samples.shard import Shard
 
 Ran = Any
 Project = Any

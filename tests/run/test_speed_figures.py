@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from slime_core.telemetry import MetricsLog, Shard, list_shards
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard, list_shards
 
 Slime = Callable[..., Any]
 Project = Any

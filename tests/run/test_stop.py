@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from slime_core.run.stop import StopRequest, on_signals
+from slime_core.run.folder import StopRequest, on_signals
 
 
 async def next_message(said: list[str]) -> str:

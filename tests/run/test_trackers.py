@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from slime_core.catalog.used import Used
-from slime_core.run.trackers import Trackers
+from slime_core.catalog.catalog import Used
+from slime_core.run.watching import Trackers
 
 
 class Recorder:

@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 import pytest
 from safetensors.numpy import load_file
 
+from slime_core.batching.prepare import Preparation, TrainGroup
 from slime_core.catalog import Catalog
 from slime_core.config import ChosenRoles, Plan, parse_config, read_run_file, resolve
 from slime_core.errors import WorkerError
-from slime_core.processes import free_port, tree
+from slime_core.processes import free_port
+from slime_core.processes import limits as tree
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Draw, LauncherSetup, Needs, Pack, PerNode, TrainerSpec, WorkerGroup, WorkerGroupSpec
 from slime_core.run import Trainer, TrainReport
 from slime_core.sample import Group, GroupId, Json, Sample
-from slime_core.train.prepare import Preparation, TrainGroup
 
 Project = Any
 T = TypeVar("T")

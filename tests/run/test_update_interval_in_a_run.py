@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from slime_core.sample import Json
-from slime_core.telemetry import MetricsLog, Shard, list_shards
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard, list_shards
 
 Slime = Callable[..., Any]
 Project = Any

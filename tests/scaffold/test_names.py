@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slime_core.errors import ConfigError, UnknownName
 from slime_core.hookspecs import PROVIDER_OF_ROLE
 from slime_core.roles import RewardSpec
-from slime_core.scaffold import KINDS, Names
+from slime_testing.scaffold import KINDS, Names
 
 
 def test_every_role_and_both_kinds_of_hooks_can_be_scaffolded() -> None:

@@ -13,8 +13,8 @@ import slime_core
 from slime_core.config import parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
-from slime_core.scaffold import KINDS, License, Names, render, write_package
-from slime_core.testing import ALL_CHECKS
+from slime_testing import ALL_CHECKS
+from slime_testing.scaffold import KINDS, License, Names, render, write_package
 
 SHORT, LONG = "x", "forty-characters-are-a-rather-long-name"
 EACH = pytest.mark.parametrize("kind", list(KINDS))
@@ -45,7 +45,9 @@ def test_the_project_file_names_the_plugin_and_bounds_the_core(kind: str) -> Non
     project = tomllib.loads(render(names, License.MIT)["pyproject.toml"])["project"]
     assert project["name"] == f"slime-{kind}-mine"
     assert project["entry-points"]["slime.plugins"] == {f"{kind}-mine": f"{names.module}.plugin"}
-    assert project["dependencies"] == ["slime-core>=0.1,<0.2", *KINDS[kind].requires]
+    ours = {"slime-train": "slime-train>=0.1,<0.2"}
+    assert project["dependencies"] == ["slime-core>=0.1,<0.2", *(ours.get(each, each) for each in KINDS[kind].requires)]
+    assert project["optional-dependencies"] == {"test": ["pytest>=8.4", "slime-testing>=0.1,<0.2"]}
     assert project["license"] == "MIT"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.roles import SELECTABLE
-from slime_core.scaffold import KINDS, License, Names, render, write_package
+from slime_testing.scaffold import KINDS, License, Names, render, write_package
 from tests.conftest import Project
 
 TENSOR_ROLES = ("advantage", "correction", "loss", "trainer", "transport")

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.simulate import Fleet, FleetShape, Lengths, VirtualLoop
+from slime_simulate import Fleet, FleetShape, Lengths, VirtualLoop
 
 T = TypeVar("T")
 EVEN = Lengths(mean=10.0, sigma=0.0)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slime_core.simulate import Figures, FleetShape, Lengths, Scenario, simulate
+from slime_simulate import Figures, FleetShape, Lengths, Scenario, simulate
 
 SMALL = Scenario(
     fleet=FleetShape(engines=8, slots=4), lengths=Lengths(sigma=0.5), batch=40, n_samples_per_prompt=4, steps=4

@@ -9,17 +9,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from slime_core.testing import write_distribution
+from slime_testing import write_distribution
 
-collect_ignore = ["halves", "naive", "tcp"]
+collect_ignore = ["halves", "naive", "tcp", "toy"]
 """Packages of strangers: their tests run where they are installed."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-HEAVY = ("slime-launcher-ray", "slime-local", "slime-trainer-megatron")
+HEAVY = ("slime-algorithms", "slime-launcher-ray", "slime-local", "slime-train", "slime-trainer-megatron")
 PLUGINS = tuple(path.parent for path in sorted(ROOT.glob("plugins/*/pyproject.toml")) if path.parent.name not in HEAVY)
 """All but those that need torch or Ray: the core works without them."""
 TOOLS = ("hatchling>=1.27", "hypothesis>=6.130", "pytest>=8.4")
@@ -74,8 +76,51 @@ def room(request: pytest.FixtureRequest) -> Iterator[Room]:
         checked([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], cwd=folder)
         made = Room(folder)
         plugins = [wheel for wheel in sorted(wheels.glob("*.whl")) if not wheel.name.startswith("slime_core-")]
-        made.install(request.param(wheels), *(f"{plugin}[dev]" for plugin in plugins), *TOOLS)
+        # Some need others: pip takes a wheel for that only where it is named without an extra, too.
+        made.install(request.param(wheels), *plugins, *(f"{plugin}[dev]" for plugin in plugins), *TOOLS)
         yield made
+
+
+def linked_room(folder: Path, *sources: Path, also: Sequence[str] = ()) -> Room:
+    """A room without an index: wheels of the core and of `sources`, and links to what the core requires.
+
+    `also` names distributions that are linked with all that they require. tokenizers is linked without what downloads.
+    """
+    made = Room(folder.resolve())
+    checked([sys.executable, "-m", "venv", "--without-pip", str(made.folder / "venv")], cwd=made.folder)
+    (site,) = (made.folder / "venv").glob("lib/python*/site-packages")
+    tops = {top for name in (*_required("slime-core"), *also) for top in _closure(name)}
+    for path in (*tops, Path(str(distribution("tokenizers").locate_file("tokenizers")))):
+        (site / path.name).symlink_to(path)
+    add_wheels(made, ROOT, *sources)
+    return made
+
+
+def add_wheels(room: Room, *sources: Path) -> None:
+    """Build wheels here, which has hatchling, and install them without what they require."""
+    wheels = Path(tempfile.mkdtemp(dir=room.folder))
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    checked([*pip, "--wheel-dir", str(wheels), *map(str, sources)], cwd=room.folder)
+    room.install(*wheels.glob("*.whl"), offline=True)
+
+
+def _closure(name: str) -> set[Path]:
+    """Where the files of a distribution lie, and of all that it requires."""
+    left, seen, tops = [name], set[str](), set[Path]()
+    while left:
+        dist = distribution(left.pop())
+        if dist.name not in seen:
+            seen.add(dist.name)
+            own = {file.parts[0] for file in dist.files or ()} - {"..", "__pycache__"}
+            tops |= {Path(str(dist.locate_file(top))) for top in own}
+            left += _required(dist.name)
+    return tops
+
+
+def _required(name: str) -> list[str]:
+    """The names of what a distribution requires here, without its extras."""
+    needed = map(Requirement, distribution(name).requires or ())
+    return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from slime_core.telemetry import MetricsLog, Shard
+from slime_core.telemetry import MetricsLog
+from slime_view.samples.shard import Shard
 from tests.strangers.conftest import HERE, Site
 
 Project = Any

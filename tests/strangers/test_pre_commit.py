@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.scaffold import License, Names, render, write_package
+from slime_testing.scaffold import License, Names, render, write_package
 from tests.strangers.conftest import ROOT
 
 pytestmark = pytest.mark.long
@@ -25,7 +25,8 @@ def committed(folder: Path) -> Path:
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository of slime-core, as it is here."""
     folder = tmp_path_factory.mktemp("slime-core")
-    shutil.copytree(ROOT / "slime_core", folder / "slime_core", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("slime_core", "plugins/slime-testing"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (".pre-commit-hooks.yaml", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
         shutil.copy(ROOT / name, folder)
     return committed(folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.telemetry import MetricsLog
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 from tests.strangers.conftest import HERE, Site
 
 RUN = """

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slime_core.sample import Json
-from slime_core.testing import CheckStatus
-from slime_core.testing.tensors.transport import TransportContract
+from slime_testing import CheckStatus
+from slime_testing.tensors.transport import TransportContract
 from tests.strangers.conftest import Site
 
 Project = Any

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.scaffold import KINDS
+from slime_testing.scaffold import KINDS
 from tests.strangers.conftest import PLUGINS, Room
 
 NEED_TORCH = {"advantage", "correction", "loss", "trainer", "transport"}

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from slime_core.telemetry import PlainDisplay, make_display
-from slime_core.telemetry.dashboard import Dashboard
+from slime_core.telemetry.display import Dashboard
 
 ROW = {"rollout/raw_reward": 0.25, "rollout/response_len/mean": 41.25, "perf/tokens_per_sec": 3412.4}
 
@@ -126,7 +126,7 @@ import sys
 
 import click
 
-from slime_core.cli.count_shown import CountShown
+from slime_local.count_shown import CountShown
 from slime_core.telemetry import make_display
 
 HOSTILE = "told\x1b[2J\x1b]0;t\x07\x1b\x1b[0m[2J\x9b2J"

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from slime_core.run import GroupState, Ledger
-from slime_core.run.resumes import note_resume
+from slime_core.run.folder import note_resume
 from slime_core.sample import Group, GroupId, Json, Sample, Status
-from slime_core.telemetry import Kind, MetricsLog, MetricsRow, Shard, SpanLog, list_shards
-from slime_core.telemetry.samples.columns import schema
+from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_view.samples.columns import schema
+from slime_view.samples.shard import Kind, Shard, list_shards
+from slime_view.spans import SpanLog
 from tests.checkpoints import write_checkpoint
 from tests.conftest import NO_STATE
 

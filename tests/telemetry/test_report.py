@@ -8,10 +8,10 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.sample import Sample, Status
-from slime_core.telemetry import MetricsLog, MetricsRow, overlay, write_report
-from slime_core.telemetry.plots import smooth
-from slime_core.telemetry.report import figures
-from slime_core.telemetry.transcripts import Pair, before_and_after, fenced, inline, transcripts_markdown
+from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_view.figures import figures, write_report
+from slime_view.plots import overlay, smooth
+from slime_view.transcripts import Pair, before_and_after, fenced, inline, transcripts_markdown
 
 
 def answer(row: int, reward: float) -> Sample:
@@ -95,7 +95,7 @@ def test_nothing_is_written_outside_the_run_folder(run_dir: Path, tmp_path: Path
     home.mkdir()
     settings = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "MPL"))}
     code = (
-        f"from pathlib import Path; from slime_core.telemetry import write_report; write_report(Path({str(run_dir)!r}))"
+        f"from pathlib import Path; from slime_view.figures import write_report; write_report(Path({str(run_dir)!r}))"
     )
     subprocess.run([sys.executable, "-c", code], env={**settings, "HOME": str(home)}, check=True)
     assert list(home.iterdir()) == []
@@ -105,7 +105,7 @@ def test_nothing_is_written_outside_the_run_folder(run_dir: Path, tmp_path: Path
 def test_without_matplotlib_the_report_says_what_is_missing(run_dir: Path) -> None:
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "from pathlib import Path; from slime_core.telemetry import write_report\n"
+        "from pathlib import Path; from slime_view.figures import write_report\n"
         f"assert write_report(Path({str(run_dir)!r})).curve is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.telemetry.series import BLOCKS, Series
+from slime_core.telemetry.display import BLOCKS, Series
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=200), st.sampled_from([2, 4, 48]))

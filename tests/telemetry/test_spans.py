@@ -9,7 +9,8 @@ import pytest
 
 from slime_core.errors import RunFolderError
 from slime_core.sample import GroupId
-from slime_core.telemetry import SpanLog, spans
+from slime_view import spans
+from slime_view.spans import SpanLog
 
 FIRST, SECOND = GroupId("train", 0, 17, 17), GroupId("train", 0, 18, 18)
 

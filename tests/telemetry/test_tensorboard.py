@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.roles import Settings, Tracker, TrackerSetup
-from slime_core.telemetry import tensorboard_tracker
+from slime_trackers.with_tensorboard import tensorboard_tracker
 
 
 def make_nothing(role: str, name: str, **settings: object) -> object:
@@ -51,7 +51,7 @@ def test_the_tracker_brings_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from slime_core.telemetry import TensorBoardTracker
+from slime_trackers.with_tensorboard import TensorBoardTracker
 assert "tensorboard" not in sys.modules
 TensorBoardTracker(Path({str(tmp_path)!r}))
 print(sorted({{"torch", "tensorflow"}} & set(sys.modules)))
@@ -67,7 +67,7 @@ sys.modules["tensorboard"] = None
 from pathlib import Path
 from slime_core.errors import PluginError
 from slime_core.roles import Settings, TrackerSetup
-from slime_core.telemetry import tensorboard_tracker
+from slime_trackers.with_tensorboard import tensorboard_tracker
 try:
     tensorboard_tracker(Settings(), TrackerSetup(lambda role, name: None, 0, Path({str(tmp_path)!r})))
 except PluginError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.testing.blocking import BLOCK_S, blocks
+from slime_testing.blocking import BLOCK_S, blocks
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@ import unittest
 
 import pytest
 
-from slime_core import RewardContext, RewardSpec, Sample, Score
-from slime_core.testing import CheckResult, CheckStatus, Contract, ContractViolation, RewardContract
-from slime_core.testing.contract import check, require
+from slime_core import Sample, Score
+from slime_core.roles import RewardContext, RewardSpec
+from slime_testing import CheckResult, CheckStatus, Contract, ContractViolation, RewardContract
+from slime_testing.contract import check, require
 
 PASSED, FAILED, SKIPPED, XFAILED = CheckStatus
 

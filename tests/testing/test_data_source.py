@@ -4,7 +4,7 @@ from pathlib import Path
 
 from slime_core.catalog import Catalog
 from slime_core.roles import DataSource, DataSourceSetup, DataSourceSpec, PromptFile, Settings
-from slime_core.testing import DataSourceContract
+from slime_testing import DataSourceContract
 
 
 def test_a_fork_of_multiprocessing_leaves_the_prompts_where_they_are() -> None:

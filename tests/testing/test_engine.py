@@ -4,7 +4,7 @@ import pytest
 
 from slime_core import Status
 from slime_core.roles import FinishReason
-from slime_core.testing import CharTokenizer, ScriptedEngine, make_pending
+from slime_testing import CharTokenizer, ScriptedEngine, make_pending
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 import pytest
 
-from slime_core import Settings
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import (
     Engine,
@@ -27,12 +26,13 @@ from slime_core.roles import (
     GenerateChunk,
     GenerateOutput,
     GenerateRequest,
+    Settings,
     WeightChannel,
     WorkerGroup,
     WorkerGroupSpec,
 )
-from slime_core.testing import CheckStatus, EngineContract
-from slime_core.testing._held import Held, held
+from slime_testing import CheckStatus, EngineContract
+from slime_testing.held import Held, held
 from tests.channels import Somewhere
 
 EOS = 2

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slime_core import Settings
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import (
     Engine,
@@ -23,13 +22,14 @@ from slime_core.roles import (
     FinishReason,
     GenerateOutput,
     GenerateRequest,
+    Settings,
     WeightChannel,
     WorkerGroup,
     WorkerGroupSpec,
 )
 from slime_core.sample import Json, PrefixCacheInfo
-from slime_core.testing import EngineContract
-from slime_core.testing.fake_engine import FakeEngine, Slow
+from slime_testing import EngineContract
+from slime_testing.fake_engine import FakeEngine, Slow
 from tests.channels import Somewhere
 
 

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from slime_core.sample import Json
-from slime_core.testing import CharTokenizer
-from slime_core.testing.fake_engine import (
+from slime_testing import CharTokenizer
+from slime_testing.fake_engine import (
     AbortMidway,
     Answer,
     Behaviour,
@@ -706,7 +706,7 @@ def test_an_engine_that_was_never_started_has_no_address() -> None:
 
 
 def test_it_imports_nothing_heavy() -> None:
-    code = "import slime_core.testing.fake_engine, sys; print(*sys.modules)"
+    code = "import slime_testing.fake_engine, sys; print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"numpy", "torch", "transformers", "ray", "pytest"} & set(printed.split())
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import slime_core.testing
+import slime_testing
 from slime_core import Group, Sample, Status
 from slime_core.catalog import Catalog, PluginState
 
 THIRD_PARTY = """
 from slime_core import RewardSpec, Score
-from slime_core.testing import RewardContract, make_sample
+from slime_testing import RewardContract, make_sample
 
 
 async def short(sample, ctx):
@@ -32,23 +32,21 @@ def test_a_fixture(make_sample):
 """
 
 
-@pytest.mark.parametrize("name", slime_core.testing.__all__)
+@pytest.mark.parametrize("name", slime_testing.__all__)
 def test_every_public_name_can_be_had(name: str) -> None:
-    value = getattr(slime_core.testing, name)
+    value = getattr(slime_testing, name)
     assert name.isupper() or value.__name__ == name
 
 
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'RewardContrct'"):
-        _ = slime_core.testing.RewardContrct
+        _ = slime_testing.RewardContrct
 
 
 def test_having_the_kit_installed_imports_no_contract() -> None:
-    code = (
-        "import slime_core.testing.pytest_plugin, sys; print(*(m for m in sys.modules if 'slime_core.testing.' in m))"
-    )
+    code = "import slime_testing.pytest_plugin, sys; print(*(m for m in sys.modules if 'slime_testing.' in m))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.split() == ["slime_core.testing.pytest_plugin"]
+    assert printed.split() == ["slime_testing.pytest_plugin"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.processes.launcher import LocalLauncher
 from slime_core.roles import Launcher, LauncherSetup, LauncherSpec, Needs, Place, WorkerGroup, WorkerGroupSpec
-from slime_core.testing import CheckStatus, LauncherContract
+from slime_testing import CheckStatus, LauncherContract
 
 
 class Around:
@@ -294,7 +294,7 @@ def test_there_is_a_mutant_for_every_check() -> None:
 @pytest.mark.parametrize("identity", BAD)
 def test_each_mutant_is_caught_by_its_own_check(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if identity != "LCH-016":
-        monkeypatch.setattr("slime_core.testing.launcher.LARGE", 1000)
+        monkeypatch.setattr("slime_testing.launcher.LARGE", 1000)
     limit = 8.0 if identity in ("LCH-005", "LCH-006", "LCH-008") else 60.0
     try:
         assert list(found := failing(contract_of(BAD[identity], limit))) == [identity], found

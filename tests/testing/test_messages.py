@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from slime_core import RewardContext, RewardSpec, Sample, Score, Unscored, Verdict
-from slime_core.testing import CheckStatus, Contract, RewardContract, make_sample
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import RewardContext, RewardSpec
+from slime_testing import CheckStatus, Contract, RewardContract, make_sample
 from tests.plugin_contracts.mutants import data_source as sources
 
 

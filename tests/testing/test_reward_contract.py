@@ -2,8 +2,9 @@ import asyncio
 import itertools
 import signal
 
-from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup, Unscored, Verdict
-from slime_core.testing import CheckStatus, RewardContract, make_sample
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import RewardContext, RewardSpec, Settings, Setup
+from slime_testing import CheckStatus, RewardContract, make_sample
 
 GOOD, BAD = make_sample(response="4", label="4"), make_sample(response="5", label="4")
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from slime_core.errors import WorkerError
 from slime_core.roles import GivesFiles, WorkerGroupSpec
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
+from slime_testing import make_launcher, publish_model, write_tiny_model
 
 
 def test_a_model_is_published_as_it_is_and_then_as_zeros(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_launcher_starts_processes_of_this_machine(tmp_path: Path) -> None:
     async def main() -> list[object]:
         launcher = make_launcher(tmp_path)
         try:
-            spec = WorkerGroupSpec("kit", 2, "slime_core.testing.launched:Worker", {"start": 10})
+            spec = WorkerGroupSpec("kit", 2, "slime_testing.launched:Worker", {"start": 10})
             return await (await launcher.start(spec, timeout_s=60)).call("add", [1, 2])
         finally:
             await launcher.close()

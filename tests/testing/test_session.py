@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.errors import UnknownName
-from slime_core.testing import CheckStatus, PluginManager, check_plugin
+from slime_testing import CheckStatus, PluginManager, check_plugin
 
 BAD = """
 import time
@@ -73,7 +73,7 @@ def test_a_failure_shows_detail_and_advice_and_nothing_of_the_kit(tmp_path: Path
 
 def test_the_report_holds_the_checks_of_test_classes_too(tmp_path: Path) -> None:
     (tmp_path / "test_bad.py").write_text(
-        f"{BAD.replace('time.sleep(0.3)', 'pass')}\nfrom slime_core.testing import RewardContract, make_sample\n\n\n"
+        f"{BAD.replace('time.sleep(0.3)', 'pass')}\nfrom slime_testing import RewardContract, make_sample\n\n\n"
         "class TestBlocks(RewardContract):\n"
         "    choice = RewardSpec.from_function('blocks', blocks)\n"
         "    good, bad = make_sample('4'), make_sample('5')\n"
@@ -149,7 +149,7 @@ def test_nothing_is_judged_of_a_plugin_that_does_not_load(install_plugin: Callab
 
 def test_the_kit_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from slime_core.testing import check_plugin; check_plugin('slime-generator-calculator');"
+        "import sys; from slime_testing import check_plugin; check_plugin('slime-generator-calculator');"
         "print(*({'torch', 'numpy', 'ray', 'transformers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"

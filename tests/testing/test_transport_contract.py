@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from slime_core.roles import Settings, TransportSetup, TransportSpec, WeightSender, WeightSlot
-from slime_core.testing import CheckStatus, TransportContract
-from slime_core.train.mapped_weights import MappedReceiver, MappedSender, map_weights
-from slime_core.train.shared_buffer import SharedBuffer, SharedBufferChannel
-from slime_core.train.weight_file import WeightFile
+from slime_testing import CheckStatus, TransportContract
+from slime_train.mapped_weights import MappedReceiver, MappedSender, map_weights
+from slime_train.shared_buffer import SharedBuffer, SharedBufferChannel
+from slime_train.weight_file import WeightFile
 
 Buckets = Iterator[tuple[str, torch.Tensor]]
 
@@ -135,7 +135,7 @@ def contract_of(transport: str | type[SharedBuffer]) -> type[TransportContract]:
 
 @pytest.mark.parametrize("name", ["shared-buffer", "disk"])
 def test_the_cores_own_transports_keep_the_contract(name: str) -> None:
-    results = contract_of(f"slime-core/{name}").report()
+    results = contract_of(f"slime-train/{name}").report()
     assert {result.status for result in results} == {CheckStatus.PASSED}, results
 
 

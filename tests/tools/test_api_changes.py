@@ -8,6 +8,17 @@ import pytest
 
 TOOL = Path(__file__).resolve().parents[2] / "tools/api_changes.py"
 INIT = 'from slime_core.sample import Sample, f, gone\n\n__all__ = ["Sample", "f", "gone"]\n'
+LAZY = """
+from typing import TYPE_CHECKING
+
+from slime_core.lazy import exports
+
+if TYPE_CHECKING:
+    from slime_core.sample import Sample as Sample
+    from slime_core.sample import gone as gone
+else:
+    __getattr__, __all__ = exports(__name__)
+"""
 SAMPLE = """
 __all__ = ["Sample", "f"]
 
@@ -86,6 +97,32 @@ def test_a_minor_release_may_break_what_its_changelog_names(repository: Path) ->
     assert "slime_core.gone: is gone  <- not in the changelog" in done.stdout
     commit(repository, {"changelog/+gone.removed.md": "`gone` is gone: write `f`."})
     assert run(repository, "--version", "0.2.0").returncode == 0
+
+
+def test_a_package_that_imports_on_first_use_keeps_its_promises_too(repository: Path) -> None:
+    commit(repository, {"slime_core/__init__.py": LAZY})
+    assert run(repository, "--version", "0.1.1").stdout.splitlines()[0] == "slime_core.f: is gone"
+    subprocess.run(["git", "-C", str(repository), "tag", "v0.1.1"], check=True)
+    text = SAMPLE.replace("def gone()", "def gone(a: int)")
+    commit(
+        repository,
+        {
+            "slime_core/__init__.py": LAZY.replace("    from slime_core.sample import Sample as Sample\n", ""),
+            "slime_core/sample.py": text,
+        },
+    )
+    stdout = run(repository, "--version", "0.1.2").stdout
+    assert "slime_core.Sample: is gone" in stdout
+    assert "slime_core.sample.gone: Parameter was added as required" in stdout
+
+
+def test_a_package_beside_the_core_keeps_its_promises_too(repository: Path) -> None:
+    there = "plugins/slime-testing/slime_testing/__init__.py"
+    commit(repository, {there: '__all__ = ["make"]\n\ndef make(a: int) -> None: ...\n'})
+    assert run(repository, "--version", "0.1.1").stdout == ""
+    subprocess.run(["git", "-C", str(repository), "tag", "v0.1.1"], check=True)
+    commit(repository, {there: '__all__ = ["make"]\n\ndef make() -> None: ...\n'})
+    assert "slime_testing.make: Parameter was removed" in run(repository, "--version", "0.1.2").stdout
 
 
 def test_before_the_first_release_there_is_nothing_to_compare_with(repository: Path) -> None:

@@ -13,7 +13,9 @@ CHECKOUT = {
     "changelog/+a-word.added.md": "A word.\n",
     "slime_core/__init__.py": '"""The core."""\n\n__version__ = "0.1.0"\n',
     "slime_core/sample.py": '"""A sample."""\n\n__all__ = ["Sample"]\n',
-    "slime_core/catalog/__init__.py": '"""Finds plugins."""\n\nfrom slime_core import sample\n',
+    "slime_core/catalog/__init__.py": (
+        '"""Finds plugins."""\n\nfrom slime_core import sample\n\n__getattr__, __all__ = exports(__name__)\n'
+    ),
     "plugins/slime-a/pyproject.toml": PLUGIN.format("0.1.0", "slime-core>=0.1,<0.2"),
     "plugins/slime-a/slime_a/__init__.py": '"""A plugin."""\n\nfrom slime_a import _b\n',
     "plugins/slime-a/slime_a/_b.py": '"""A part."""\n\nx = len(1)  # type: ignore[arg-type]  # to see it fail\n',
@@ -22,9 +24,14 @@ CHECKOUT = {
 }
 BROKEN = (
     ("slime_core/sample.py", "", "slime_core/sample.py:1: no docstring"),
-    ("slime_core/_lazy.py", "x = 1\n", "slime_core/_lazy.py:1: no docstring"),
+    ("slime_core/lazy.py", "x = 1\n", "slime_core/lazy.py:1: no docstring"),
     ("plugins/slime-a/slime_a/_b.py", '""""""\n', "plugins/slime-a/slime_a/_b.py:1: no docstring"),
     ("slime_core/sample.py", '"""A."""\n__all__ = sorted({"b", "a"})\n', "slime_core/sample.py:2: __all__ is computed"),
+    (
+        "slime_core/sample.py",
+        '"""A."""\nif x:\n    get, __all__ = names(__name__)\n',
+        "slime_core/sample.py:3: __all__ is computed",
+    ),
     ("slime_core/sample.py", '"""A."""\nx = 1  # type: ignore\n', "slime_core/sample.py:2: type: ignore: add why"),
     (
         "plugins/slime-a/slime_a/_b.py",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.testing import ALL_CHECKS
-from slime_core.testing.contract import CheckInfo
+from slime_testing import ALL_CHECKS
+from slime_testing.contract import CheckInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = runpy.run_path(str(ROOT / "tools" / "reference.py"))

@@ -36,7 +36,7 @@ def repository(tmp_path: Path) -> Path:
     """A core and a plugin, version 0.1.0, with a fragment."""
     texts = {
         "pyproject.toml": '[project]\nname = "slime-core"\nversion = "0.1.0"\n'
-        'optional-dependencies = { local = ["slime-local>=0.1,<0.2"] }\n'
+        'optional-dependencies = { local = ["slime-local>=0.1,<0.2"], testing = ["slime-testing==0.1.0"] }\n'
         "[tool.hatch.build.targets.wheel]\npackages = ['slime_core']\n",
         "slime_core/__init__.py": '__version__ = "0.1.0"\n__all__ = []\n',
         "plugins/slime-local/pyproject.toml": '[project]\nname = "slime-local"\nversion = "0.1.0"\n'
@@ -94,6 +94,7 @@ def test_versions_go_in_step_and_bounds_with_the_series(release: ModuleType, rep
     for path in (repository / "pyproject.toml", repository / "plugins/slime-local/pyproject.toml"):
         assert 'version = "0.2.0"' in path.read_text()
         assert ">=0.2,<0.3" in path.read_text()
+    assert '"slime-testing==0.2.0"' in (repository / "pyproject.toml").read_text()
     assert "slime-core>=0.2,<0.3" in (repository / "docs/plugins.md").read_text()
     assert release.bound("1.3.0") == ">=1.3,<2"
 

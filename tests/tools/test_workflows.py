@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/workflows.py"
-SCAFFOLD = "slime_core/scaffold/templates/common/plugin-contracts.yml.tmpl"
+SCAFFOLD = "plugins/slime-testing/slime_testing/scaffold/templates/common/plugin-contracts.yml.tmpl"
 WORKFLOWS = ROOT / ".github/workflows"
 JOBS = YAML(typ="safe").load((WORKFLOWS / "pr-test.yml").read_text("utf-8"))["jobs"]
 COMMANDS = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]

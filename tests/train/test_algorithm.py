@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from slime_core.batching.split import split_step
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError
 from slime_core.roles import (
     Advantage,
@@ -23,12 +25,11 @@ from slime_core.roles import (
     Reference,
     TrainBatch,
 )
-from slime_core.train import Algorithm, MicroBatch, Share, Used
-from slime_core.train.corrections import Tis
-from slime_core.train.losses import PolicyLoss
-from slime_core.train.sequences import whiten
-from slime_core.train.settings import PolicyLossSettings, TisSettings
-from slime_core.train.split import split_step
+from slime_train import Algorithm, MicroBatch, Share
+from slime_train.corrections import Tis
+from slime_train.losses import PolicyLoss
+from slime_train.sequences import whiten
+from slime_train.settings import PolicyLossSettings, TisSettings
 from tests.ranks import rank_setup
 
 BATCH = TrainBatch(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from slime_core.batching.split import Cost, karmarkar_karp
 from slime_core.errors import ConfigError
-from slime_core.train.balance import Cost, karmarkar_karp
 
 SIZES = st.lists(st.floats(0.0, 1e6), max_size=40)
 

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from slime_core.errors import ContractError
 from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, LossOutput
-from slime_core.train.checks import check_advantages, check_correction, check_loss
-from slime_core.train.corrections import Icepop, Mis, Tis
-from slime_core.train.settings import IcepopSettings, MisSettings, TisSettings
+from slime_train.checks import check_advantages, check_correction, check_loss
+from slime_train.corrections import Icepop, Mis, Tis
+from slime_train.settings import IcepopSettings, MisSettings, TisSettings
 
 LOG_PROB = st.floats(-8, -0.01)
 TOKENS = st.lists(st.tuples(LOG_PROB, LOG_PROB, st.sampled_from([0.0, 1.0])), min_size=1, max_size=12)

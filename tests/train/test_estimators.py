@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slime_core.roles import Advantage, AdvantageInput
-from slime_core.train.estimators._whitened import EstimatorSettings
-from slime_core.train.estimators.grpo import Grpo, GrpoSettings
-from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
-from slime_core.train.estimators.reinforce_plus_plus_baseline import (
+from slime_train.estimators.grpo import Grpo, GrpoSettings
+from slime_train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
+from slime_train.estimators.reinforce_plus_plus_baseline import (
     ReinforcePlusPlusBaseline,
     ReinforcePlusPlusBaselineSettings,
 )
-from slime_core.train.estimators.rloo import Rloo
+from slime_train.estimators.rloo import Rloo
+from slime_train.whitened import EstimatorSettings
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from slime_core.errors import ContractError, NonFiniteError
-from slime_core.testing.tensors.ranks import Ranks
-from slime_core.train import failing_together
+from slime_testing.tensors.ranks import Ranks
+from slime_train import failing_together
 
 Total = Callable[[torch.Tensor], torch.Tensor]
 

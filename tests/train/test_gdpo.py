@@ -11,14 +11,12 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from slime_core.batching.prepare import Overlong, OverlongSettings, Preparation, reward_columns
 from slime_core.errors import ContractError
 from slime_core.roles import AdvantageInput, Draw, ShapeContext
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.train.estimators.gdpo import Gdpo, GdpoSettings
-from slime_core.train.estimators.grpo import Grpo, GrpoSettings
-from slime_core.train.overlong import Overlong, OverlongSettings
-from slime_core.train.own_columns import reward_columns
-from slime_core.train.prepare import Preparation
+from slime_train.estimators.gdpo import Gdpo, GdpoSettings
+from slime_train.estimators.grpo import Grpo, GrpoSettings
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
 from slime_core.roles import Advantage
-from slime_core.train.estimators._whitened import EstimatorSettings
-from slime_core.train.estimators.gpg import Gpg
-from slime_core.train.estimators.max_rl import MaxRl
+from slime_train.estimators.gpg import Gpg
+from slime_train.estimators.max_rl import MaxRl
+from slime_train.whitened import EstimatorSettings
 from tests.train.test_estimators import SAMPLES, Scored, batch_of, centred, is_flat, rollouts_of, spread, whitened
 
 PAID = SAMPLES.map(lambda samples: [replace(each, reward=abs(each.reward)) for each in samples])

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slime_core.roles import KlType, Reference
-from slime_core.train.kl import approximate_kl, kl_loss
+from slime_train.kl import approximate_kl, kl_loss
 
 KINDS: tuple[KlType, ...] = get_args(KlType)
 BY_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -7,15 +7,16 @@ from statistics import fmean, stdev
 import pytest
 import torch
 
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
+from slime_core.catalog.catalog import Used
 from slime_core.roles import Draw, FilterContext
 from slime_core.rollout import Truncated
 from slime_core.sample import Group, Status
-from slime_core.testing.samples import make_group
-from slime_core.train import Algorithm, GrpoSettings, PolicyLossSettings, Used
-from slime_core.train.estimators.grpo import Grpo
-from slime_core.train.losses import PolicyLoss
-from slime_core.train.prepare import Preparation
-from slime_core.train.split import split_step
+from slime_testing.samples import make_group
+from slime_train import Algorithm, GrpoSettings, PolicyLossSettings
+from slime_train.estimators.grpo import Grpo
+from slime_train.losses import PolicyLoss
 from tests.ranks import rank_setup
 
 REWARDS = ((1.0, 0.0, 0.5), (0.0, 0.0, 1.0))

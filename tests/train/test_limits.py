@@ -2,8 +2,8 @@
 
 import pytest
 
+from slime_core.batching.prepare import LARGEST, MEAN, MismatchLimits
 from slime_core.errors import ContractError, MismatchError
-from slime_core.train.limits import LARGEST, MEAN, MismatchLimits
 
 METRICS = {MEAN: 0.02, LARGEST: 0.5}
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slime_core.roles import Loss, LossInput
-from slime_core.train.losses import PolicyLoss, SftLoss
-from slime_core.train.settings import PolicyLossSettings
+from slime_train.losses import PolicyLoss, SftLoss
+from slime_train.settings import PolicyLossSettings
 
 LOG_PROB = st.floats(-6, -0.01)
 TOKENS = st.lists(

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from slime_core.train import gradient_norm
-from slime_core.train.norm import CHUNK
+from slime_train import gradient_norm
+from slime_train.norm import CHUNK
 
 
 @pytest.mark.parametrize("numel", [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 5])

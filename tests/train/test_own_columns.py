@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from slime_core.batching.prepare import Preparation, reward_columns, teacher_column
 from slime_core.config import TEACHER_COLUMN
 from slime_core.errors import ContractError
 from slime_core.roles import Draw, Grain
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.train.own_columns import reward_columns, teacher_column
-from slime_core.train.prepare import Preparation
 
 
 def taught(log_probs: list[float] | None, *, reward: float | None = 1.0, length: int = 2) -> Sample:

@@ -11,9 +11,9 @@ from hypothesis import settings as profile
 from pydantic import ValidationError
 
 from slime_core.roles import Loss, LossOutput
-from slime_core.train.checks import check_loss
-from slime_core.train.losses import CispoLoss, GspoLoss, PolicyLoss, off_policy_sequences
-from slime_core.train.settings import CispoSettings, GspoSettings, PolicyLossSettings
+from slime_train.checks import check_loss
+from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, off_policy_sequences
+from slime_train.settings import CispoSettings, GspoSettings, PolicyLossSettings
 from tests.train.ragged import RESPONSES, Response, Token, loss_input
 
 Responses = Sequence[Response]

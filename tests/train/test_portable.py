@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.sample import Json
-from slime_core.train.portable import make_portable, readable_by_both
+from slime_train.portable import make_portable, readable_by_both
 
 Config = dict[str, Json]
 STRETCHED: Config = {"rope_type": "yarn", "factor": 4.0}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
 from slime_core.roles import AdvantageInput, ValueAdvantage
-from slime_core.testing.tensors.ranks import Ranks
-from slime_core.train.estimators.ppo import Ppo, PpoSettings
-from slime_core.train.losses import value_loss
+from slime_testing.tensors.ranks import Ranks
+from slime_train.estimators.ppo import Ppo, PpoSettings
+from slime_train.losses import value_loss
 
 
 @dataclass(frozen=True)

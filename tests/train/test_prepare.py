@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.catalog.used import Used
+from slime_core.batching.prepare import ColumnMaker, Preparation, shaping_metrics
+from slime_core.batching.split import split_step
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import LOSS_MASK, BatchTransformSpec, Draw, Grain, ShapeContext
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.train.prepare import ColumnMaker, Preparation, shaping_metrics
-from slime_core.train.split import split_step
 
 Rows = Sequence[Sequence[float | None]]
 

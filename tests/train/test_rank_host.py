@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
 from slime_core.errors import ContractError, PluginError
 from slime_core.roles import Choice, Draw, Place, PluginSet, StepResult, TrainBatch, WeightChannel
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.train.prepare import Preparation
-from slime_core.train.rank_host import RankHost
-from slime_core.train.split import split_step
 from slime_local.settings import LocalTrainerSettings
+from slime_train.rank_host import RankHost
 from tests.channels import flat, opened
 from tests.ranks import rank_setup
 

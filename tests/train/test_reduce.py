@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.train.reduce import token_weights
+from slime_train.reduce import token_weights
 
 TOKEN = st.tuples(st.integers(0, 1), st.floats(-2, 2))
 SAMPLE = st.tuples(st.lists(TOKEN, max_size=6), st.sampled_from([1.0, 0.5, 2.0]))

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import settings as profile
 from pydantic import ValidationError
 
-from slime_core.train.corrections import Mis
-from slime_core.train.rejection import within
-from slime_core.train.settings import Divergence, MisSettings
+from slime_train.corrections import Mis
+from slime_train.rejection import within
+from slime_train.settings import Divergence, MisSettings
 from tests.train.test_corrections import SAMPLES, of_samples
 
 NAMES: tuple[Divergence, ...] = get_args(Divergence)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.roles import Optim
-from slime_core.train.schedule import learning_rate
+from slime_train.schedule import learning_rate
 
 OPTIM = Optim(
     lr=2.0,

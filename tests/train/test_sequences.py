@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.train.sequences import discounted_sums, masked_mean, masked_sum
+from slime_train.sequences import discounted_sums, masked_mean, masked_sum
 
 SAMPLES = st.lists(st.lists(st.floats(-5, 5), max_size=19), max_size=5)
 

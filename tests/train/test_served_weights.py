@@ -3,7 +3,7 @@
 import pytest
 
 from slime_core.roles import OldActor
-from slime_core.train import ServedWeights
+from slime_train import ServedWeights
 
 
 def trained(lag: int, interval: int, rollouts: int, *, resumed_at: int | None = None) -> list[int]:

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from slime_core.batching.prepare import OverlongSettings
 from slime_core.roles import Settings
-from slime_core.train.estimators._whitened import EstimatorSettings
-from slime_core.train.estimators.gdpo import GdpoSettings
-from slime_core.train.estimators.grpo import GrpoSettings
-from slime_core.train.estimators.ppo import PpoSettings
-from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlusSettings
-from slime_core.train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
-from slime_core.train.overlong import OverlongSettings
-from slime_core.train.settings import (
+from slime_train.estimators.gdpo import GdpoSettings
+from slime_train.estimators.grpo import GrpoSettings
+from slime_train.estimators.ppo import PpoSettings
+from slime_train.estimators.reinforce_plus_plus import ReinforcePlusPlusSettings
+from slime_train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
+from slime_train.settings import (
     CispoSettings,
     GspoSettings,
     IcepopSettings,
@@ -21,6 +20,7 @@ from slime_core.train.settings import (
     PolicyLossSettings,
     TisSettings,
 )
+from slime_train.whitened import EstimatorSettings
 
 SHARED = {"entropy_coef": 0.0, "use_opsm": False, "opsm_delta": 1e-4}
 DEFAULTS: list[tuple[type[Settings], dict[str, object]]] = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime_core.batching.split import Shares
 from slime_core.errors import ConfigError, ContractError
 from slime_core.roles import Settings, StepResult, TrainerSpec
-from slime_core.train.shares import Shares
 
 RESULT = StepResult({"loss": 2.0, "odd": float("nan")}, 100, {"grad_norm": 0.5}, {3: 0.25}, frozenset({"loss"}))
 OTHER = replace(RESULT, tokens=90, scores={4: 1.0})

@@ -6,24 +6,23 @@ from pathlib import Path
 
 import pytest
 
-import slime_core.train.estimators
+import slime_train.estimators
 from slime_core.roles import AdvantageSpec, LossSpec, Settings, Setup, Spec
-from slime_core.train.corrections import Icepop, Mis, Tis
-from slime_core.train.estimators import estimators
-from slime_core.train.estimators._whitened import EstimatorSettings
-from slime_core.train.estimators.gdpo import Gdpo, GdpoSettings
-from slime_core.train.estimators.gpg import Gpg
-from slime_core.train.estimators.grpo import Grpo, GrpoSettings
-from slime_core.train.estimators.max_rl import MaxRl
-from slime_core.train.estimators.ppo import Ppo, PpoSettings
-from slime_core.train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
-from slime_core.train.estimators.reinforce_plus_plus_baseline import (
+from slime_train.corrections import Icepop, Mis, Tis
+from slime_train.estimators import estimators
+from slime_train.estimators.gdpo import Gdpo, GdpoSettings
+from slime_train.estimators.gpg import Gpg
+from slime_train.estimators.grpo import Grpo, GrpoSettings
+from slime_train.estimators.max_rl import MaxRl
+from slime_train.estimators.ppo import Ppo, PpoSettings
+from slime_train.estimators.reinforce_plus_plus import ReinforcePlusPlus, ReinforcePlusPlusSettings
+from slime_train.estimators.reinforce_plus_plus_baseline import (
     ReinforcePlusPlusBaseline,
     ReinforcePlusPlusBaselineSettings,
 )
-from slime_core.train.estimators.rloo import Rloo
-from slime_core.train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
-from slime_core.train.settings import (
+from slime_train.estimators.rloo import Rloo
+from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss, SftLoss
+from slime_train.settings import (
     CispoSettings,
     GspoSettings,
     IcepopSettings,
@@ -31,7 +30,8 @@ from slime_core.train.settings import (
     PolicyLossSettings,
     TisSettings,
 )
-from slime_core.train.specs import corrections, losses
+from slime_train.specs import corrections, losses
+from slime_train.whitened import EstimatorSettings
 
 GDPO = GdpoSettings(reward_weights={"math": 1.0, "form": 0.5})
 ADVANTAGES: list[tuple[str, type[object], Settings, bool, tuple[str, ...], bool]] = [
@@ -77,7 +77,7 @@ def assert_offered(spec: Spec[object], name: str, kind: type[object], settings: 
 
 
 def test_every_file_of_the_room_offers_the_estimator_of_its_name() -> None:
-    files = {path.stem for path in Path(slime_core.train.estimators.__file__).parent.glob("[!_]*.py")}
+    files = {path.stem for path in Path(slime_train.estimators.__file__).parent.glob("[!_]*.py")}
     assert {spec.name for spec in estimators()} == files
 
 

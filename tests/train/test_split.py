@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime_core.batching.prepare import Preparation, TrainGroup
+from slime_core.batching.split import Cost, split_step, steps_of
 from slime_core.errors import ContractError
 from slime_core.roles import Draw, SampleField, TrainBatch
-from slime_core.roles.sample_field import INPUTS
+from slime_core.roles.trainer import INPUTS
 from slime_core.sample import Group, GroupId, Sample, plain_json
-from slime_core.train.balance import Cost
-from slime_core.train.prepare import Preparation, TrainGroup
-from slime_core.train.split import split_step, steps_of
 
 
 @st.composite
@@ -304,7 +303,7 @@ def test_groups_are_dealt_to_steps_in_turn(count: int, num_steps: int) -> None:
 
 
 def test_splitting_needs_no_torch() -> None:
-    program = "import sys, slime_core.train.split, slime_core.train.schedule; print('torch' in sys.modules)"
+    program = "import sys, slime_core.batching.split, slime_train.schedule; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 
 from slime_core.errors import RunFolderError, WorkerError
 from slime_core.roles import GivesFiles, Settings, TransportSetup, WeightChannel, WeightDtype, WeightSlot
-from slime_core.train.disk import Disk
-from slime_core.train.settings import DiskSettings
-from slime_core.train.shared_buffer import SharedBuffer
-from slime_core.train.weight_file import ALIGNED, WeightFile
 from slime_local.model.layout import lay_out
 from slime_local.received import flat_of
+from slime_train.disk import Disk
+from slime_train.settings import DiskSettings
+from slime_train.shared_buffer import SharedBuffer
+from slime_train.weight_file import ALIGNED, WeightFile
 
 SLOTS = [WeightSlot("embed", (2, 3)), WeightSlot("norm", (2,)), WeightSlot("head", (3, 1))]
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=9), min_size=1, max_size=4, unique=True)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from slime_core import Sample, Settings, Setup, Status, hookimpl
-from slime_core.roles import FinishReason, GenerateContext, GeneratorSpec, Tokenizer
+from slime_core import Sample, Status, hookimpl
+from slime_core.roles import FinishReason, GenerateContext, GeneratorSpec, Settings, Setup, Tokenizer
 
 SLIME_API = "1"
 SUM = re.compile(r"(\d{1,9})([+-])(\d{1,9})=$")

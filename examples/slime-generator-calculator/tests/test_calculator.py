@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 from slime_generator_calculator.plugin import Calculator, CalculatorSettings, calculate
 
-from slime_core import Sample, Setup, Status
-from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
-from slime_core.testing import CharTokenizer, GeneratorContract, PluginPackageContract, ScriptedEngine, make_pending
+from slime_core import Sample, Status
+from slime_core.roles import FinishReason, GenerateOutput, SamplingParams, Setup
+from slime_testing import CharTokenizer, GeneratorContract, PluginPackageContract, ScriptedEngine, make_pending
 
 
 class TestPackage(PluginPackageContract):

@@ -10,7 +10,7 @@ chosen:
 from collections.abc import Sequence
 
 from slime_core.roles import FilterContext, Removal, ShapeContext
-from slime_core.rollout.executions import MAIN, executions
+from slime_core.rollout import MAIN, executions
 from slime_core.sample import Group, Sample
 
 

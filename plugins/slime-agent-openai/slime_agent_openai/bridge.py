@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Protocol
 
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
-from slime_core.data.rendering import Renderer
+from slime_core.data import Renderer
 from slime_core.errors import DataError, ModelError
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json

@@ -17,7 +17,7 @@ from pathlib import Path
 from slime_agent_openai.failure import AgentError, ended_reason, last_words
 from slime_agent_openai.task import Task, Verdict
 from slime_core.errors import did_you_mean
-from slime_core.isolation.program import CommandError, command
+from slime_core.processes import CommandError, command
 
 PLACEHOLDERS = ("prompt", "url", "openai_base_url", "anthropic_base_url", "api_key", "model")
 """What `{...}` in an argument may name."""

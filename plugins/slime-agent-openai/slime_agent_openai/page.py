@@ -14,9 +14,9 @@ from html import escape
 
 from slime_agent_openai.spans import Execution, Span, SpanKind, Token
 from slime_core import Sample
-from slime_core.data.tokenizer import token_texts
+from slime_core.data import token_texts
 from slime_core.roles import Tokenizer
-from slime_core.rollout.executions import main_of
+from slime_core.rollout import main_of
 
 SHADES = 9
 """Steps of colour between a token that was sure and one of a probability of 1 in 1,000."""

@@ -7,7 +7,7 @@ from slime_agent_openai.environment import VerifiersSettings
 from slime_agent_openai.remote.settings import RemoteSettings
 from slime_agent_openai.settings import AgentSettings, CliSettings, CommonSettings, FleetSettings
 from slime_agent_openai.turns import COLUMNS, TurnColumns, TurnLevelSettings
-from slime_core import Settings, Setup, hookimpl
+from slime_core import hookimpl
 from slime_core.roles import (
     Advantage,
     AdvantageSpec,
@@ -18,6 +18,8 @@ from slime_core.roles import (
     RewardShaperSpec,
     SampleFilter,
     SampleFilterSpec,
+    Settings,
+    Setup,
 )
 
 if TYPE_CHECKING:

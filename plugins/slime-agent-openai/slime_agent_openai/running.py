@@ -20,7 +20,7 @@ from slime_agent_openai.failure import AgentError, ended_reason, last_words, lat
 from slime_agent_openai.task import Task, Verdict
 from slime_agent_openai.verdict import verdict_of
 from slime_agent_openai.worker import LONGEST
-from slime_core.isolation.program import CommandError, command
+from slime_core.processes import CommandError, command
 from slime_core.sample import Json
 
 START_S = 300.0

@@ -15,7 +15,7 @@ from slime_agent_openai.task import Result, Reward, Verdict
 from slime_agent_openai.turns import TURN_REWARDS
 from slime_core import Sample, Status
 from slime_core.roles import FinishReason, Tokenizer
-from slime_core.rollout.executions import MAIN
+from slime_core.rollout import MAIN
 from slime_core.sample import Json, PrefixCacheInfo, SpecInfo
 
 ASKED_NOTHING = "agent_asked_nothing"

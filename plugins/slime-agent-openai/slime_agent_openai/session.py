@@ -28,7 +28,7 @@ from slime_agent_openai.parsers.registry import none_fits
 from slime_agent_openai.reply import Delta, Finish, Reply
 from slime_agent_openai.request import Request
 from slime_agent_openai.stops import Stops
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, LimitError, ModelError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from slime_core import Sample
-from slime_core.rollout.executions import executions
+from slime_core.rollout import executions
 from slime_core.sample import Group
 
 

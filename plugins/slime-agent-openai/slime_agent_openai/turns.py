@@ -15,8 +15,8 @@ from math import isfinite
 
 from pydantic import Field
 
-from slime_core import Group, Sample, Settings
-from slime_core.roles import Grain, Setup, ShapeContext
+from slime_core import Group, Sample
+from slime_core.roles import Grain, Settings, Setup, ShapeContext
 from slime_core.sample import Json
 
 TURN_REWARDS = "turn_rewards"

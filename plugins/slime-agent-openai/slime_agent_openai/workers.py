@@ -1,6 +1,6 @@
 """Workers: processes that run the agents of a Python function, many at once in each.
 
-Each is a supervised program (`slime_core.isolation.program.command`): it has a limit of memory, dies with the driver,
+Each is a supervised program (`slime_core.processes.program.command`): it has a limit of memory, dies with the driver,
 and takes with it whatever its agents started. An agent that does not end when it is told to makes its worker retire:
 it takes no more, and is killed when the others in it have ended. Where a process ends with several agents in it, each
 of them fails with `AgentError.shared`: nobody knows who it was until `run_alone` has run them again.

@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<tool_response>", "</tool_response>")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from slime_agent_openai.forest import Forest, Node
 from slime_agent_openai.message import Message, Role, Tool, ToolCall
 from slime_agent_openai.request import Request
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.roles import FinishReason, GenerateOutput
 
 TOOLS = (Tool("add", "Adds.", '{"type": "object", "properties": {"a": {"type": "integer"}}}'),)

@@ -21,7 +21,7 @@ from slime_agent_openai.request import Request
 from slime_agent_openai.samples import Outcome, samples_of
 from slime_agent_openai.session import Session
 from slime_core import Sample, Status
-from slime_core.testing import make_pending
+from slime_testing import make_pending
 
 END = "<|im_end|>"
 """Of a turn, in all templates of these tests."""

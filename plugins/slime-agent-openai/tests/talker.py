@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import SlimeError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateContext, GenerateOutput, SamplingParams
 from slime_core.sample import Json

@@ -6,7 +6,7 @@ from slime_agent_openai.branches import LastBranch, Split
 from slime_core import Sample
 from slime_core.roles import FilterContext, ShapeContext
 from slime_core.sample import Group, GroupId
-from slime_core.testing import RewardShaperContract, SampleFilterContract
+from slime_testing import RewardShaperContract, SampleFilterContract
 
 
 def group(*executions: int | None) -> Group:

@@ -12,7 +12,7 @@ from serving import There, served
 from talker import Talker
 from three_turns import CALLS, QUESTION, run
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 ADD = {
     "name": "add",

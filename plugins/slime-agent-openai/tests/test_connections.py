@@ -14,7 +14,7 @@ from talker import Talker
 
 from slime_agent_openai.connections import Limits
 from slime_agent_openai.gateway import Gateway
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 CHAT = {"model": "policy", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 MESSAGES = {**CHAT, "max_tokens": 100}

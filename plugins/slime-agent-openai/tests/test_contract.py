@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.testing import GeneratorContract, PluginPackageContract
+from slime_testing import GeneratorContract, PluginPackageContract
 
 # A check that cancels ends its loop, with what is being made then: a process, or a connection of the fleet's worker,
 # which asks all the time. What a gateway leaves open is tested where loops go on (test_gateway.py).

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from serving import There, served
 from talker import Talker
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 HI = {"role": "user", "content": "Hi"}
 

@@ -13,7 +13,7 @@ from slime_agent_openai.errors import ApiError
 from slime_agent_openai.forest import Forest
 from slime_agent_openai.message import Message, Role
 from slime_agent_openai.request import Request
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 SAID = st.builds(
     Said,

@@ -16,7 +16,7 @@ from slime_agent_openai.bridge import Bridge
 from slime_agent_openai.gateway import Address, Gateway
 from slime_agent_openai.parsers import hermes
 from slime_agent_openai.session import Session, SessionLimits
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import FinishReason
 

@@ -16,12 +16,12 @@ from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.plugin import slime_generators
 from slime_agent_openai.session import SessionLimits
 from slime_agent_openai.workers import Workers
-from slime_core import Sample, Setup, Status
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core import Sample, Status
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError
-from slime_core.roles import FinishReason, GenerateOutput, StartsAndStops
+from slime_core.roles import FinishReason, GenerateOutput, Setup, StartsAndStops
 from slime_core.sample import Json
-from slime_core.testing import make_pending
+from slime_testing import make_pending
 
 HERE = Path(__file__).parent
 

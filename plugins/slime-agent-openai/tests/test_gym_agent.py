@@ -10,10 +10,10 @@ from talker import Talker
 
 from slime_agent_openai.plugin import slime_generators
 from slime_agent_openai.settings import AgentSettings
-from slime_core import Sample, Setup, Status
-from slime_core.data.tokenizer import HfTokenizer
-from slime_core.roles import StartsAndStops
-from slime_core.testing import make_pending
+from slime_core import Sample, Status
+from slime_core.data import HfTokenizer
+from slime_core.roles import Setup, StartsAndStops
+from slime_testing import make_pending
 
 pytest.importorskip("reasoning_gym", reason="needs slime-core's extra `reasoning-gym`")
 pytest.importorskip("openai", reason="needs the extra `dev`")

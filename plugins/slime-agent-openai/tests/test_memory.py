@@ -11,7 +11,7 @@ from chat import load_chat
 from serving import There, served
 from talker import Talker
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
 CALLS = (

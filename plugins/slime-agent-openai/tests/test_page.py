@@ -10,7 +10,7 @@ from test_spans import execution, sample
 
 from slime_agent_openai.page import page
 from slime_core import Status
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 HOSTILE = "</pre><script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

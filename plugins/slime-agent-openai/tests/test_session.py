@@ -13,7 +13,7 @@ from slime_agent_openai.parsers import hermes, plain
 from slime_agent_openai.reply import Delta, Finish, Reply, TextDelta
 from slime_agent_openai.request import Constraint, Request, Wanted
 from slime_agent_openai.session import Session, SessionLimits
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import LimitError
 from slime_core.roles import FinishReason
 

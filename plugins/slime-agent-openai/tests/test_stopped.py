@@ -10,7 +10,7 @@ from talker import Talker
 
 from slime_agent_openai.message import Message, Role
 from slime_agent_openai.session import SessionLimits
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 SAID = ("<think>\nHm.\n</think>\n\nAction: look\nObservation: I make it up", "It is 42.", "Yes.")
 STOP = "\nObservation:"

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from slime_agent_openai.turn_level import TurnLevel  # noqa: E402
 from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnLevelSettings  # noqa: E402
 from slime_core.roles import AdvantageInput  # noqa: E402
-from slime_core.testing import AdvantageContract  # noqa: E402
+from slime_testing import AdvantageContract  # noqa: E402
 
 
 @dataclass(frozen=True)

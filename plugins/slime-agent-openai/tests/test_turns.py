@@ -8,7 +8,7 @@ from slime_agent_openai.turns import TURN_INDEX, TURN_REWARDS, TurnColumns
 from slime_core import Settings, Setup
 from slime_core.roles import ShapeContext
 from slime_core.sample import Group, GroupId, Json, Sample
-from slime_core.testing import BatchTransformContract, make_group, make_sample
+from slime_testing import BatchTransformContract, make_group, make_sample
 
 
 def columns_of(rewards: Json, length: int) -> tuple[list[float], list[float]]:

@@ -14,11 +14,12 @@ from talker import Talker
 from slime_agent_openai.environment import VerifiersSettings
 from slime_agent_openai.generator import AgentGenerator
 from slime_agent_openai.plugin import slime_generators
-from slime_core import Sample, Setup, Status
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core import Sample, Status
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError
+from slime_core.roles import Setup
 from slime_core.sample import Json
-from slime_core.testing import make_pending
+from slime_testing import make_pending
 
 pytest.importorskip("verifiers.envs", reason="needs the extra `verifiers`")
 

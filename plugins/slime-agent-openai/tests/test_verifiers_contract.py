@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slime_core.testing import GeneratorContract
+from slime_testing import GeneratorContract
 
 pytest.importorskip("verifiers.envs", reason="needs the extra `verifiers`")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

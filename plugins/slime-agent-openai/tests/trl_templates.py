@@ -12,7 +12,7 @@ import tokenizers
 from chat import load_with
 
 from slime_agent_openai.parsers.registry import OWN
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 
 def trl_tokenizer(name: str, folder: Path, ends: Sequence[str]) -> HfTokenizer:

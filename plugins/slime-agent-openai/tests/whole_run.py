@@ -13,8 +13,8 @@ from pathlib import Path
 
 from chat import load_chat
 
-from slime_core import Settings, Setup, hookimpl
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core import hookimpl
+from slime_core.data import HfTokenizer
 from slime_core.roles import (
     EngineSpec,
     FinishReason,
@@ -23,6 +23,8 @@ from slime_core.roles import (
     Launcher,
     LauncherSpec,
     RankSetup,
+    Settings,
+    Setup,
     TrainerRank,
     TrainerSpec,
     Transport,

@@ -9,7 +9,7 @@ import torch
 
 from slime_algorithms.settings import Divergence, DppoSettings
 from slime_core.roles import LossInput, LossOutput
-from slime_core.train import policy_gradient
+from slime_train import policy_gradient
 
 LEAST = 1e-12
 """Probability that a token which was sure to come is taken to leave to others: the logarithm of none is infinite."""

@@ -9,7 +9,7 @@ import torch
 
 from slime_algorithms.settings import GmpoSettings
 from slime_core.roles import LossInput, LossOutput
-from slime_core.train import masked_mean, policy_gradient
+from slime_train import masked_mean, policy_gradient
 
 
 class GmpoLoss:

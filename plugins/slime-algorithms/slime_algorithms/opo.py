@@ -8,7 +8,7 @@ Example:
 import torch
 
 from slime_core.roles import AdvantageInput
-from slime_core.train import Groups, masked_sum
+from slime_train import Groups, masked_sum
 
 
 class Opo:

@@ -9,7 +9,7 @@ import torch
 
 from slime_algorithms.settings import PassAtKSettings
 from slime_core.roles import AdvantageInput
-from slime_core.train import Groups
+from slime_train import Groups
 
 
 class PassAtK:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import cast
 
 from slime_algorithms.settings import DppoSettings, GmpoSettings, PassAtKSettings, SapoSettings
-from slime_core import Settings, hookimpl
-from slime_core.roles import Advantage, AdvantageSpec, Loss, LossSpec, Setup
-from slime_core.train import PolicyGradientSettings
+from slime_core import hookimpl
+from slime_core.roles import Advantage, AdvantageSpec, Loss, LossSpec, Settings, Setup
+from slime_train import PolicyGradientSettings
 
 SLIME_API = "1"
 

@@ -9,7 +9,7 @@ import torch
 
 from slime_algorithms.settings import SapoSettings
 from slime_core.roles import LossInput, LossOutput
-from slime_core.train import policy_gradient
+from slime_train import policy_gradient
 
 
 class SapoLoss:

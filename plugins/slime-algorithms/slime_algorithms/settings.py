@@ -10,9 +10,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from slime_core import Settings
-from slime_core.roles import Number
-from slime_core.train import PolicyGradientSettings
+from slime_core.roles import Number, Settings
+from slime_train import PolicyGradientSettings
 
 
 class SapoSettings(PolicyGradientSettings):

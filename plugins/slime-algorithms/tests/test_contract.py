@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from slime_core.testing import AdvantageContract, LossContract, PluginPackageContract
+from slime_testing import AdvantageContract, LossContract, PluginPackageContract
 
 
 class TestPackage(PluginPackageContract):

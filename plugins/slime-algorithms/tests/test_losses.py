@@ -15,7 +15,7 @@ from slime_algorithms.dppo import LEAST, DppoLoss
 from slime_algorithms.gmpo import GmpoLoss
 from slime_algorithms.sapo import SapoLoss
 from slime_core.roles import Loss
-from slime_core.train import PolicyGradientSettings
+from slime_train import PolicyGradientSettings
 from tests.train.ragged import RESPONSES, Response, Token, loss_input
 
 Responses = Sequence[Response]

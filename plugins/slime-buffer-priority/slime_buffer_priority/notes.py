@@ -12,8 +12,8 @@ Example:
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from slime_core import Group, Sample, Settings
-from slime_core.roles import Grain, Setup, ShapeContext
+from slime_core import Group, Sample
+from slime_core.roles import Grain, Settings, Setup, ShapeContext
 
 if TYPE_CHECKING:
     from slime_buffer_priority.arrays import Ints

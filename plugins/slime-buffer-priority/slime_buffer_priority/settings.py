@@ -10,8 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from slime_core import Settings
-from slime_core.roles import Coefficient, Number
+from slime_core.roles import Coefficient, Number, Settings
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

@@ -14,7 +14,7 @@ from slime_core import Group, GroupId
 from slime_core.errors import CheckpointError
 from slime_core.roles import Buffer, BufferContext, BufferSetup, Selection
 from slime_core.sample import Json
-from slime_core.testing import make_group, make_sample
+from slime_testing import make_group, make_sample
 
 
 class NoFilter:

@@ -6,9 +6,9 @@ import sys
 from slime_buffer_priority import PrioritySettings
 from slime_buffer_priority.notes import ReplayColumns
 from slime_buffer_priority.plugin import slime_batch_transforms, slime_buffers
-from slime_core import Group, GroupId, Settings
-from slime_core.roles import Replay, Setup, ShapeContext
-from slime_core.testing import make_sample
+from slime_core import Group, GroupId
+from slime_core.roles import Replay, Settings, Setup, ShapeContext
+from slime_testing import make_sample
 
 
 def test_offering_imports_no_numpy() -> None:

@@ -8,7 +8,7 @@ Example:
 from collections.abc import Iterable
 
 from slime_compat.settings import MAX_OPEN, FunctionSettings, GenerateSettings, RewardSettings
-from slime_core import RewardSpec, Setup, hookimpl
+from slime_core import hookimpl
 from slime_core.roles import (
     BufferFilter,
     BufferFilterSpec,
@@ -25,8 +25,10 @@ from slime_core.roles import (
     Reward,
     RewardShaper,
     RewardShaperSpec,
+    RewardSpec,
     SampleFilter,
     SampleFilterSpec,
+    Setup,
 )
 
 SLIME_API = "1"

@@ -11,8 +11,9 @@ from slime_compat.arguments import Arguments
 from slime_compat.function import load
 from slime_compat.settings import RewardSettings
 from slime_compat.slime_api.types import Sample as SlimeSample
-from slime_core import RewardContext, Sample, Score, Unscored, Verdict
+from slime_core import Sample, Score, Unscored, Verdict
 from slime_core.errors import ContractError
+from slime_core.roles import RewardContext
 
 
 class SlimeReward:

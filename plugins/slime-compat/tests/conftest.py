@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slime_compat.runner.runner import SlimeRunner
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 
 @pytest.fixture

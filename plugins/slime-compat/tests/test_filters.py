@@ -8,7 +8,7 @@ from slime_compat.filters import SlimeBufferFilter, SlimeDynamicFilter, SlimeSam
 from slime_compat.settings import FunctionSettings
 from slime_core.errors import ContractError
 from slime_core.roles import BufferContext, Drop, FilterContext, Keep, KeepIfShort, Removal, Selection
-from slime_core.testing import make_group
+from slime_testing import make_group
 
 CONTEXT = FilterContext(rollout_id=0)
 HELD = [make_group(draw) for draw in range(4)]

@@ -10,8 +10,7 @@ from slime_compat.flags.spelling import advice, key_of
 from slime_compat.flags.table import Flag, Outcome, Takes, flags
 from slime_compat.names import others
 from slime_core.catalog import Catalog
-from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, merge, parse_config
-from slime_core.config.asking import Installed
+from slime_core.config import CHOOSES, FAMILY_OF_KEY, FlatKeys, Installed, merge, parse_config
 from slime_core.errors import ConfigError
 from slime_core.roles import SELECTABLE
 from slime_core.sample import Json

@@ -10,7 +10,7 @@ from slime_compat.settings import GenerateSettings
 from slime_core import Sample, Status
 from slime_core.errors import ContractError
 from slime_core.roles import FinishReason, SamplingParams
-from slime_core.testing import ScriptedEngine, make_pending
+from slime_testing import ScriptedEngine, make_pending
 
 
 def run(path: str, engine: ScriptedEngine | None = None, *, evaluation: bool = False) -> list[Sample]:

@@ -13,7 +13,7 @@ from slime_compat.migrate.migrate import migrate
 from slime_compat.migrate.outcome import Fate, Migration
 from slime_compat.migrate.report import report
 from slime_core.cli import run_cli
-from slime_core.config.asking import read_run_file, write_toml
+from slime_core.config import read_run_file, write_toml
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 

@@ -6,9 +6,10 @@ import pytest
 
 from slime_compat.reward import SlimeGroupReward, SlimeReward
 from slime_compat.settings import RewardSettings
-from slime_core import RewardContext, Score, Unscored, Verdict
+from slime_core import Score, Unscored, Verdict
 from slime_core.errors import ContractError
-from slime_core.testing import make_sample
+from slime_core.roles import RewardContext
+from slime_testing import make_sample
 
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)
 

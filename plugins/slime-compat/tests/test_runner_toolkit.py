@@ -19,7 +19,7 @@ from slime_compat.runner.fields import RunnerFields
 from slime_compat.runner.keys import run_file_keys
 from slime_compat.runner.result import Outcome, TrainResult
 from slime_compat.runner.runner import SlimeRunner
-from slime_core.config.asking import Installed
+from slime_core.config import Installed
 from slime_core.errors import ConfigError
 from slime_core.sample import Json
 

@@ -6,7 +6,7 @@ from slime_compat.settings import FunctionSettings
 from slime_compat.shaper import SlimeRewardPostProcess
 from slime_core.errors import ContractError
 from slime_core.roles import ShapeContext
-from slime_core.testing import make_group
+from slime_testing import make_group
 
 
 def test_flat_rewards_come_back_in_the_groups_shape_without_those_that_have_none(path: str) -> None:

@@ -11,9 +11,9 @@ from slime_compat.source import SlimeDataSource
 from slime_core.catalog import Catalog
 from slime_core.errors import ContractError
 from slime_core.roles import DataSourceSetup, PromptFile, RowFormat
-from slime_core.run.own_make import with_own_make
+from slime_core.run.build import with_own_make
 from slime_core.sample import Json
-from slime_core.testing import CharTokenizer
+from slime_testing import CharTokenizer
 
 CATALOG = Catalog.discover()
 

@@ -14,10 +14,10 @@ from typing import ClassVar, cast
 from unittest import SkipTest
 
 from slime_core.roles import Engine, EngineSetup, Settings, WeightChannel
-from slime_core.testing import EngineContract, make_launcher, publish_model, write_tiny_model
 from slime_engine_sglang.checks import HOW_TO_GET
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.installed import installed_version
+from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
 
 VARIABLE = "SLIME_SGLANG_PYTHON"
 """Names the Python that has SGLang."""

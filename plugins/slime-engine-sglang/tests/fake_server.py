@@ -9,7 +9,7 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from slime_core.testing.fake_engine import FakeEngine, Slow
+from slime_testing.fake_engine import FakeEngine, Slow
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
 parser.add_argument("--host")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from slime_core.roles import Engine, EngineSetup, WeightChannel
-from slime_core.testing import EngineContract, make_launcher, publish_model, write_tiny_model
-from slime_core.testing.fake_engine import Behaviour, FakeEngine
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import EngineContract, make_launcher, publish_model, write_tiny_model
+from slime_testing.fake_engine import Behaviour, FakeEngine
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from with_an_engine import with_engine
 
 from slime_core.errors import ConfigError, WorkerError
 from slime_core.roles import GenerateRequest, SamplingParams
-from slime_core.testing import write_tiny_model
 from slime_engine_sglang import engine as engine_module
 from slime_engine_sglang.engine import SglangEngine
+from slime_testing import write_tiny_model
 
 
 class SaysYes(BaseHTTPRequestHandler):

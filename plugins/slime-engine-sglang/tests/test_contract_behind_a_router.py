@@ -7,7 +7,7 @@ import pytest
 from on_the_fake import OnTheFake
 from servers import needs_routers
 
-from slime_core.testing.fake_engine import FakeEngine, Slow
+from slime_testing.fake_engine import FakeEngine, Slow
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from on_the_fake import OnTheFake
 
-from slime_core.testing import PluginPackageContract
-from slime_core.testing.fake_engine import FakeEngine, Slow
+from slime_testing import PluginPackageContract
+from slime_testing.fake_engine import FakeEngine, Slow
 
 NUM_GPUS = 0
 

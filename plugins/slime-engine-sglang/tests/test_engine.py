@@ -14,8 +14,17 @@ from on_the_fake import no_choice, used, used_on
 
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.testing import make_launcher, publish_model
-from slime_core.testing.fake_engine import (
+from slime_engine_sglang.answers import scored
+from slime_engine_sglang.asking import Facts
+from slime_engine_sglang.calls import Calls
+from slime_engine_sglang.engine import SglangEngine
+from slime_engine_sglang.fleet import Fleet
+from slime_engine_sglang.requests import Requests
+from slime_engine_sglang.server import Server, Table
+from slime_engine_sglang.settings import SglangSettings
+from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
+from slime_testing import make_launcher, publish_model
+from slime_testing.fake_engine import (
     AbortMidway,
     Behaviour,
     Disconnect,
@@ -27,15 +36,6 @@ from slime_core.testing.fake_engine import (
     Slow,
     StaleVersion,
 )
-from slime_engine_sglang.answers import scored
-from slime_engine_sglang.asking import Facts
-from slime_engine_sglang.calls import Calls
-from slime_engine_sglang.engine import SglangEngine
-from slime_engine_sglang.fleet import Fleet
-from slime_engine_sglang.requests import Requests
-from slime_engine_sglang.server import Server, Table
-from slime_engine_sglang.settings import SglangSettings
-from slime_engine_sglang.weights import Folder, NewWeights, ServedWeights
 
 T = TypeVar("T")
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8), 3)

@@ -12,7 +12,7 @@ import pytest
 from on_a_server import FILE
 from servers import PYTHON, ROOT, needs_routers, needs_servers
 
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 SMALL = {"num-rollout": 3, "rollout-batch-size": 4, "n-samples-per-prompt": 4, "rollout-max-response-len": 12}

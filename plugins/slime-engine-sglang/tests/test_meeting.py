@@ -23,7 +23,6 @@ from slime_core.roles import (
     WeightDtype,
     WeightSlot,
 )
-from slime_core.testing import TransportContract, make_launcher, write_tiny_model
 from slime_engine_sglang.checkpoint import weights_of
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.meeting.changes import Changes
@@ -36,6 +35,7 @@ from slime_engine_sglang.meeting.tensor import Tensor, TensorChannel, TensorSett
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
 from slime_engine_sglang.weights import Stuck, Untouched
+from slime_testing import TransportContract, make_launcher, write_tiny_model
 
 RECEIVER = Path(__file__).with_name("receiver.py")
 BEGIN, JOIN, END = "/begin_weight_update", "/init_weights_update_group", "/end_weight_update"

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from servers import PYTHON, needs_servers
 from transformers import AutoModelForCausalLM
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.sample import Sample
-from slime_core.telemetry.samples import Shard
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
+from slime_view.samples import Shard
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 ASKED = "{prompt} {response} t7"

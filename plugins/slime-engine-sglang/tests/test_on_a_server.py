@@ -23,8 +23,8 @@ from slime_core.roles import (
     GenerateRequest,
     SamplingParams,
 )
-from slime_core.testing import publish_model, write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
+from slime_testing import publish_model, write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 TEMPERATURE = 0.7

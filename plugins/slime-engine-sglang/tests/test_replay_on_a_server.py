@@ -11,7 +11,7 @@ from on_a_server import MOE
 from servers import PYTHON, needs_routers, needs_servers
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 APART = "train/train_rollout_logprob_abs_diff"

@@ -18,14 +18,14 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.roles import EngineSetup, Extra, FinishReason, GenerateRequest, Launcher, SamplingParams
 from slime_core.rollout import EnginePool, Limits
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
-from slime_core.testing.fake_engine import Answer, Behaviour, Ended, FailThenOk, FakeEngine, Slow
 from slime_engine_sglang import fleet as fleet_module
 from slime_engine_sglang import router as router_module
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.plugin import slime_engines
 from slime_engine_sglang.server import Server
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, publish_model, write_tiny_model
+from slime_testing.fake_engine import Answer, Behaviour, Ended, FailThenOk, FakeEngine, Slow
 
 STAND_IN = Path(__file__).with_name("stand_in_router.py")
 PLAIN = GenerateRequest((5, 6, 7), SamplingParams(8, ignore_eos=True), 3)

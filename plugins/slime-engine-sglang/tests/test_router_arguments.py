@@ -12,10 +12,10 @@ from servers import needs_routers
 from slime_core.cli import run_cli
 from slime_core.errors import ConfigError
 from slime_core.roles import command_line
-from slime_core.testing import write_tiny_model
 from slime_engine_sglang.arguments import TELLS, listed_router, router_arguments
 from slime_engine_sglang.checks import check_router
 from slime_engine_sglang.settings import ROUTER_OWN_ARGUMENTS, RouterSettings
+from slime_testing import write_tiny_model
 
 ROUTERS = {"smg": "1.13.0", "sglang-router": "0.3.2"}
 SAYS = """#!/bin/sh

@@ -12,10 +12,10 @@ from test_router import PLAIN, Run, played
 
 from slime_core.roles import Extra, SamplingParams
 from slime_core.rollout import EnginePool
-from slime_core.testing import make_launcher
-from slime_core.testing.fake_engine import FakeEngine, Slow
 from slime_engine_sglang.router import Router
 from slime_engine_sglang.settings import LEAVES_OUT, RouterSettings
+from slime_testing import make_launcher
+from slime_testing.fake_engine import FakeEngine, Slow
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300), pytest.mark.parametrize("use", ["smg", "sglang-router"])]
 

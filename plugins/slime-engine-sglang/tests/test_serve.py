@@ -15,9 +15,9 @@ from served import Answer, Serving, serving
 
 from slime_core.cli import run_cli
 from slime_core.roles import EngineSetup, Extra, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, publish_model, write_tiny_model
 
 PROMPT = [5, 6, 7]
 LONG = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 250, "ignore_eos": True}}

@@ -8,7 +8,7 @@ import pytest
 from served import Serving, serving
 from servers import PYTHON, needs_servers
 
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 PROMPT = [5, 6, 7]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from servers import PYTHON, needs_servers
 
-from slime_core.testing import write_tiny_model
 from slime_engine_sglang.arguments import SHIPPED, TELLS
 from slime_engine_sglang.installed import NEWEST, installed_version
+from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 LEFT_S = 10
@@ -22,7 +22,7 @@ import asyncio, sys
 from pathlib import Path
 
 from slime_core.roles import EngineSetup
-from slime_core.testing import make_launcher
+from slime_testing import make_launcher
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
 

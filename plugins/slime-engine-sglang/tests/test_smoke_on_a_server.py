@@ -13,8 +13,8 @@ from servers import needs_servers
 from transformers import AutoModelForCausalLM
 
 from slime_core.roles import FinishReason, GenerateRequest, SamplingParams
-from slime_core.testing import write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
+from slime_testing import write_tiny_model
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 REQUEST = GenerateRequest(PROMPT, SamplingParams(24, temperature=0.7, ignore_eos=True), 3)

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from test_weights import CONTINUE, LOAD, PAUSE, Between
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import EngineSetup, GenerateRequest, SamplingParams
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
-from slime_core.testing import make_launcher, publish_model, write_tiny_model
-from slime_core.testing.fake_engine import FakeEngine
 from slime_engine_sglang.checksums import sums_of
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.server import Table
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, publish_model, write_tiny_model
+from slime_testing.fake_engine import FakeEngine
 
 REQUEST = GenerateRequest((5, 6, 7), SamplingParams(8), 3)
 LIMITS = Limits(silence_s=60.0, restart_s=40.0, probe_s=30.0, load_s=300.0)

@@ -10,9 +10,9 @@ from pathlib import Path
 from on_the_fake import no_choice
 
 from slime_core.roles import EngineSetup, Extra
-from slime_core.testing import make_launcher, write_tiny_model
 from slime_engine_sglang.engine import SglangEngine
 from slime_engine_sglang.settings import SglangSettings
+from slime_testing import make_launcher, write_tiny_model
 
 
 def with_engine(

@@ -11,6 +11,7 @@ Example:
 import importlib.metadata
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -35,7 +36,7 @@ def modules_of(distributions: Iterable[str], folder: Path) -> list[str]:
     Raises:
         ConfigError: a wheel cannot be made.
     """
-    names = sorted({*OWN, *distributions})
+    names = sorted(_with_required({*OWN, *distributions}))
     projects = {name: project for name in names if (project := editable_project(name)) is not None}
     if not projects:
         return []
@@ -59,6 +60,24 @@ def modules_of(distributions: Iterable[str], folder: Path) -> list[str]:
         zipfile.ZipFile(wheel).extractall(unpacked)
         found += [str(each) for each in sorted(unpacked.iterdir()) if each.is_dir()]
     return found
+
+
+def _with_required(names: set[str]) -> set[str]:
+    """These distributions, and those of slime that they require."""
+    required = {
+        match[0]
+        for name in names
+        for line in _requirements(name)
+        if "extra ==" not in line and (match := re.match(r"slime-[a-z-]+", line))
+    }
+    return names if required <= names else _with_required(names | required)
+
+
+def _requirements(name: str) -> list[str]:
+    try:
+        return importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
 
 
 def editable_project(name: str) -> Path | None:

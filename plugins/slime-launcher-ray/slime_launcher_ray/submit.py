@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from slime_core.config.asking import Installed, read_run_file
+from slime_core.config import Installed, read_run_file
 from slime_core.errors import ConfigError, UnknownName, WorkerError
 from slime_launcher_ray.checks import need_ray
 

@@ -14,13 +14,13 @@ from ray_live import Live, setup_in
 
 from slime_core.errors import ConfigError, PluginError, SlimeError, UnknownName, WorkerError
 from slime_core.roles import Needs, PerNode, PluginSet, TrainerSpec, WorkerGroupSpec
-from slime_core.testing import PluginManager
 from slime_launcher_ray import lease
 from slime_launcher_ray.cluster import answers
 from slime_launcher_ray.launcher import RayLauncher
 from slime_launcher_ray.settings import RaySettings
+from slime_testing import PluginManager
 
-TARGET = "slime_core.testing.launched:Worker"
+TARGET = "slime_testing.launched:Worker"
 GONE_S = 10.0
 
 
@@ -196,7 +196,7 @@ def test_more_cores_than_a_machine_has_are_refused(live: Live) -> None:
 def test_an_argument_that_does_not_pickle_is_named(live: Live) -> None:
     asked = WorkerGroupSpec("kit", 1, TARGET, {"start": 10, "lock": threading.Lock()})
     text = refused(live, asked)
-    assert "argument 'lock' of slime_core.testing.launched:Worker" in text
+    assert "argument 'lock' of slime_testing.launched:Worker" in text
     assert "pickle" in text
 
 

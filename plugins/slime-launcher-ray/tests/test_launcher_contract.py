@@ -1,6 +1,6 @@
 """The contract of launchers, on a cluster of this machine."""
 
-from slime_core.testing import LauncherContract
+from slime_testing import LauncherContract
 
 
 class TestRay(LauncherContract):

@@ -19,7 +19,7 @@ from slime_core.roles import WorkerGroupSpec
 from slime_launcher_ray.settings import RaySettings
 
 async def used(live):
-    group = await live.launcher.start(WorkerGroupSpec("kit", 1, "slime_core.testing.launched:Worker", {"start": 1}))
+    group = await live.launcher.start(WorkerGroupSpec("kit", 1, "slime_testing.launched:Worker", {"start": 1}))
     await group.call("sleep", [100.0])
 
 live = Live(Path("logs"), RaySettings())

@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slime_core.roles import RankSetup
-from slime_core.train import Share
 from slime_local.critic import LocalCritic, Pack
 from slime_local.frozen import FrozenModel
 from slime_local.model import LocalModel
+from slime_train import Share
 
 CRITIC_FOLDER = "critic"
 REFERENCE_FILE = "reference.safetensors"

@@ -16,9 +16,9 @@ import torch
 
 from slime_core.errors import NonFiniteError
 from slime_core.roles import Critic
-from slime_core.train import Share, check_weights_finite, gradient_norm, value_loss
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.optimizer import FlatAdamW
+from slime_train import Share, check_weights_finite, gradient_norm, value_loss
 
 SUMS = ("tokens", "critic-value_loss", "critic-value_clipfrac", "values", "returns")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import ModelError
 from slime_core.roles import (
     EngineExtras,

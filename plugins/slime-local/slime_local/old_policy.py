@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slime_core.roles import OldActor, RankSetup
-from slime_core.train import ServedWeights
 from slime_local.frozen import FrozenModel
 from slime_local.model import LocalModel
+from slime_train import ServedWeights
 
 FILE = "old_actor.safetensors"
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from slime_core.errors import CheckpointError
 from slime_core.roles import Optim
-from slime_core.train import learning_rate
+from slime_train import learning_rate
 
 
 class FlatAdamW:

@@ -57,7 +57,7 @@ def _engine(settings: LocalEngineSettings, setup: EngineSetup) -> Engine:
 
 
 def _check(settings: Settings, use: EngineUse) -> None:
-    from slime_core.train import refuse_quantized
+    from slime_core.config.model_dir import refuse_quantized
 
     refuse_quantized(use.hf_checkpoint)
 

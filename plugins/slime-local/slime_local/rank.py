@@ -12,20 +12,11 @@ from typing import cast
 import torch
 import torch.distributed as dist
 
+from slime_core.catalog import discover_in_worker
+from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.roles import MemoryTag, MemoryTags, RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_core.train import (
-    Algorithm,
-    RankHooks,
-    Share,
-    check_weights_finite,
-    discover_in_worker,
-    failing_together,
-    gradient_norm,
-    mismatch_extremes,
-    save_train_data,
-)
 from slime_local.beside import Beside
 from slime_local.collectives import add_over_ranks, gather_over_ranks, sum_over_ranks
 from slime_local.device import use_device
@@ -35,6 +26,15 @@ from slime_local.optimizer import FlatAdamW
 from slime_local.parameters import trained_parameters
 from slime_local.settings import LocalTrainerSettings
 from slime_local.step import LocalStep
+from slime_train import (
+    Algorithm,
+    Share,
+    check_weights_finite,
+    failing_together,
+    gradient_norm,
+    mismatch_extremes,
+    save_train_data,
+)
 
 
 class LocalRank:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 
 from slime_core.roles import TrainBatch
-from slime_core.train import Algorithm, Share, Sums
 from slime_local.critic import Pack
 from slime_local.model import GroupTokens, LocalModel
+from slime_train import Algorithm, Share, Sums
 
 
 class LocalStep:

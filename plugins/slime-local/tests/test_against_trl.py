@@ -13,18 +13,18 @@ import pytest
 import torch
 from test_step import groups
 
-from slime_core.catalog.used import Used
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
+from slime_core.catalog.catalog import Used
 from slime_core.roles import AdvantageInput, Draw, Loss, Reference, TrainBatch
 from slime_core.sample import Group
-from slime_core.train.algorithm import Algorithm
-from slime_core.train.losses import CispoLoss, GspoLoss, PolicyLoss
-from slime_core.train.prepare import Preparation
-from slime_core.train.settings import CispoSettings, GspoSettings, PolicyLossSettings
-from slime_core.train.split import split_step
 from slime_local.beside import Beside
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import load_model
 from slime_local.step import LocalStep
+from slime_train.algorithm import Algorithm
+from slime_train.losses import CispoLoss, GspoLoss, PolicyLoss
+from slime_train.settings import CispoSettings, GspoSettings, PolicyLossSettings
 from tests.ranks import rank_setup
 
 BUDGET = 12

@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_rank import GROUPS, WHITENED, batches, flat
 
-from slime_core.catalog.rank_hooks import RankHooks
+from slime_core.catalog.catalog import RankHooks
 from slime_core.errors import ModelError
 from slime_core.events import BeforeLogProb
 from slime_core.roles import RankSetup, Reference, Teacher, TrainBatch

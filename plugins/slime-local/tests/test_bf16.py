@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
 from slime_core.roles import Choice, Draw, Settings, TrainBatch
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.train.prepare import Preparation
-from slime_core.train.split import split_step
 from slime_local.model import GroupTokens, LocalModel, load_model
 from slime_local.model.product import add_product, plus_times, project, rounded, times
 from slime_local.rank import LocalRank

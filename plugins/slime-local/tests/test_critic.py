@@ -24,11 +24,11 @@ from slime_core.roles import (
     TrainBatch,
     WorkerGroupSpec,
 )
-from slime_core.train.estimators.ppo import PpoSettings
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import GroupTokens, load_model
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
+from slime_train.estimators.ppo import PpoSettings
 from tests.ranks import optim, rank_setup
 
 TinyHf = Callable[..., Path]

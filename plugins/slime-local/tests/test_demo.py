@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_local.demo.tasks import TASKS, problems
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.demo.warmup import RECIPES, solutions

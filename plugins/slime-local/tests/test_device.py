@@ -11,6 +11,8 @@ import pytest
 import torch
 from local_engines import worker_of
 
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
 from slime_core.errors import ModelError
 from slime_core.roles import (
     Choice,
@@ -25,10 +27,6 @@ from slime_core.roles import (
     TrainBatch,
 )
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.testing.tensors import elsewhere
-from slime_core.train.estimators.ppo import PpoSettings
-from slime_core.train.prepare import Preparation
-from slime_core.train.split import split_step
 from slime_local.batch import DecodeResult, Ends
 from slime_local.decode import Decoder
 from slime_local.device import use_device
@@ -38,6 +36,8 @@ from slime_local.rank import LocalRank
 from slime_local.received import Received
 from slime_local.settings import LocalTrainerSettings
 from slime_local.turn import Turn
+from slime_testing.tensors import elsewhere
+from slime_train.estimators.ppo import PpoSettings
 from tests.channels import opened, sent, slots_of
 from tests.ranks import optim, rank_setup
 

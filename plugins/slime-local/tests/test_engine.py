@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from local_engines import request, with_engine, worker_of
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.roles import (
     FinishReason,
     GenerateOutput,

@@ -9,8 +9,8 @@ from typing import ClassVar, cast
 import pytest
 
 from slime_core.roles import Engine, EngineSetup, WeightChannel
-from slime_core.testing import EngineContract, make_launcher
 from slime_local.engine import LocalEngine
+from slime_testing import EngineContract, make_launcher
 from tests.channels import published
 
 NUM_GPUS = 0

@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 from test_rank import batches, flat
 
 from slime_core.roles import Choice, OldActor, Optim, TrainBatch
-from slime_core.train import Share, Sums
-from slime_core.train.settings import TisSettings
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
 from slime_local.step import LocalStep
+from slime_train import Share, Sums
+from slime_train.settings import TisSettings
 from tests.ranks import optim, rank_setup
 
 TIS = Choice("correction", "tis", "slime-core", TisSettings())

@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from slime_core.batching.prepare import Preparation
+from slime_core.batching.split import split_step
 from slime_core.catalog import Catalog
 from slime_core.errors import CheckpointError, NonFiniteError
 from slime_core.processes.launcher import LocalLauncher
@@ -27,17 +29,15 @@ from slime_core.roles import (
     WorkerGroupSpec,
 )
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
-from slime_core.train.prepare import Preparation
-from slime_core.train.settings import GspoSettings, PolicyLossSettings, TisSettings
-from slime_core.train.split import split_step
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
+from slime_train.estimators.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineSettings
+from slime_train.settings import GspoSettings, PolicyLossSettings, TisSettings
 from tests.channels import flat as published_in
 from tests.channels import opened
 from tests.ranks import rank_setup
 
-HOST = "slime_core.train.rank_host:RankHost"
+HOST = "slime_train.rank_host:RankHost"
 PRELOAD = ("slime_local._preload",)
 Ranks = Callable[..., LocalRank]
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from slime_core.batching.prepare import ColumnMaker, Preparation
+from slime_core.batching.split import split_step
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import (
     LOSS_MASK,
@@ -24,16 +27,14 @@ from slime_core.roles import (
     TrainBatch,
 )
 from slime_core.sample import Group, GroupId, Sample
-from slime_core.train import Algorithm, Used
-from slime_core.train.corrections import Tis
-from slime_core.train.estimators.grpo import Grpo, GrpoSettings
-from slime_core.train.losses import PolicyLoss
-from slime_core.train.prepare import ColumnMaker, Preparation
-from slime_core.train.settings import PolicyLossSettings, TisSettings
-from slime_core.train.split import split_step
 from slime_local.demo.tiny import write_tiny_model
 from slime_local.model import load_model
 from slime_local.step import LocalStep
+from slime_train import Algorithm
+from slime_train.corrections import Tis
+from slime_train.estimators.grpo import Grpo, GrpoSettings
+from slime_train.losses import PolicyLoss
+from slime_train.settings import PolicyLossSettings, TisSettings
 from tests.ranks import rank_setup
 
 UNCLIPPED = PolicyLoss(PolicyLossSettings(eps_clip=0.999999, eps_clip_high=1e9))

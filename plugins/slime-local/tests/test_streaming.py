@@ -14,7 +14,7 @@ import pytest
 from local_engines import request, with_engine, worker_of
 
 from slime_core.errors import ModelError, WorkerError
-from slime_core.processes.tree import descendants
+from slime_core.processes.limits import descendants
 from slime_core.roles import (
     FinishReason,
     GenerateChunk,

@@ -24,10 +24,10 @@ from slime_core.roles import (
     TrainerSpec,
     WeightSlot,
 )
-from slime_core.testing import CheckStatus
-from slime_core.testing.tensors.trainer import TrainerContract
 from slime_local.optimizer import FlatAdamW
 from slime_local.rank import LocalRank
+from slime_testing import CheckStatus
+from slime_testing.tensors.trainer import TrainerContract
 from tests.ranks import rank_setup
 
 

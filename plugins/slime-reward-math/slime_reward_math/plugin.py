@@ -5,8 +5,8 @@ A reward is imported when it is built: a run that plans, or trains with another 
 
 from collections.abc import Iterable
 
-from slime_core import RewardSpec, Settings, Setup, hookimpl
-from slime_core.roles import Isolation, Reward
+from slime_core import hookimpl
+from slime_core.roles import Isolation, Reward, RewardSpec, Settings, Setup
 from slime_reward_math.rewards.settings import (
     F1Settings,
     FormatSettings,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 import pytest
 from hypothesis import settings
 
-from slime_core import RewardContext, Sample, Setup, Verdict
+from slime_core import Sample, Verdict
+from slime_core.roles import RewardContext, Setup
 from slime_core.sample import Json
 from slime_reward_math.plugin import slime_rewards
 

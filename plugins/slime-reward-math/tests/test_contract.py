@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from slime_core import RewardSpec
-from slime_core.testing import RewardContract, make_sample
 from slime_reward_math.plugin import slime_rewards
+from slime_testing import RewardContract, make_sample
 
 
 def spec(name: str) -> RewardSpec:

@@ -3,7 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_core import RewardContext, Sample, Score, Setup, Unscored
+from slime_core import Sample, Score, Unscored
+from slime_core.roles import RewardContext, Setup
 from slime_reward_math.choice import chosen_letter, listed_choices
 from slime_reward_math.plugin import slime_rewards
 

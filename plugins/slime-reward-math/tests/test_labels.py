@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from slime_core import Sample, Score, Settings, Setup, Unscored, Verdict
-from slime_core.roles import ChecksLabels, Reward, RewardContext
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import ChecksLabels, Reward, RewardContext, Settings, Setup
 from slime_core.sample import Json
 from slime_reward_math import plugin
 from slime_reward_math.gold import gold_text

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from slime_core import RewardContext, Sample, Score, Verdict
+from slime_core import Sample, Score, Verdict
+from slime_core.roles import RewardContext
 from slime_reward_math.cases import box
 from slime_reward_math.grader import forget
 from slime_reward_math.rewards import answers

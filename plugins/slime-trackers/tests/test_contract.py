@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from slime_core.testing import PluginPackageContract, TrackerContract
+from slime_testing import PluginPackageContract, TrackerContract
 
 DATABASE = tempfile.TemporaryDirectory(prefix="slime-mlflow-")
 """Making one takes MLflow seconds, and a contract makes dozens of trackers."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from slime_core.roles import RankSetup
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.arguments import check_model
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.critic import MegatronCritic

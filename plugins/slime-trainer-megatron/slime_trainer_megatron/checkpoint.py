@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from slime_core.errors import CheckpointError
 from slime_core.roles import WeightSlot
-from slime_core.train import make_portable
+from slime_train import make_portable
 from slime_trainer_megatron.beside import Beside
 from slime_trainer_megatron.config_json import config_of
 from slime_trainer_megatron.export import exported

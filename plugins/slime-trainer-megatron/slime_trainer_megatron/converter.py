@@ -20,7 +20,7 @@ import torch
 from slime_core.errors import CheckpointError, ConfigError
 from slime_core.outputs import refuse_occupied
 from slime_core.roles import WeightDtype
-from slime_core.train import refuse_quantized
+from slime_train import refuse_quantized
 from slime_trainer_megatron.collectives import alone
 from slime_trainer_megatron.compat import importing
 

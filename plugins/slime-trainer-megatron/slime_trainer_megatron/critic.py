@@ -19,7 +19,7 @@ from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 
 from slime_core.errors import ConfigError, NonFiniteError
 from slime_core.roles import RankSetup
-from slime_core.train import Share, value_loss
+from slime_train import Share, value_loss
 from slime_trainer_megatron.arguments import check_model, of_critic
 from slime_trainer_megatron.collectives import summed, told_by
 from slime_trainer_megatron.config_json import read_directory

@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from slime_core.errors import ModelError
 from slime_core.roles import WeightSlot
-from slime_core.train import not_trainable
+from slime_train import not_trainable
 
 CODES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """safetensors' names of dtypes."""

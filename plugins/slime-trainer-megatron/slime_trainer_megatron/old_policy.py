@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 
 from slime_core.roles import OldActor, RankSetup
-from slime_core.train import ServedWeights
+from slime_train import ServedWeights
 from slime_trainer_megatron.beside import FrozenModel
 from slime_trainer_megatron.model import Policy, copy_weights, weights_of
 from slime_trainer_megatron.passes import Passes

@@ -18,7 +18,7 @@ from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 from slime_core.roles import Optim, Settings
-from slime_core.train import gradient_norm, learning_rate
+from slime_train import gradient_norm, learning_rate
 from slime_trainer_megatron.arguments import passed
 from slime_trainer_megatron.compat import importing, quietly, tensors_stay
 from slime_trainer_megatron.model import Policy

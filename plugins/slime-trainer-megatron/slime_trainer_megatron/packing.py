@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import torch
 
-from slime_core.train import Share
+from slime_train import Share
 
 
 @dataclass(frozen=True, slots=True)

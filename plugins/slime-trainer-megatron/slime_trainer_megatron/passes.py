@@ -18,7 +18,7 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.collectives import largest, summed
 from slime_trainer_megatron.compat import quietly
 from slime_trainer_megatron.families import Model

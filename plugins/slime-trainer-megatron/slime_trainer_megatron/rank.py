@@ -16,7 +16,7 @@ import torch.distributed as dist
 from slime_core.errors import ConfigError, ContractError, NonFiniteError
 from slime_core.events import BeforeLogProb, BeforeTrainStep, TrainInit
 from slime_core.roles import RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_core.train import (
+from slime_train import (
     Algorithm,
     RankHooks,
     Share,

@@ -13,7 +13,7 @@ import torch
 
 from slime_core.errors import ContractError
 from slime_core.roles import SampleField
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.families import Model
 
 

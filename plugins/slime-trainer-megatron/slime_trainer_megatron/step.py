@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from slime_core.errors import ContractError, NonFiniteError
-from slime_core.train import Algorithm, Share, Sums
+from slime_train import Algorithm, Share, Sums
 from slime_trainer_megatron.passes import Found, Passes
 
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from slime_core.roles import Choice, Optim, PluginSet, RankSetup, Rendezvous, SampleField, TrainBatch
-from slime_core.train import Algorithm, GrpoSettings, PolicyLossSettings, Share, discover_in_worker
+from slime_train import Algorithm, GrpoSettings, PolicyLossSettings, Share, discover_in_worker
 from slime_trainer_megatron.arguments import settings_model
 from slime_trainer_megatron.config_json import further_layers, read_directory, with_further
 from slime_trainer_megatron.families import Model
@@ -202,8 +202,8 @@ def setup_of(model: Path, folder: Path, settings: Mapping[str, object], **fields
     """Of a rank of megatron's; ranks meet in `folder`."""
     usual: dict[str, object] = {
         "optim": Optim(1e-4, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.01, 1.0, train_steps=10),
-        "advantage": Choice("advantage", "slime-core/grpo", "slime-core", GrpoSettings()),
-        "loss": Choice("loss", "slime-core/policy_loss", "slime-core", PolicyLossSettings()),
+        "advantage": Choice("advantage", "slime-train/grpo", "slime-train", GrpoSettings()),
+        "loss": Choice("loss", "slime-train/policy_loss", "slime-train", PolicyLossSettings()),
         "correction": None,
         "plugins": PluginSet(only=()),
         "settings": settings_model().model_validate(settings),

@@ -7,7 +7,7 @@ import torch
 from made import dealt, setup_of, steps_of, write_model
 
 from slime_core.roles import Reference, Teacher
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.compat import importing
 from slime_trainer_megatron.rank import MegatronRank
 

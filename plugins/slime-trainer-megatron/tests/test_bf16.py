@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from together import Case, by_local, train
 
 from slime_core.roles import WeightDtype
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.rank import MegatronRank
 
 ONE = {"num_gpus": 1}

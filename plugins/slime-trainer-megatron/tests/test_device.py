@@ -12,11 +12,11 @@ from made import dealt, setup_of, steps_of, write_model
 
 from slime_core.errors import ConfigError
 from slime_core.roles import Choice, Critic, RankSetup, Reference, StepResult, TrainBatch
-from slime_core.testing.tensors import elsewhere
-from slime_core.train.estimators.ppo import PpoSettings
+from slime_testing.tensors import elsewhere
+from slime_train.estimators.ppo import PpoSettings
 from slime_trainer_megatron.rank import MegatronRank, use_device
 
-PPO = Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings())
+PPO = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from slime_core.errors import ContractError
 from slime_core.roles import SampleField, TrainBatch
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import pack_samples
 from slime_trainer_megatron.rank import MegatronRank

@@ -11,7 +11,7 @@ from made import STRETCHED, TEMPERATURE, YARN, dealt, setup_of, signal_of, steps
 from together import unfused
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.convert import split
 from slime_trainer_megatron.packing import Pack, pack_samples

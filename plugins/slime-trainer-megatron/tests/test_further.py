@@ -13,7 +13,7 @@ from together import Case, train
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime_core.roles import RankSetup
-from slime_core.train import Share
+from slime_train import Share
 from slime_trainer_megatron.config_json import read_directory
 from slime_trainer_megatron.packing import pack_samples
 from slime_trainer_megatron.rank import MegatronRank

@@ -14,10 +14,10 @@ from made import STRETCHED, setup_of, write_model
 from together import Case, Told, by_local, train
 
 from slime_core.roles import Choice, Critic, Reference, Settings, Teacher
-from slime_core.train import GrpoSettings, PolicyLossSettings
-from slime_core.train.estimators.max_rl import SPEC as MAX_RL_SPEC
-from slime_core.train.estimators.ppo import PpoSettings
-from slime_core.train.settings import GspoSettings, MisSettings, TisSettings
+from slime_train import GrpoSettings, PolicyLossSettings
+from slime_train.estimators.max_rl import SPEC as MAX_RL_SPEC
+from slime_train.estimators.ppo import PpoSettings
+from slime_train.settings import GspoSettings, MisSettings, TisSettings
 
 pytestmark = [pytest.mark.layouts, pytest.mark.timeout(1200)]
 
@@ -31,28 +31,28 @@ DEALT = {"use_distributed_optimizer": True}
 SEQUENCE = {**TENSOR, "sequence_parallel": True}
 EXPERT = {"expert_model_parallel_size": 2}
 AGAIN = {"recompute_granularity": "selective", "recompute_modules": ["moe"]}
-GSPO = {"loss": Choice("loss", "slime-core/gspo", "slime-core", GspoSettings())}
-ENTROPY = {"loss": Choice("loss", "slime-core/policy_loss", "slime-core", PolicyLossSettings(entropy_coef=0.01))}
+GSPO = {"loss": Choice("loss", "slime-train/gspo", "slime-train", GspoSettings())}
+ENTROPY = {"loss": Choice("loss", "slime-train/policy_loss", "slime-train", PolicyLossSettings(entropy_coef=0.01))}
 TIS = {
-    "correction": Choice("correction", "slime-core/tis", "slime-core", TisSettings()),
+    "correction": Choice("correction", "slime-train/tis", "slime-train", TisSettings()),
     "calculate_per_token_loss": False,
 }
 """A correction, and means of rollouts' means."""
 SCALED = {
-    "advantage": Choice("advantage", "slime-core/grpo", "slime-core", GrpoSettings(scale_rewards="batch")),
+    "advantage": Choice("advantage", "slime-train/grpo", "slime-train", GrpoSettings(scale_rewards="batch")),
     "correction": Choice(
         "correction",
-        "slime-core/mis",
-        "slime-core",
+        "slime-train/mis",
+        "slime-train",
         MisSettings(mis_upper_bound=1.1, rollout_rs={"seq_mean_k1": 1.03, "token_k3": 0.02}),
     ),
 }
 """Moments of the whole rollout, and tokens and samples that are rejected."""
-GPG = {"advantage": Choice("advantage", "slime-core/gpg", "slime-core", Settings())}
-MAX_RL = {"advantage": Choice("advantage", "slime-core/max_rl", "slime-core", MAX_RL_SPEC.settings())}
+GPG = {"advantage": Choice("advantage", "slime-train/gpg", "slime-train", Settings())}
+MAX_RL = {"advantage": Choice("advantage", "slime-train/max_rl", "slime-train", MAX_RL_SPEC.settings())}
 PPO = "critic"
 """Of cases whose setup has a critic, that other model, too."""
-PPO_ADVANTAGE = Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings())
+PPO_ADVANTAGE = Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings())
 BESIDE = "reference and teacher"
 """Of cases whose setup names the model that both are."""
 LAYOUTS: Mapping[str, tuple[str, int, Mapping[str, object], Mapping[str, object]]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slime_core.cli import run_cli
-from slime_core.testing import write_tiny_model
+from slime_testing import write_tiny_model
 
 CUDA = ["--trainer.megatron.device", "cuda"]
 

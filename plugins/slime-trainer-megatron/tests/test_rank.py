@@ -12,9 +12,9 @@ from made import STRETCHED, dealt, setup_of, steps_of, write_model
 
 from slime_core.errors import CheckpointError, ModelError, NonFiniteError
 from slime_core.roles import Choice, Critic, OldActor, Reference, TrainBatch
-from slime_core.train import Share, Sums
-from slime_core.train.estimators.ppo import PpoSettings
-from slime_core.train.settings import TisSettings
+from slime_train import Share, Sums
+from slime_train.estimators.ppo import PpoSettings
+from slime_train.settings import TisSettings
 from slime_trainer_megatron import compat
 from slime_trainer_megatron.packing import mine_of_whole, pack_samples
 from slime_trainer_megatron.rank import MegatronRank, use_device
@@ -245,7 +245,7 @@ def test_a_critic_goes_on(model: Path, tmp_path: Path) -> None:
     first, second = (dealt(rows, 1, rollout)[0] for rollout, rows in enumerate(steps_of(model, 2)))
     optim = setup_of(model, tmp_path, ONE).optim
     ppo = {
-        "advantage": Choice("advantage", "slime-core/ppo", "slime-core", PpoSettings()),
+        "advantage": Choice("advantage", "slime-train/ppo", "slime-train", PpoSettings()),
         "critic": Critic(model, optim, value_clip=0.2, num_critic_only_steps=1),
     }
     one, other = (MegatronRank(0, 1, setup_of(model, tmp_path, ONE, **ppo)) for _ in range(2))
@@ -276,7 +276,7 @@ def test_a_loss_is_measured_without_a_step(model: Path, tmp_path: Path) -> None:
     assert rank.train_step(dealt(rows, 1)[0]).metrics["loss"] == pytest.approx(measured.metrics["loss"])
 
 
-TIS = Choice("correction", "slime-core/tis", "slime-core", TisSettings())
+TIS = Choice("correction", "slime-train/tis", "slime-train", TisSettings())
 
 
 def weights_of(rank: MegatronRank) -> list[torch.Tensor]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from slime_core.testing import CheckStatus, TrainerContract
+from slime_testing import CheckStatus, TrainerContract
 
 
 class Megatron(TrainerContract):

@@ -11,9 +11,8 @@ from pathlib import Path
 import click
 
 from slime_core.errors import ConfigError, RunFolderError
-from slime_core.nofollow import nofollow
-from slime_core.outputs import refuse_occupied
-from slime_core.run.looking import write_report
+from slime_core.outputs import nofollow, refuse_occupied
+from slime_view.looking import write_report
 
 TOKEN = "SLIME_VIEW_TOKEN"
 """Variable that has the token, for a link that stays the same."""

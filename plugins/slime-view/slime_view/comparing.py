@@ -7,8 +7,8 @@ Example:
 
 from pathlib import Path
 
-from slime_core.run.looking import Comparison
 from slime_core.sample import Json
+from slime_view.looking import Comparison
 
 PROMPTS = 100
 """Prompts that are shown."""

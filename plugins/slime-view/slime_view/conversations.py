@@ -9,9 +9,9 @@ import re
 from importlib.util import find_spec
 
 from slime_core.errors import ConfigError
-from slime_core.telemetry.samples import Shard
 from slime_view.guard import digest
 from slime_view.runs import OpenRun
+from slime_view.samples import Shard
 
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from slime_core.errors import RunFolderError
-from slime_core.nofollow import open_nofollow
+from slime_core.outputs import open_nofollow
 from slime_core.sample import Json
 
 GUARD = 64

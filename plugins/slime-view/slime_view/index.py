@@ -21,9 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from slime_core.errors import RunFolderError
-from slime_core.telemetry.samples import Kind, list_shards
 from slime_view.query import PAGE, Query, Sort
 from slime_view.reading import opened
+from slime_view.samples import Kind, list_shards
 
 ROW = np.dtype(
     [

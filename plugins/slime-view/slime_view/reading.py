@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import ArrowException, parquet
 
 from slime_core.errors import RunFolderError
-from slime_core.nofollow import nofollow
+from slime_core.outputs import nofollow
 from slime_core.sample import Json, Sample
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from slime_core.errors import SlimeError
 from slime_core.sample import Json
-from slime_core.telemetry.samples import Kind, list_shards
 from slime_view.comparing import compared
 from slime_view.guard import digest
 from slime_view.index import Place
 from slime_view.query import PAGE, Query
 from slime_view.reading import read_columns
 from slime_view.runs import OpenRun
+from slime_view.samples import Kind, list_shards
 
 STATIC = Path(__file__).with_name("static")
 MODULES = ("dom", "tokens", "curves", "samples", "sample", "group", "compare", "offline", "view")

@@ -12,17 +12,19 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from slime_core.config.asking import read_run_file
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.config import read_run_file
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, ModelError, RunFolderError
-from slime_core.nofollow import check_tree, nofollow
-from slime_core.run.looking import Alarm, GroupState, Life, Resume, group_history, read_alarms, read_resumes
+from slime_core.outputs import check_tree, nofollow
+from slime_core.run import GroupState
+from slime_core.run.folder import Resume, read_resumes
 from slime_core.sample import Json, Sample
-from slime_core.telemetry.samples import Kind, Shard, list_shards
 from slime_view.curves import Curves
 from slime_view.index import Place, SampleIndex
+from slime_view.looking import Alarm, Life, group_history, read_alarms
 from slime_view.query import Query
 from slime_view.reading import prompt_of, read_columns, read_rows
+from slime_view.samples import Kind, Shard, list_shards
 from slime_view.search import search
 from slime_view.tokens import tokens_of
 from slime_view.train_data import trained_values

@@ -8,7 +8,7 @@ Example:
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from slime_core.data.tokenizer import token_texts
+from slime_core.data import token_texts
 from slime_core.roles import Tokenizer
 from slime_core.sample import Json, Sample
 

@@ -12,13 +12,14 @@ import pytest
 from starlette.testclient import TestClient
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.roles import Draw
 from slime_core.run import GroupState, Ledger
 from slime_core.sample import Group, GroupId, Sample, Status
-from slime_core.telemetry import Generated, MetricsLog, MetricsRow, SampleStore
+from slime_core.telemetry import Generated, MetricsLog, MetricsRow
 from slime_view.app import make_app
 from slime_view.runs import OpenRun
+from slime_view.samples.store import SampleStore
 
 TOKEN = "a-token"
 SAMPLES = 4

@@ -1,6 +1,6 @@
 """The package as a whole against the contract kit."""
 
-from slime_core.testing import PluginPackageContract
+from slime_testing import PluginPackageContract
 
 
 class TestPackage(PluginPackageContract):

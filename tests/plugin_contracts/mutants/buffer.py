@@ -6,7 +6,7 @@ from typing import cast
 from slime_core import Group, GroupId
 from slime_core.roles import BufferContext, BufferSetup, BufferSpec, Draw, Replay
 from slime_core.sample import Json
-from slime_core.testing import BufferContract, Contract
+from slime_testing import BufferContract, Contract
 
 
 class Queue:

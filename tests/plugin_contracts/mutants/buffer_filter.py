@@ -4,9 +4,9 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 
-from slime_core import Group, Settings, Setup
-from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection
-from slime_core.testing import BufferFilterContract, Contract
+from slime_core import Group
+from slime_core.roles import BufferContext, BufferFilter, BufferFilterSpec, Selection, Settings, Setup
+from slime_testing import BufferFilterContract, Contract
 
 
 class NewestFirst:

@@ -8,7 +8,7 @@ from typing import cast
 from slime_core import Group, GroupId, Sample, Status
 from slime_core.roles import DataSourceSetup, DataSourceSpec
 from slime_core.sample import Json
-from slime_core.testing import Contract, DataSourceContract
+from slime_testing import Contract, DataSourceContract
 
 
 class Rows:

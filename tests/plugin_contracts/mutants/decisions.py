@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from slime_core import Group, Sample
 from slime_core.roles import (
     BatchTransformSpec,
+    Decision,
+    Drop,
     FilterContext,
     Grain,
     GroupFilterSpec,
+    Keep,
+    KeepIfShort,
     Removal,
     RewardShaperSpec,
     SampleFilterSpec,
     ShapeContext,
 )
-from slime_core.roles.group_filter import Decision, Drop, Keep, KeepIfShort
-from slime_core.testing import (
+from slime_testing import (
     BatchTransformContract,
     Contract,
     GroupFilterContract,

@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Sequence
 
-from slime_core import Sample, Settings, Setup, Status
-from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GeneratorSpec
-from slime_core.testing import CharTokenizer, Contract, GeneratorContract
+from slime_core import Sample, Status
+from slime_core.roles import FinishReason, GenerateContext, GenerateOutput, GeneratorSpec, Settings, Setup
+from slime_testing import CharTokenizer, Contract, GeneratorContract
 
 STATUS = {
     FinishReason.STOP: Status.COMPLETED,

@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from slime_core import RewardContext, Sample, Score, Settings, Setup, Unscored, Verdict
-from slime_core.roles import GroupRewardSpec
-from slime_core.testing import Contract, GroupRewardContract, make_sample
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import GroupRewardSpec, RewardContext, Settings, Setup
+from slime_testing import Contract, GroupRewardContract, make_sample
 
 
 async def shortest(samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:

@@ -57,7 +57,7 @@ def instead(old: str, new: str, head: str = "") -> Package:
     return Package(source=f"{head}\n{MODULE.replace(old, new)}")
 
 
-GOOD = [Package(), Package(contracts=(("reward.short", "slime_core.testing.reward:RewardContract"),))]
+GOOD = [Package(), Package(contracts=(("reward.short", "slime_testing.reward:RewardContract"),))]
 MUTANTS = {
     "PKG-001": [Package(entry_points=(("short", "reward_short"),))],
     "PKG-002": [
@@ -127,8 +127,8 @@ MUTANTS = {
         Package(source=f"{MODULE}\n\n{SHADOW}", readme="Offers short and single_turn."),
     ],
     "PKG-015": [
-        Package(contracts=(("reward.shorter", "slime_core.testing.reward:RewardContract"),)),
-        Package(contracts=(("reward.short", "slime_core.testing.engine_contract:EngineContract"),)),
+        Package(contracts=(("reward.shorter", "slime_testing.reward:RewardContract"),)),
+        Package(contracts=(("reward.short", "slime_testing.engine_contract:EngineContract"),)),
         Package(contracts=(("reward.short", "reward_short:ShortContract"),)),
     ],
     "PKG-013": [

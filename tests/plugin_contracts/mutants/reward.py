@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from slime_core import RewardContext, RewardSpec, Sample, Score, Settings, Setup, Unscored, Verdict
-from slime_core.roles import Isolation
-from slime_core.testing import Contract, RewardContract, make_sample
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import Isolation, RewardContext, RewardSpec, Settings, Setup
+from slime_testing import Contract, RewardContract, make_sample
 
 Function = Callable[[Sample, RewardContext], object]
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from slime_core import hookimpl
 from slime_core.events import RolloutEnd, RunEnd, RunStart, SamplesDone
 from slime_core.roles import CheckSpec, Finding, Health, Settings, TrackerSetup, TrackerSpec
-from slime_core.testing import CheckContract, Contract, RunHooksContract, TrackerContract
+from slime_testing import CheckContract, Contract, RunHooksContract, TrackerContract
 
 # --- trackers
 

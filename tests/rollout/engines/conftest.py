@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import WorkerError
 from slime_core.roles import (
     FinishReason,
@@ -21,7 +21,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
 from slime_core.sample import GroupId
-from slime_core.simulate.clock import VirtualLoop
+from slime_simulate.clock import VirtualLoop
 
 T = TypeVar("T")
 SECOND_A_TOKEN = 0.05

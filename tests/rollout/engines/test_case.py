@@ -2,11 +2,10 @@
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import RequestError, WorkerError
 from slime_core.rollout import CheckedEngine
-from slime_core.rollout.engines._case import MOST_LOST, Case, told
-from slime_core.rollout.engines._member import Cause, Member, Quarantine
+from slime_core.rollout.engine_member import MOST_LOST, Case, Cause, Member, Quarantine, told
 
 
 def member(number: int, cause: Cause = Cause.DIED) -> Member:

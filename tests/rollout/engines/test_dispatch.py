@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.roles import GenerateRequest, SamplingParams
 from slime_core.rollout import CheckedEngine
-from slime_core.rollout.engines import _dispatch
-from slime_core.rollout.engines._dispatch import AHEAD, CANDIDATES, Dispatch
-from slime_core.rollout.engines._member import Member
+from slime_core.rollout import engine_health as _dispatch
+from slime_core.rollout.engine_health import AHEAD, CANDIDATES, Dispatch
+from slime_core.rollout.engine_member import Member
 from slime_core.sample import GroupId
 
 SIZE = 20

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from slime_core.roles import FinishReason, GenerateOutput, GenerateRequest, SamplingParams
-from slime_core.rollout.engines._member import Cause, Member, Quarantine, StaleAnswer, Withdrawn
-from slime_core.simulate.clock import VirtualLoop
+from slime_core.rollout.engine_member import Cause, Member, Quarantine, StaleAnswer, Withdrawn
+from slime_simulate.clock import VirtualLoop
 
 REQUEST = GenerateRequest([1, 2, 3], SamplingParams(16), 0)
 FALLEN = Quarantine(Cause.SLOW, "slower than its peers")

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.errors import ModelError, WorkerError
 from slime_core.roles import (
     FinishReason,
@@ -19,7 +19,7 @@ from slime_core.roles import (
 )
 from slime_core.rollout import CheckedEngine, EnginePool, Limits
 from slime_core.sample import GroupId, Json
-from slime_core.testing.fake_engine import Answer, Disconnect, FakeEngine, Flaw, Malformed, Slow, StaleVersion
+from slime_testing.fake_engine import Answer, Disconnect, FakeEngine, Flaw, Malformed, Slow, StaleVersion
 from tests.channels import Somewhere
 
 COUNT = 8

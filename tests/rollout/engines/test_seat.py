@@ -2,10 +2,10 @@
 
 import pytest
 
-from slime_core.catalog.used import Used
+from slime_core.catalog.catalog import Used
 from slime_core.rollout import CheckedEngine
-from slime_core.rollout.engines._member import Member
-from slime_core.rollout.engines._revival import FIRST_PAUSE_S, LONGEST_PAUSE_S, SERVED_PAUSES, Seat
+from slime_core.rollout.engine_health import FIRST_PAUSE_S, LONGEST_PAUSE_S, SERVED_PAUSES, Seat
+from slime_core.rollout.engine_member import Member
 
 
 def member(number: int) -> Member:

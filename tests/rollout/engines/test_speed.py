@@ -2,7 +2,7 @@
 
 import pytest
 
-from slime_core.rollout.engines._speed import ENOUGH, NOTICEABLE_S, TIMES, WINDOW, Speed, slow_ones
+from slime_core.rollout.engine_member import ENOUGH, NOTICEABLE_S, TIMES, WINDOW, Speed, slow_ones
 
 
 def answered(answers: int, tokens: int, seconds: float) -> Speed:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from slime_core.roles import EngineSetup, WeightChannel, WeightReceiver, WeightSlot
-from slime_core.testing import EngineContract, make_launcher, write_tiny_model
+from slime_testing import EngineContract, make_launcher, write_tiny_model
 
 
 @dataclass(frozen=True, slots=True)

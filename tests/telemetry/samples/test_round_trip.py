@@ -15,10 +15,12 @@ from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status
 from slime_core.secrets import Redactor
-from slime_core.telemetry import Generated, SampleStore, Shard
-from slime_core.telemetry.samples.columns import OTHERS, OWN
-from slime_core.telemetry.samples.pack import runs_of
-from slime_core.telemetry.samples.unpack import mask_of
+from slime_core.telemetry import Generated
+from slime_view.samples.columns import OTHERS, OWN
+from slime_view.samples.pack import runs_of
+from slime_view.samples.shard import Shard
+from slime_view.samples.store import SampleStore
+from slime_view.samples.unpack import mask_of
 
 
 def written(tmp_path: Path, generated: Generated, draw: Draw | None = None) -> Shard:
@@ -169,7 +171,7 @@ def test_what_was_trained_on_is_kept_with_its_weights_and_notes(tmp_path: Path) 
 def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     redactor = Redactor()
     redactor.add("hunter2-and-more", "$env:JUDGE_KEY")
-    monkeypatch.setattr("slime_core.telemetry.samples.pack.REDACTOR", redactor)
+    monkeypatch.setattr("slime_view.samples.pack.REDACTOR", redactor)
     told = group_of(0, "the key is hunter2-and-more")
     told.samples[0].metadata["judge"] = {"asked with": "hunter2-and-more"}
     shard = written(tmp_path, Generated([told], [], {}))

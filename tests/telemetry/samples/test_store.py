@@ -11,8 +11,10 @@ import pytest
 from slime_core.errors import RunFolderError
 from slime_core.roles import Draw
 from slime_core.sample import Sample
-from slime_core.telemetry import Generated, Kind, SampleStore, Shard, list_shards
-from slime_core.testing.samples import make_group, make_sample
+from slime_core.telemetry import Generated
+from slime_testing.samples import make_group, make_sample
+from slime_view.samples.shard import Kind, Shard, list_shards
+from slime_view.samples.store import SampleStore
 
 NOTHING = Draw([], [])
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec
-from slime_core.testing import CheckStatus
-from slime_core.testing.tensors.advantage import AdvantageContract
+from slime_testing import CheckStatus
+from slime_testing.tensors.advantage import AdvantageContract
 
 Function = Callable[[AdvantageInput], torch.Tensor]
 

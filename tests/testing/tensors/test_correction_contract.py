@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from slime_core.roles import Correction, CorrectionInput, CorrectionOutput, CorrectionSpec
-from slime_core.testing import CheckStatus
-from slime_core.testing.tensors.correction import CorrectionContract
+from slime_testing import CheckStatus
+from slime_testing.tensors.correction import CorrectionContract
 
 
 def ratio(batch: CorrectionInput) -> torch.Tensor:

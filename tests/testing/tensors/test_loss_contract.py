@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from slime_core.roles import Loss, LossInput, LossOutput, LossSpec
-from slime_core.testing import CheckStatus
-from slime_core.testing.tensors.loss import LossContract
+from slime_testing import CheckStatus
+from slime_testing.tensors.loss import LossContract
 
 Function = Callable[[LossInput], LossOutput]
 

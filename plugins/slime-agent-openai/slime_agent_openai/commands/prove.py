@@ -13,7 +13,7 @@ from slime_agent_openai.bridge import WHY_A_TEMPLATE, Bridge, Kind
 from slime_agent_openai.message import Message, Role
 from slime_agent_openai.parsers.fitting import fitting
 from slime_agent_openai.parsers.registry import families, there_are
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import ModelError
 
 ANSWERS = (("words", 0, True), ("a call", 1, False), ("words and a call", 1, True), ("calls", 2, False))

@@ -11,7 +11,7 @@ import click
 
 from slime_agent_openai.settings import CommonSettings
 from slime_core.cli import run_cli
-from slime_core.config.asking import read_run_file
+from slime_core.config import read_run_file
 from slime_core.errors import ConfigError
 
 TOKEN = "SLIME_FLEET_TOKEN"

@@ -8,15 +8,13 @@ import click
 
 from slime_agent_openai.page import page
 from slime_agent_openai.spans import Execution, Span, SpanKind, executions_of
-from slime_core.config.asking import read_run_file
-from slime_core.data.tokenizer import HfTokenizer
-from slime_core.errors import ModelError, RunFolderError
-from slime_core.nofollow import nofollow
-from slime_core.outputs import refuse_occupied
+from slime_core.config import read_run_file
+from slime_core.data import HfTokenizer
+from slime_core.errors import ModelError, RunFolderError, one_line, printable
+from slime_core.outputs import nofollow, refuse_occupied
 from slime_core.roles import Tokenizer
-from slime_core.rollout.executions import main_of
-from slime_core.telemetry.samples import Shard, list_shards
-from slime_core.terminal import one_line, printable
+from slime_core.rollout import main_of
+from slime_view.samples import Shard, list_shards
 
 SHOWN = 400
 """Characters of a span that are shown in the terminal."""

@@ -13,7 +13,7 @@ from slime_agent_openai.message import Message, Role, Tool
 from slime_agent_openai.parsers.family import Family
 from slime_agent_openai.parsers.reading import Reading
 from slime_agent_openai.parsers.registry import OWN
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 BEGIN, END = "<|begin|>", "<|end|>"
 SCHEMA = (

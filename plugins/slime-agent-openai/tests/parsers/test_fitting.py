@@ -9,7 +9,7 @@ from trl_templates import trl_tokenizer
 
 from slime_agent_openai.parsers.fitting import fitting, misfit
 from slime_agent_openai.parsers.registry import OWN, families
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 if TYPE_CHECKING:
     from conftest import Written

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime_agent_openai.parsers.pieces import Piece, Pieces
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 
 CALL, THINK = "<tool_call>", "</think>"
 MARKERS = (CALL, THINK)

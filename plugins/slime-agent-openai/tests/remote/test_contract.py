@@ -3,7 +3,7 @@ from typing import ClassVar
 import pytest
 from cloud import Cloud
 
-from slime_core.testing import GeneratorContract
+from slime_testing import GeneratorContract
 
 
 class TestAgentRemote(GeneratorContract):

@@ -8,10 +8,10 @@ from cloud import Cloud
 from talker import Talker
 
 from slime_agent_openai.plugin import slime_generators
-from slime_core import Sample, Setup, Status
-from slime_core.data.tokenizer import HfTokenizer
-from slime_core.roles import FinishReason, StartsAndStops
-from slime_core.testing import make_pending
+from slime_core import Sample, Status
+from slime_core.data import HfTokenizer
+from slime_core.roles import FinishReason, Setup, StartsAndStops
+from slime_testing import make_pending
 
 
 @pytest.fixture(scope="module")

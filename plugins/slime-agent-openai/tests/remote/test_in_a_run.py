@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cloud import Cloud
 
-from slime_core.telemetry.samples import Shard
+from slime_view.samples import Shard
 
 pytest.importorskip("slime_local", reason="the run trains with slime-local")
 

@@ -17,7 +17,7 @@ from slime_compat.migrate.command import Given, given_flags
 from slime_compat.migrate.outcome import Fate, Migration, Row
 from slime_compat.migrate.script import PROGRAMS, Script, Training, read_script
 from slime_compat.migrate.words import Unknown, Word
-from slime_core.config.asking import Installed
+from slime_core.config import Installed
 from slime_core.errors import ConfigError, SlimeError
 
 MOST_ROUNDS = 100

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slime_core.config.asking import Installed
+from slime_core.config import Installed
 from slime_core.sample import Json
 
 Place = tuple[str, ...]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slime_compat.migrate.outcome import Fate, Migration, Row
-from slime_core.config.asking import write_toml
+from slime_core.config import write_toml
 
 WIDEST = 48
 """Columns of a flag."""

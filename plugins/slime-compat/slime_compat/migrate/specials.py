@@ -6,7 +6,7 @@ from typing import cast
 
 from slime_compat.migrate.command import Given
 from slime_compat.migrate.outcome import Fate, Migration, Row
-from slime_core.config.asking import read_yaml
+from slime_core.config import read_yaml
 from slime_core.sample import Json
 
 Others = Mapping[str, Given]

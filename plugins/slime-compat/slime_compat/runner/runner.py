@@ -23,7 +23,7 @@ from slime_compat.runner.job import BAD_INPUT, Job, named_in
 from slime_compat.runner.keys import UNREAD, run_file_keys
 from slime_compat.runner.result import STATUS, Outcome, TrainResult, read_result
 from slime_compat.runner.started import Note, ask_to_end, read_note, run_logged
-from slime_core.config.asking import Installed, read_run_file, write_toml
+from slime_core.config import Installed, read_run_file, write_toml
 from slime_core.errors import ConfigError, SlimeError
 from slime_core.outputs import is_run_folder, refuse_occupied
 from slime_core.sample import Json

@@ -47,7 +47,7 @@ def serve(
     slime engine serve models/tiny
     slime engine serve models/tiny --backend sglang --set python=.venv-sglang/bin/python --set server.log_level=info
     """  # noqa: D301  # \b keeps click from filling the lines below it
-    from slime_core.run.serving import Serving
+    from slime_core.run import Serving
 
     serving = Serving.of(model, backend, settings_of(given), bf16=bf16)
     check_free(host, port)

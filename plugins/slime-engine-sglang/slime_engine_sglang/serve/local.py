@@ -6,10 +6,10 @@ import signal
 import click
 from aiohttp import web
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError
 from slime_core.roles import NoticesDeath
-from slime_core.run.serving import Serving, started
+from slime_core.run import Serving, started
 from slime_engine_sglang.serve.routes import Routes
 
 ENDS = (signal.SIGINT, signal.SIGTERM)

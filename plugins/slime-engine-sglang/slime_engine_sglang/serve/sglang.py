@@ -15,9 +15,9 @@ from urllib.request import urlopen
 
 import click
 
-from slime_core.data.tokenizer import HfTokenizer
+from slime_core.data import HfTokenizer
 from slime_core.errors import ConfigError, WorkerError
-from slime_core.run.serving import Serving
+from slime_core.run import Serving
 from slime_engine_sglang.command import server_command
 from slime_engine_sglang.host import OTHER_PYTHONS, die_with_parent
 from slime_engine_sglang.settings import SglangSettings

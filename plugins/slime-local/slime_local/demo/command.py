@@ -11,11 +11,10 @@ import click
 from click.core import ParameterSource
 
 from slime_core.cli import run_cli
-from slime_core.errors import ConfigError
+from slime_core.errors import ConfigError, printable
 from slime_core.outputs import claim_run_folder
-from slime_core.telemetry.transcripts import before_and_after, prompt_text
-from slime_core.terminal import printable
 from slime_local.demo import pretrained, recipe
+from slime_view.transcripts import before_and_after, prompt_text
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -10,9 +10,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from slime_core.train import make_portable
 from slime_local.demo.tasks import problems
 from slime_local.demo.warmup import worked_response
+from slime_train import make_portable
 
 CORPUS = 4000
 VOCABULARY = 384

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from slime_core.errors import printable
 from slime_core.sample import Json
-from slime_core.terminal import printable
 from slime_reward_math.cli.grading import bare_grade, grading_of, parse_settings, reward_names
 from slime_reward_math.cli.rows import Row
 from slime_reward_math.cli.run import COLOURS

@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from slime_core.errors import printable
 from slime_core.outputs import refuse_occupied
 from slime_core.sample import Json
-from slime_core.terminal import printable
 from slime_reward_math.cli.grading import grading_of, parse_settings, reward_names
 from slime_reward_math.cli.rows import Graded, read_rows
 

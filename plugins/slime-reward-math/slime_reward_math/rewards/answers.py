@@ -9,8 +9,9 @@ Example:
 import asyncio
 from collections.abc import Callable
 
-from slime_core import RewardContext, Sample, Score, Verdict
+from slime_core import Sample, Score, Verdict
 from slime_core.errors import ConfigError
+from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math import slime
 from slime_reward_math.extract import Extracted, extract, last_marked, thought_ends

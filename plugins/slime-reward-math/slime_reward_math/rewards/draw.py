@@ -7,7 +7,8 @@ Example:
 
 import random
 
-from slime_core import RewardContext, Sample, Score, Verdict
+from slime_core import Sample, Score, Verdict
+from slime_core.roles import RewardContext
 
 
 class Draw:

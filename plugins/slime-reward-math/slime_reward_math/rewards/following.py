@@ -7,7 +7,8 @@ Example:
 
 from collections.abc import Sequence
 
-from slime_core import RewardContext, Sample, Score, Unscored, Verdict
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math.extract import thought_ends
 from slime_reward_math.rewards.instructions import VERIFIERS, Arguments, text_of

@@ -9,7 +9,8 @@ import re
 import string
 from collections.abc import Sequence
 
-from slime_core import RewardContext, Sample, Score, Unscored, Verdict
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math import plain
 from slime_reward_math.choice import chosen_letter, listed_choices

@@ -10,7 +10,8 @@ import string
 import unicodedata
 from collections import Counter
 
-from slime_core import RewardContext, Sample, Score, Verdict
+from slime_core import Sample, Score, Verdict
+from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math.extract import thought_ends
 from slime_reward_math.rewards.settings import F1Settings

@@ -18,7 +18,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 
-from slime_core import RewardContext, Sample, Score, Unscored, Verdict
+from slime_core import Sample, Score, Unscored, Verdict
+from slime_core.roles import RewardContext
 from slime_core.sample import Json
 from slime_reward_math.rewards.settings import RemoteSettings
 from slime_reward_math.rewards.verdicts import boxed

@@ -5,7 +5,8 @@ Example:
     shape_reason("<think>2+2</think> \\boxed{4}", FormatSettings())      # "" : nothing is wrong
 """
 
-from slime_core import RewardContext, Sample, Score, Verdict
+from slime_core import Sample, Score, Verdict
+from slime_core.roles import RewardContext
 from slime_reward_math.context import TAKEN_BACK
 from slime_reward_math.extract import END_OF_THOUGHT, START_OF_THOUGHT, extract
 from slime_reward_math.rewards.settings import FormatSettings

@@ -5,8 +5,8 @@ from typing import cast
 
 from pydantic import Field
 
-from slime_core import Settings, hookimpl
-from slime_core.roles import RankSetup, SampleField, TrainerRank, TrainerSpec
+from slime_core import hookimpl
+from slime_core.roles import RankSetup, SampleField, Settings, TrainerRank, TrainerSpec
 
 SLIME_API = "1"
 TOP_P = SampleField.ROLLOUT_TOP_P_TOKEN_IDS, SampleField.ROLLOUT_TOP_P_TOKEN_OFFSETS

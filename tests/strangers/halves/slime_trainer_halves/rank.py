@@ -13,9 +13,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from slime_core.catalog import discover_in_worker
 from slime_core.errors import ContractError, NonFiniteError
 from slime_core.roles import RankSetup, StepResult, TrainBatch, WeightSlot
-from slime_core.train import Algorithm, Share, Sums, discover_in_worker, failing_together, learning_rate
+from slime_train import Algorithm, Share, Sums, failing_together, learning_rate
 from slime_trainer_halves import TOP_P, HalvesSettings
 
 MOMENTS = ("exp_avg", "exp_avg_sq")

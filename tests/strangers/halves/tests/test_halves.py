@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from slime_core.testing import PluginPackageContract, TrainerContract
+from slime_testing import PluginPackageContract, TrainerContract
 
 
 class TestPackage(PluginPackageContract):

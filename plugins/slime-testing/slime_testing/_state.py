@@ -1,0 +1,148 @@
+"""Compares what all code of a process shares, before and after: what an import changes there, it changes for the run.
+
+Example:
+
+    before = shared_state()
+    import a_plugin
+    changed_state(before)           # ["changed the recursion limit", "replaced slime_core.score.Score.__repr__"]
+"""
+
+import asyncio
+import builtins
+import gc
+import json
+import locale
+import logging
+import math
+import os
+import random
+import resource
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+
+_CODE = (types.FunctionType, classmethod, staticmethod, property)
+RANDOM = "seeded or used the generator of `random`"
+FILTERS = "removed filters of warnings"
+
+
+def shared_state() -> Mapping[str, object]:
+    """Each thing that is shared, by what to say if it changed."""
+    return {**settings_state(), **code_state()}
+
+
+def settings_state() -> Mapping[str, object]:
+    """What a process has set for everybody in it; quick to have, so that it can be had at every import."""
+    root = logging.getLogger()
+    limits = (resource.RLIMIT_NOFILE, resource.RLIMIT_DATA, resource.RLIMIT_STACK)
+    return {
+        "changed the recursion limit": sys.getrecursionlimit(),
+        "configured the root logger": (root.level, tuple(root.handlers), root.manager.disable),
+        FILTERS: frozenset(map(str, warnings.filters)),
+        RANDOM: random.getstate(),
+        "changed the umask": _umask(),
+        "changed a limit of the process": tuple(map(resource.getrlimit, limits)),
+        "changed the locale": locale.setlocale(locale.LC_ALL),
+        "changed the policy of event loops": asyncio.get_event_loop_policy(),
+        "changed how memory is collected": (gc.isenabled(), gc.get_threshold()),
+        "changed how threads are switched": (sys.getswitchinterval(), threading.stack_size()),
+        "replaced sys.excepthook": sys.excepthook,
+    }
+
+
+def code_state() -> Mapping[str, object]:
+    """The functions and classes that everybody in a process calls, by what to say if one is another."""
+    return {f"replaced {name}": value for name, value in _code()}
+
+
+def changed_state(before: Mapping[str, object]) -> list[str]:
+    """What differs from `before`; additions do not count."""
+    return difference(before, shared_state())
+
+
+def difference(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """The keys of `before` whose value is another in `now`."""
+    removed = FILTERS in before and not before[FILTERS] <= now[FILTERS]  # type: ignore[operator]  # both are sets under this key
+    changed = [what for what, value in before.items() if what != FILTERS and now.get(what) != value]
+    return [FILTERS, *changed] if removed else changed
+
+
+def changed_by(call: Callable[[], object], code: Mapping[str, object]) -> list[str]:
+    """What a call changes for everybody in its process; `code` is what that was before the very first call.
+
+    Numbers may be drawn from `random`, and its generator may not be seeded: then it is the same after each call.
+    """
+    kept, states = random.getstate(), []
+    try:
+        random.seed(1)
+        before = settings_state()
+        call()
+        now = {**settings_state(), RANDOM: before[RANDOM]}
+        for seed in (2, 3):
+            random.seed(seed)
+            call()
+            states.append(random.getstate())
+    finally:
+        random.setstate(kept)
+    seeded = ["seeded the generator of `random`"] if states[0] == states[1] else []
+    return seeded + difference(before, now) + difference(code, code_state())
+
+
+def plain_state(state: object) -> str:
+    """What `state_dict` returned, as JSON.
+
+    Raises:
+        AssertionError: it is not plain JSON; the text names the key.
+    """
+    try:
+        return json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        where = f", at {path}" if (path := _strange(state)) else ""
+        raise AssertionError(f"state_dict is not plain JSON{where}: {error}") from None
+
+
+def _strange(value: object, path: str = "state_dict()") -> str:
+    """Path of the first value that JSON cannot hold."""
+    items: list[tuple[str, object]] = []
+    if isinstance(value, dict):
+        if strange := next((key for key in value if not isinstance(key, str)), None):
+            return f"{path}, key {strange!r}"
+        items = [(f"{path}[{key!r}]", each) for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [(f"{path}[{place}]", each) for place, each in enumerate(value)]
+    for below, each in items:
+        if found := _strange(each, below):
+            return found
+    if value is None or isinstance(value, dict | list | tuple | str | bool | int):
+        return ""
+    return "" if isinstance(value, float) and math.isfinite(value) else path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+_OURS = ("slime_core", "slime_testing")
+"""Packages whose functions no plugin may replace."""
+
+
+def _code() -> Iterator[tuple[str, object]]:
+    """Built-in functions, those of the standard library, and all functions and methods of core and kit; if loaded."""
+    yield from ((name, value) for name, value in vars(builtins).items() if callable(value))
+    for module in [each for name, each in sys.modules.items() if name in sys.stdlib_module_names]:
+        for name, value in list(vars(module).items()):
+            own = getattr(value, "__module__", None) == module.__name__
+            if own and callable(value) and not name.startswith("_"):
+                yield f"{module.__name__}.{name}", value
+    for module in [each for name, each in sys.modules.items() if name.partition(".")[0] in _OURS]:
+        for name, value in list(vars(module).items()):
+            home = getattr(value, "__module__", None)
+            if home == module.__name__ and isinstance(value, _CODE):
+                yield f"{home}.{name}", value
+            elif home == module.__name__ and isinstance(value, type):
+                methods = [(each, code) for each, code in vars(value).items() if isinstance(code, _CODE)]
+                yield from ((f"{home}.{name}.{each}", code) for each, code in methods)

@@ -1,0 +1,139 @@
+"""How long plugin code keeps the event loop: the time of each of its steps, whatever else the machine does.
+
+Example:
+
+    if stall := blocks(lambda: call(reward, sample, ctx), BLOCK_S):
+        raise AssertionError(stall)         # "the event loop stood still for 0.03 s"
+
+A step is what runs between two awaits. Its own time is measured, less what its thread waited for a processor, and not
+when the next one has its turn: that a busy machine delays, and a blocking call of a few hundredths of a second would be
+lost in it.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
+from unittest import mock
+
+from slime_testing.calling import HANG_S, RAISED, Act, end_thread
+
+STALL_S = 0.25
+"""How long plugin code may keep the event loop from everything else, where it does so now and then."""
+BLOCK_S = 0.02
+"""How long one step of a call may take that a rollout makes for every sample."""
+TRIES = 8
+"""Calls of which the best counts: a busy machine stops a step as well, and a fault shows every time."""
+Opened: TypeAlias = Callable[[], AbstractAsyncContextManager[Act]]
+
+
+def queued_s() -> float:
+    """Seconds for which this thread was ready and had no processor, so far; 0 where Linux does not say."""
+    try:
+        with open("/proc/thread-self/schedstat") as figures:  # noqa: PTH123  # half the time of a Path: twice a step
+            return int(figures.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+class _Watch:
+    """The steps of one thread's event loop."""
+
+    def __init__(self) -> None:
+        self.ident: int | None = None
+        self.began: float | None = None
+        self.longest = 0.0
+        self.late = 0.0
+
+    @contextlib.contextmanager
+    def timing(self) -> Iterator[None]:
+        """Time what the loop of this thread runs."""
+        run = asyncio.Handle._run
+
+        def timed(handle: asyncio.Handle) -> None:
+            if threading.get_ident() != self.ident:
+                run(handle)
+                return
+            queued, self.began = queued_s(), (began := time.perf_counter())
+            try:
+                run(handle)
+            finally:
+                step = time.perf_counter() - began - (queued_s() - queued)
+                self.longest, self.began = max(self.longest, step), None
+
+        self.ident = threading.get_ident()
+        with mock.patch.object(asyncio.Handle, "_run", timed):
+            yield
+
+    async def tick(self) -> None:
+        """Note how late a task is that wants to run every now and then: a thread may keep the loop as well."""
+        beat = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            self.late, beat = max(self.late, now - beat), now
+
+    @property
+    def hangs(self) -> bool:
+        """Whether one step has gone on for too long."""
+        return (began := self.began) is not None and time.perf_counter() - began > HANG_S
+
+
+def blocks(act: Act, limit_s: float = STALL_S, opened: Opened | None = None) -> str:
+    """How long a call keeps the event loop, if that is too long.
+
+    Args:
+        act: a fresh call.
+        limit_s: how long one of its steps may take.
+        opened: makes what is called instead, which is not timed.
+    """
+    shortest = float("inf")
+    for tried in range(TRIES):
+        stall = _stall_s(act, limit_s, opened)
+        shortest = min(shortest, stall)
+        if not stall or stall == float("inf") or (tried >= 2 and shortest > STALL_S):
+            break
+    if not shortest:
+        return ""
+    return f"the event loop stood still for {f'more than {HANG_S:g}' if shortest > HANG_S else f'{shortest:.2f}'} s"
+
+
+def _stall_s(act: Act, limit_s: float, opened: Opened | None) -> float:
+    """Seconds for which a call kept the event loop, if too long; infinity where it never came back."""
+    watch = _Watch()
+
+    async def watched() -> None:
+        ticking = asyncio.create_task(watch.tick())
+        with contextlib.suppress(*RAISED):
+            async with opened() if opened else _plain(act) as called:
+                await asyncio.sleep(0)
+                watch.longest = watch.late = 0.0
+                with contextlib.suppress(*RAISED):
+                    await called()
+                await asyncio.sleep(0.01)
+                longest, late = watch.longest, watch.late
+            watch.longest, watch.late = longest, late  # the time of closing does not count
+        ticking.cancel()
+
+    def run() -> None:
+        with contextlib.suppress(SystemExit), watch.timing():  # raised here by end_thread
+            asyncio.run(watched())
+
+    thread = threading.Thread(target=run, daemon=True, name="slime-kit")
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+        if thread.is_alive() and watch.hangs:
+            end_thread(thread)
+            return float("inf")
+    if watch.longest > limit_s:
+        return watch.longest
+    return watch.late if watch.late > STALL_S else 0.0
+
+
+@contextlib.asynccontextmanager
+async def _plain(act: Act) -> AsyncIterator[Act]:
+    yield act

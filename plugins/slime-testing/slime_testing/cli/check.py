@@ -1,0 +1,141 @@
+"""`slime plugins check`: the contract kit on installed plugins, a project folder or a module, without pytest."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from slime_core.catalog import installed_candidates
+from slime_core.cli.plugins import plugin_options, plugin_set
+from slime_core.errors import PluginError, printable
+from slime_core.roles import PluginSet
+from slime_core.sample import Json
+from slime_core.secrets import drawable, escape_prints
+from slime_testing import CheckStatus, PluginReport, check_plugin
+from slime_testing.cli.project import as_if_installed
+from slime_testing.offered import GROUP
+from slime_testing.registry import ALL_CHECKS
+
+CORE = "slime-core"
+OF_THE_AUTHOR = "needs the author's"
+_COLOURS = {
+    CheckStatus.PASSED: "green",
+    CheckStatus.FAILED: "red",
+    CheckStatus.SKIPPED: "yellow",
+    CheckStatus.XFAILED: "yellow",
+}
+
+
+@click.command(short_help="Run the contract kit on plugins, without pytest.")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@plugin_options
+@click.pass_context
+def check(ctx: click.Context, name: str | None, as_json: bool) -> int:
+    """Run the contract kit on NAME: an installed plugin, a module file, or a project folder that is not installed.
+
+    Without NAME, on every plugin that is installed besides slime-core. Exit code 1 when a check fails.
+
+    \b
+    slime plugins check slime-reward-math
+    slime plugins check ./my_plugin.py
+    slime plugins check ../slime-reward-mine
+    """  # noqa: D301  # \b keeps click from filling the lines below it
+    plugins = plugin_set(ctx)
+    rows: list[Json] = []
+    passed = True
+    for each in [name] if name else _installed(plugins):
+        report = _report(each, plugins)
+        passed = passed and isinstance(report, PluginReport) and report.passed
+        if as_json:
+            rows.append(_row(each, report))
+        elif isinstance(report, PluginReport):
+            _show(report)
+        else:
+            name, failed = click.style(printable(each), fg="cyan", bold=True), click.style("failed", fg="red")
+            click.echo(f"{name}  {failed}: {printable(str(report))}\n")
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "passed": passed, "plugins": rows}, indent=2))
+    elif not name and not _installed(plugins):
+        click.echo(f"no plugin is installed besides {CORE}")
+    return 0 if passed else 1
+
+
+def _installed(plugins: PluginSet) -> list[str]:
+    """Every plugin but the core's own, and but what is left out."""
+    found = dict.fromkeys(each.plugin for each in installed_candidates() if each.dist != CORE)
+    return [each for each in (*found, *plugins.modules) if each not in plugins.without]
+
+
+def _report(name: str, plugins: PluginSet) -> PluginReport | PluginError:
+    """What the kit finds; what a module of the project cannot be loaded for is a finding too."""
+    file, _, choice = name.rpartition(":")
+    if file:
+        return PluginError(
+            f"{name} is one choice, and the kit judges plugins. Have {file} declare SLIME_API and offer {choice} by a "
+            f"hook, as `slime plugins new` writes it; then type: slime plugins check {file}"
+        )
+    console = Console(file=drawable(sys.stderr))
+    with (
+        contextlib.redirect_stdout(sys.stderr),  # what plugins print is not the report
+        console.status(f"checking {escape(name)}") if console.is_terminal else contextlib.nullcontext(),
+        _importable(name) as known_as,
+    ):
+        if console.is_terminal:
+            escape_prints()
+        try:
+            return check_plugin(known_as, plugins)
+        except PluginError as error:
+            return error
+
+
+@contextlib.contextmanager
+def _importable(name: str) -> Iterator[str]:
+    folder = Path(name)
+    if folder.is_dir() and ("/" in name or name in (".", "..") or (folder / "pyproject.toml").is_file()):
+        with as_if_installed(folder) as dist:
+            yield dist
+    else:
+        yield name
+
+
+def _row(name: str, report: PluginReport | PluginError) -> dict[str, Json]:
+    if isinstance(report, PluginReport):
+        return {**report.to_dict(), "error": ""}
+    return {"plugin": name, "version": "", "passed": False, "cpu_s": 0.0, "subjects": [], "error": str(report)}
+
+
+def _show(report: PluginReport) -> None:
+    """Every check with how it ended; advice where it failed."""
+    counts = [(status, sum(result.status is status for result in report.results)) for status in CheckStatus]
+    said = ", ".join(f"{count} {status.value}" for status, count in counts if count)
+    title = click.style(f"{report.plugin} {report.version}".rstrip(), fg="cyan", bold=True)
+    click.echo(f"{title}  {said}, {report.cpu_s:.1f} s of CPU")
+    _show_undecided(report)
+    for subject in report.subjects:
+        click.echo(f"  {subject.title}")
+        for result in subject.results:
+            status = click.style(f"{result.status.value:7}", fg=_COLOURS[result.status])
+            click.echo(f"    {status}  {result.identity}  {ALL_CHECKS[result.identity].title}")
+            for line in result.detail.splitlines():
+                click.echo(f"             {line}")
+            if result.status is CheckStatus.FAILED:
+                click.echo(f"             -> {' '.join(result.advice.split())}")
+    click.echo()
+
+
+def _show_undecided(report: PluginReport) -> None:
+    """What the report leaves open, a line for each reason: who reads no further has read that."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for title, result in report.undecided:
+        reasons.setdefault((title, result.detail), []).append(result.identity)
+    for (title, why), identities in reasons.items():
+        named = identities[0] if len(identities) == 1 else f"{identities[0]} and {len(identities) - 1} more"
+        click.echo(f"  {click.style('not decided', fg='yellow')}  {title}, {named}: {why}")
+    if any(OF_THE_AUTHOR in why for _, why in reasons):
+        click.echo(f"  What only the author knows comes with the package, by an entry point of the group {GROUP}.")

@@ -1,0 +1,74 @@
+"""`slime plugins new ROLE NAME`: write a plugin package that works, to be changed."""
+
+import shlex
+import textwrap
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from slime_core.catalog import Catalog, owner_of
+from slime_core.errors import ConfigError
+from slime_core.roles import SPECS, PluginSet
+from slime_testing.scaffold import KINDS, License, Names, beside_core, render, write_package
+
+ROLES = textwrap.fill(", ".join(KINDS), 90, break_on_hyphens=False)
+
+
+@click.command("new", epilog=f"\b\nRoles:\n{ROLES}", short_help="Write a new plugin package.")
+@click.argument("role")
+@click.argument("name")
+@click.option(
+    "--into", type=click.Path(path_type=Path), default=Path(), help="Folder to write the package's folder in."
+)
+@click.option(
+    "--license",
+    "license_",
+    type=click.Choice([each.value for each in License], case_sensitive=False),
+    default=License.APACHE_2_0.value,
+    show_default=True,
+    help="Its terms.",
+)
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+def new(role: str, name: str, into: Path, license_: str, force: bool) -> None:
+    """Write a package slime-ROLE-NAME: a small working plugin, its tests, README and CI file."""
+    names = Names.parse(role, name)
+    if not force:
+        _refuse_taken(names)
+    folder = into / names.dist
+    write_package(render(names, License(license_)), folder, force=force)
+    summary = names.kind.summary
+    told = summary if summary[1].isupper() else summary[0].lower() + summary[1:]
+    click.echo(f"wrote {folder}: {told}\n\nnext:\n")
+    for line in (f"cd {shlex.quote(str(folder))}", f"pip install {beside_core()} -e '.[test]'", "pytest"):
+        click.echo(f"  {line}")
+    if "file://" in (folder / "slime.txt").read_text("utf-8"):
+        click.echo("\nIts CI needs the slime.txt of a release: the one written names paths of this machine.")
+
+
+def _refuse_taken(names: Names) -> None:
+    """Two distributions of one name would replace each other, and two choices of one name be told apart in run files.
+
+    Raises:
+        ConfigError: a distribution of that name is installed, or slime has a choice of that name.
+    """
+    try:
+        installed = version(names.dist)
+    except PackageNotFoundError:
+        installed = ""
+    owner = _owner(names.kind.key, names.name)
+    if installed:
+        why = f"{names.dist} {installed} is installed already"
+    elif owner:
+        why = f"{names.kind.key} {names.name!r} is a choice of {owner}"
+    else:
+        return
+    raise ConfigError(f"{why}: take another name, or --force to write it anyway")
+
+
+def _owner(role: str, name: str) -> str:
+    """Which distribution of slime has a choice of that name; "" if none."""
+    if role not in SPECS:
+        return ""
+    of_core = Catalog.discover(PluginSet(only=()), strict=False).choices(role).values()
+    return "slime-core" if any(each.spec.name == name for each in of_core) else owner_of(role, name)

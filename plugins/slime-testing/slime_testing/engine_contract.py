@@ -1,0 +1,251 @@
+"""EngineContract: what every engine must keep, ENG-001 to ENG-028.
+
+Example:
+
+    class TestMine(EngineContract):
+        choice = "slime-engine-mine/mine"
+
+        def make_setup(self, scratch):                # a small model, and a launcher for its processes
+            return EngineSetup(self.make, 1, hf_checkpoint=MODEL, eos_token_ids=frozenset({2}),
+                               launcher=make_launcher(scratch), scratch=scratch)
+
+        def publish(self, setup, version):            # weights that differ from version to version
+            ...
+
+Every check starts an engine of its own, with weights of version 0, and closes it; or, with `fresh = False`, all but
+those that close it share one.
+"""
+
+import asyncio
+import inspect
+import tempfile
+from pathlib import Path
+from unittest import SkipTest
+
+from slime_core.errors import SlimeError, WorkerError
+from slime_core.roles import FinishReason, GenerateOutput, SamplingParams
+from slime_testing._engine_extras import ExtrasChecks
+from slime_testing._engine_runs import ONE, SAME_LOG_PROB, SAMPLED, Load
+from slime_testing._engine_sampling import SamplingChecks
+from slime_testing._engine_streaming import StreamingChecks
+from slime_testing._play import Play
+from slime_testing._served import Served
+from slime_testing.contract import check, require
+from slime_testing.held import SETTLE_S, Held, held, settled
+
+METHODS = ("start", "load_weights", "generate", "abort", "close")
+EARLY = 8
+"""Requests that an abort follows within as many ticks of the loop."""
+ROUNDS = 3
+"""How often an engine may be done before it could be aborted."""
+
+
+class EngineContract(SamplingChecks, StreamingChecks, ExtrasChecks):
+    """Inherit, name the engine, say how it is set up and how weights are published to it."""
+
+    @check("ENG-001")
+    def test_the_factory_builds_an_engine(self) -> None:
+        """The object has every method of `slime_core.roles.Engine`, each an `async def`; the factory starts nothing."""
+        with tempfile.TemporaryDirectory() as scratch:
+            setup = self.make_setup(Path(scratch))
+            before = held()
+            built: object = self._build(setup)
+            left = held() - before
+            asyncio.run(setup.launcher.close())
+        missing = [name for name in METHODS if not callable(getattr(built, name, None))]
+        require(not missing, f"{type(built).__name__} lacks {', '.join(missing)}")
+        plain = [name for name in METHODS if not inspect.iscoroutinefunction(getattr(built, name))]
+        require(not plain, f"{type(built).__name__} has a plain `def` for {', '.join(plain)}; write `async def`")
+        require(not left, f"the factory leaves {left.told()}; do that in start()")
+
+    @check("ENG-002")
+    def test_it_says_how_it_takes_weights(self) -> None:
+        """`EngineSpec.transports` lists names of transports, best first: without, no trainer can be its partner."""
+        transports: tuple[object, ...] = tuple(self.spec.transports)
+        require(transports, "transports is empty")
+        wrong = [each for each in transports if not isinstance(each, str)]
+        require(not wrong, f"transports holds {wrong}; expected names of transports, or ANY_RECEIVER")
+
+    @check("ENG-011", needs=("ENG-001",))
+    def test_new_weights_make_the_next_token(self) -> None:
+        """After `load_weights` outputs name the new version and come from it: flush caches, reload every worker."""
+
+        async def use(play: Play, load: Load) -> list[GenerateOutput]:
+            before = await play.ask(ONE)
+            await load(1)
+            return [before, *await asyncio.gather(*(play.ask(ONE) for _ in range(8)))]
+
+        before, *after = self._run_with_weights(use)
+        require(before.weight_version == 0, f"version 0 is loaded, the output says {before.weight_version!r}")
+        wrong = {output.weight_version for output in after} - {1}
+        require(not wrong, f"version 1 was loaded, outputs say {sorted(wrong)}")
+        old = sum(abs(output.log_probs[0] - before.log_probs[0]) < SAME_LOG_PROB for output in after)
+        require(old == 0, f"{old} of {len(after)} outputs after the switch have the log-prob of the old weights")
+
+    @check("ENG-012", needs=("ENG-001",))
+    def test_new_weights_may_come_while_it_generates(self) -> None:
+        """An asynchronous run loads weights at any time: requests under way end well, with either version."""
+
+        async def use(play: Play, load: Load) -> list[GenerateOutput | BaseException]:
+            running = await play.keep_busy(self.busy_tokens)
+            await load(1)
+            return await play.ends(running)
+
+        ends = self._run_with_weights(use)
+        wrong = [end for end in ends if not (isinstance(end, GenerateOutput) and end.weight_version in (0, 1))]
+        require(not wrong, f"{len(wrong)} of {len(ends)} requests under way ended with {wrong[:1]}")
+
+    @check("ENG-013", needs=("ENG-001",))
+    def test_an_abort_returns_what_there_is(self) -> None:
+        """Every request under way returns at once with its tokens so far and finish ABORT; the engine goes on.
+
+        An engine that is done before it can be aborted needs a larger `busy_tokens`.
+        """
+
+        async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput]:
+            ends: list[GenerateOutput | BaseException] = []
+            for _ in range(ROUNDS):
+                running = await play.keep_busy(self.busy_tokens)
+                await play.limited(play.engine.abort(), "abort()")
+                ends += await play.ends(running)
+                if any(isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT for end in ends):
+                    break
+            return ends, await play.ask(SAMPLED)
+
+        ends, after = self._run(use)
+        raised = [end for end in ends if isinstance(end, BaseException)]
+        require(not raised, f"{len(raised)} of {len(ends)} requests were aborted and raised {raised[:1]}")
+        aborted = [end for end in ends if isinstance(end, GenerateOutput) and end.finish is FinishReason.ABORT]
+        require(aborted, f"abort() was called on {len(ends)} requests under way, none has finish ABORT")
+        agree = all(len(each.tokens) == len(each.log_probs) for each in aborted)
+        require(agree, "an aborted response does not have as many log-probs as tokens")
+        require(after.finish is not FinishReason.ABORT, "a request after abort() was aborted, too")
+
+    @check("ENG-014", needs=("ENG-001",))
+    def test_a_cancelled_request_is_not_carried_on(self) -> None:
+        """Cancelling `generate` ends it and its tasks; abort it on the server by its id. What is left would pile up."""
+
+        async def use(play: Play) -> tuple[int, int, int]:
+            await play.ask(ONE)
+            before = asyncio.all_tasks()
+            asked = await play.keep_busy(self.busy_tokens)
+            return await self._cancelled(play, asked, before)
+
+        going_on, tasks, running = self._run(use)
+        require(going_on == 0, f"{going_on} calls of generate() go on {SETTLE_S:g} s after they were cancelled")
+        require(tasks == 0, f"{tasks} tasks are left {SETTLE_S:g} s after the requests were cancelled")
+        require(running == 0, f"{running} requests are running {SETTLE_S:g} s after they were cancelled")
+
+    @check("ENG-015", needs=("ENG-001",))
+    def test_close_frees_all_and_may_be_called_again(self) -> None:
+        """A run closes its engine on every way out, unstarted and twice, too: end processes, sockets and tasks."""
+        before = held()
+
+        async def close(play: Play) -> int:
+            for _ in range(2):
+                await play.limited(play.engine.close(), "close()")
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        async def use(play: Play) -> tuple[int, Held]:
+            # The launcher will end its processes anyhow, so they are counted here; files when the loop has none.
+            tasks = await close(play)
+            return tasks, await asyncio.to_thread(settled, lambda: Held(processes=(held() - before).processes))
+
+        self._run(close, start=False)
+        self._run(close, fresh=True)  # what stays for good, such as a server of processes, is there from now on
+        before = held()
+        tasks, processes = self._run(use, fresh=True)
+        files = settled(lambda: held() - before)
+        require(tasks == 0, f"{tasks} tasks are left after close()")
+        require(not processes, f"close() leaves {processes.told()}")
+        require(not files, f"close() leaves {files.told()}")
+
+    @check("ENG-016", needs=("ENG-001", "ENG-015"))
+    def test_a_closed_engine_says_so(self) -> None:
+        """Requests under way when it is closed, and later ones, end with a WorkerError: a caller must not wait on."""
+
+        async def use(play: Play) -> tuple[list[GenerateOutput | BaseException], GenerateOutput | BaseException]:
+            running = await play.keep_busy(self.busy_tokens)
+            await play.limited(play.engine.close(), "close()")
+            ends = await play.ends(running)
+            return ends, (await play.ends([asyncio.create_task(play.ask(ONE))]))[0]
+
+        ends, later = self._run(use, fresh=True)
+        wrong = [end for end in ends if not isinstance(end, WorkerError | GenerateOutput)]
+        require(not wrong, f"{len(wrong)} of {len(ends)} requests under way at close() ended with {wrong[:1]}")
+        require(isinstance(later, WorkerError), f"generate() after close() ended with {later!r}")
+
+    @check("ENG-017", needs=("ENG-001",))
+    def test_a_prompt_that_is_too_long_harms_nobody(self) -> None:
+        """It gets no token and finish LENGTH, or a SlimeError that gives its length; others are answered as ever."""
+        if self.too_long is None:
+            raise SkipTest("the contract says too_long = None: there is no limit")
+        prompt = [self.prompts[0][0]] * self.too_long
+
+        async def use(play: Play) -> list[GenerateOutput | BaseException]:
+            calls = [play.generate(prompt, SAMPLED), *(play.ask(SAMPLED, seed=seed) for seed in range(4))]
+            return await play.ends([asyncio.create_task(call) for call in calls])
+
+        long, *others = self._run(use)
+        if isinstance(long, GenerateOutput):
+            empty = not len(long.tokens) and long.finish is FinishReason.LENGTH
+            require(empty, f"a prompt of {self.too_long} tokens got {len(long.tokens)} tokens, finish {long.finish}")
+        else:
+            clear = isinstance(long, SlimeError) and str(self.too_long) in str(long)
+            require(clear, f"the error does not say that {self.too_long} tokens are too many: {long!r}")
+        harmed = [each for each in others if not isinstance(each, GenerateOutput)]
+        require(not harmed, f"{len(harmed)} of {len(others)} requests beside it ended with {harmed[:1]}")
+
+    @check("ENG-027", needs=("ENG-001", "ENG-011"))
+    def test_weights_that_cannot_be_loaded_change_nothing(self) -> None:
+        """A publication may be of another model, or half gone: raise, and serve the old version on, with its name.
+
+        An engine that binds what it finds answers with garbage under a good name. See `spoilt` for what is published.
+        """
+
+        async def use(served: Served) -> tuple[object, GenerateOutput, GenerateOutput] | None:
+            channel = await asyncio.to_thread(self.spoilt, served.setup)
+            if channel is None:
+                return None
+            play = served.play
+            before, said = await play.ask(ONE), None
+            try:
+                await play.limited(play.engine.load_weights(channel, 1), "load_weights()")
+            except Exception as error:
+                said = error
+            return said, before, await play.ask(ONE)
+
+        told = self._run_served(use)
+        if told is None:
+            raise SkipTest("the contract says spoilt() = None: nothing that is published can be refused")
+        said, before, after = told
+        require(said is not None, "load_weights() of weights that are not the model's did not raise")
+        version = after.weight_version
+        require(version == 0, f"load_weights(1) raised, and an output after it says version {version}")
+        apart = abs(after.log_probs[0] - before.log_probs[0])
+        require(apart < SAME_LOG_PROB, f"load_weights(1) raised, and a log-prob after it is {apart:g} from version 0")
+
+    @check("ENG-028", needs=("ENG-001", "ENG-013"))
+    def test_a_request_that_is_on_its_way_is_aborted_too(self) -> None:
+        """`abort` is for all that was asked before it, arrived at the server or not: what comes late is not served.
+
+        Abort again until nothing of it is left, or end it here without sending it.
+        """
+
+        async def use(play: Play) -> list[GenerateOutput | BaseException]:
+            await play.ask(ONE)
+            asked = []
+            for seed in range(EARLY):
+                asked.append(asyncio.create_task(play.ask(SamplingParams(self.busy_tokens), seed=seed)))
+                await asyncio.sleep(0)
+            await play.limited(play.engine.abort(), "abort()")
+            return await play.ends(asked)
+
+        ends = self._run(use)
+        served = [
+            each for each in ends if not isinstance(each, GenerateOutput) or each.finish is not FinishReason.ABORT
+        ]
+        require(
+            not served, f"{len(served)} of {len(ends)} requests were asked before abort(), and ended with {served[:1]}"
+        )

@@ -1,0 +1,210 @@
+"""FakeEngine: a server on this machine that speaks SGLang's HTTP, and fails as its script says.
+
+    with FakeEngine(FailThenOk(status=503, times=2), Slow(0.5)) as engine:       # or `async with`
+        requests.post(f"{engine.url}/generate", json={"input_ids": [5, 6], "sampling_params": {"max_new_tokens": 8}})
+        engine.generations                                                        # what was asked and what became of it
+
+It needs no model: small letters come out, which prompt and sampling seed decide. It runs in a thread of its own, so
+it can be used from any event loop, or from none.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from slime_core.sample import Json
+from slime_testing._fake_engine import chat, control, native
+from slime_testing._fake_engine.bodies import BadRequest
+from slime_testing._fake_engine.generation import Refused
+from slime_testing._fake_engine.http import Reply, Request, serve_connection
+from slime_testing._fake_engine.script import (
+    GOOD,
+    AbortMidway,
+    Answer,
+    Behaviour,
+    Disconnect,
+    FailThenOk,
+    Flaw,
+    Malformed,
+    Script,
+    Slow,
+    StaleVersion,
+    ToolCall,
+)
+from slime_testing._fake_engine.state import Ended, Generation, Received, State
+
+__all__ = [
+    "AbortMidway",
+    "Answer",
+    "Behaviour",
+    "Disconnect",
+    "Ended",
+    "FailThenOk",
+    "FakeEngine",
+    "Flaw",
+    "Generation",
+    "Malformed",
+    "Received",
+    "Slow",
+    "StaleVersion",
+    "ToolCall",
+]
+
+Endpoint: TypeAlias = Callable[[State, Request], Awaitable[Reply]]
+
+ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
+    ("POST", "/generate"): native.generate,
+    ("PUT", "/generate"): native.generate,
+    ("POST", "/v1/chat/completions"): chat.chat_completions,
+    ("GET", "/v1/models"): control.models,
+    ("GET", "/health"): control.health,
+    ("GET", "/health_generate"): control.health,
+    ("GET", "/ready"): control.health,
+    ("GET", "/model_info"): control.model_info,
+    ("GET", "/get_model_info"): control.model_info,
+    ("GET", "/server_info"): control.server_info,
+    ("GET", "/get_server_info"): control.server_info,
+    ("POST", "/abort_request"): control.abort_request,
+    ("GET", "/flush_cache"): control.flush_cache,
+    ("POST", "/flush_cache"): control.flush_cache,
+    ("POST", "/pause_generation"): control.pause_generation,
+    ("POST", "/continue_generation"): control.continue_generation,
+    ("POST", "/update_weights_from_disk"): control.update_weights_from_disk,
+    ("POST", "/update_weight_version"): control.update_weight_version,
+    ("POST", "/release_memory_occupation"): control.release_memory_occupation,
+    ("POST", "/resume_memory_occupation"): control.resume_memory_occupation,
+}
+"""What is served; everything else is 404, which also says that weights come from disk alone."""
+
+
+class FakeEngine:
+    """A scripted inference server on a free port of 127.0.0.1."""
+
+    def __init__(self, *script: Behaviour, context_length: int = 2048) -> None:
+        """Describe the server; entering starts it.
+
+        Args:
+            script: behaviours of the generations, one each, in the order in which they are requested; the last one
+                is for all that follow. Without any, all are well.
+            context_length: prompts of so many tokens or more are refused.
+        """
+        self._state = State(Script(script or (GOOD,)), context_length)
+        self._port = 0
+        self._undo = contextlib.ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where it listens: "http://127.0.0.1:40001".
+
+        Raises:
+            RuntimeError: it was never started.
+        """
+        if not self._port:
+            raise RuntimeError("the fake engine was not started: write `with FakeEngine() as engine:`")
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def received(self) -> tuple[Received, ...]:
+        """Every request so far, of any kind, in order of arrival."""
+        return tuple(self._state.received)
+
+    @property
+    def generations(self) -> tuple[Generation, ...]:
+        """Every generation that has ended, in the order of their ends."""
+        return tuple(self._state.generations)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the generations under way."""
+        return tuple(job.rid for job in self._state.jobs)
+
+    @property
+    def weight_version(self) -> str:
+        """What the newest update named; "default" before."""
+        return self._state.weight_version
+
+    @property
+    def paused(self) -> bool:
+        """Whether generation is held."""
+        return self._state.pause_mode is not None
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Memory that it has been told to give up, by SGLang's tags, and not to take back yet."""
+        return self._state.released
+
+    def __enter__(self) -> Self:
+        """Start it; it takes requests when this returns."""
+        listening, ready, stop = socket.create_server(("127.0.0.1", 0)), threading.Event(), asyncio.Event()
+        # Else a reply in two writes waits for the client's delayed acknowledgement: 44 ms a request, not 1.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        self._port = listening.getsockname()[1]
+        serving = self._serve(listening, ready, stop)
+        thread = threading.Thread(target=asyncio.run, args=(serving,), name="fake engine", daemon=True)
+        self._undo.callback(thread.join)  # undone last
+        thread.start()
+        ready.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it, dropping every connection."""
+        self._undo.close()
+
+    async def __aenter__(self) -> Self:
+        """Start it; it takes requests when this returns."""
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it, dropping every connection."""
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    async def _serve(self, listening: socket.socket, ready: threading.Event, stop: asyncio.Event) -> None:
+        connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(serve_connection(self._handle, reader, writer))
+            connections[task] = writer
+            task.add_done_callback(connections.pop)
+
+        server = await asyncio.start_server(connected, sock=listening)
+        self._undo.callback(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
+        ready.set()
+        await stop.wait()
+        server.close()
+        for task, writer in list(connections.items()):
+            writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    async def _handle(self, request: Request) -> Reply:
+        body: Json = None
+        with contextlib.suppress(ValueError):
+            body = json.loads(request.body)
+        self._state.received.append(Received(request.method, request.path, request.query, request.headers, body))
+        endpoint = ENDPOINTS.get((request.method, request.path))
+        if endpoint is None:
+            return Reply(404, b'{"detail":"Not Found"}')
+        try:
+            return await endpoint(self._state, request)
+        except BadRequest as error:
+            return _error(request, 400, str(error))
+        except Refused as error:
+            return _error(request, error.status, str(error))
+
+
+def _error(request: Request, status: int, message: str) -> Reply:
+    """An error as SGLang's own endpoints tell it, or as its OpenAI endpoints do."""
+    content: Json = {"error": {"message": message}}
+    if request.path.startswith("/v1/"):
+        kind = "BadRequestError" if status < 500 else "InternalServerError"
+        content = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
+    return Reply(status, json.dumps(content).encode())

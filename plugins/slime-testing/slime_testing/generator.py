@@ -1,0 +1,388 @@
+"""GeneratorContract: what every generator must keep, GEN-001 to GEN-029.
+
+    class TestSearch(GeneratorContract):
+        choice = "slime-agent-search/search"
+        answers = ("search: Paris", "search: Seine", "The river is the Seine.")
+
+The generator talks to a scripted engine; what it does besides (tools, environments) is its own. `answers` lead it into
+its later turns, where most mistakes are: what goes wrong there, no first turn shows.
+"""
+
+import asyncio
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+from unittest import SkipTest
+
+from slime_core.catalog import check_generated
+from slime_core.errors import LimitError
+from slime_core.roles import FinishReason, GeneratorSpec, SamplingParams, StartsAndStops, is_async
+from slime_core.sample import Sample, Status
+from slime_testing._generating import (
+    TIMEOUT_S,
+    TURNS,
+    PlaysGenerators,
+    limited,
+    lived,
+    require_as_answered,
+    require_in_context,
+    started,
+)
+from slime_testing.blocking import BLOCK_S, blocks
+from slime_testing.calling import left_behind, refuses_cancellation
+from slime_testing.connections import listening, unserved
+from slime_testing.contract import check, require
+from slime_testing.engine import MAX_NEW_TOKENS, ScriptedEngine
+from slime_testing.role import require_called_as
+
+ABORT_S = 1.0
+"""How long it may take to return after an abort."""
+CANCEL_S = 1.0
+"""How long a request may go on after its sample was cancelled."""
+ROOMS = (8, 64, 512)
+"""Tokens that the budget leaves for a later turn; more where a generator starts none with so few."""
+FAILED = (ConnectionError, ExceptionGroup)
+"""What a generator raises whose engine failed, in a task group or not."""
+DRAWN = ("prompt", "label", "index", "group_index", "source")
+"""Fields that belong to the data source."""
+
+
+class GeneratorContract(PlaysGenerators):
+    """Inherit and name the generator; say in `answers` what the engine says, so that it makes all its turns."""
+
+    choice: ClassVar[str | GeneratorSpec]
+    """The generator: a name for the catalog, or a spec."""
+    prompts: ClassVar[tuple[str, str]] = ("What is 2 + 2?", "What is 3 + 4?")
+    """Two prompts that it can work on."""
+    answers: ClassVar[Sequence[str]] = ()
+    """What the engine says, turn by turn, so that it goes on: `("8+6=", "14-4=", "so 10")` for one with a calculator.
+    Without them it is answered with a few letters, which ends most generators after one turn."""
+
+    @check("GEN-001")
+    def test_the_factory_builds_a_generator(self) -> None:
+        """The core calls `await generator(sample, ctx)`: the factory returns an object with `async def __call__`."""
+        built: object = self._build()
+        require_called_as(built, "sample", "ctx")
+        require(is_async(built), f"{type(built).__name__} is called by a plain `def`; write `async def`")
+
+    @check("GEN-002", needs=("GEN-001", "GEN-015"))
+    def test_it_returns_finished_and_consistent_samples(self) -> None:
+        """Use `sample.append_response_tokens` and set `status`: then tokens, mask and log-probs agree."""
+        asked = self._pending()
+        check_generated(self._run(self._engine(), asked), plugin=self.registered.plugin, sample=asked)
+
+    @check("GEN-003", needs=("GEN-002",))
+    def test_the_response_is_what_the_engine_sampled(self) -> None:
+        """Train on the engine's ids, log-probs and weight version as they came: never encode the text again."""
+        engine = self._engine()
+        for sample in self._run(engine, self._pending()):
+            require_as_answered(sample, engine.calls)
+
+    @check("GEN-004", needs=("GEN-002",))
+    def test_the_prompt_comes_before_the_response(self) -> None:
+        """`sample.tokens` starts with the prompt's ids: without them the trainer sees another context."""
+        engine = self._engine()
+        for sample in self._run(engine, self._pending()):
+            tokens = tuple(sample.tokens)
+            started = any(tokens[: len(call.prompt)] == call.prompt for call in engine.calls)
+            require(started, "tokens do not start with the prompt of any request to the engine")
+
+    @check("GEN-005", needs=("GEN-002",))
+    def test_the_token_budget_is_kept(self) -> None:
+        """`ctx.sampling.max_new_tokens` is for the whole response: give each further turn only what is left."""
+        engine = self._engine(finish=FinishReason.LENGTH, sampling=SamplingParams(MAX_NEW_TOKENS))
+        for sample in self._run(engine, self._pending()):
+            count = sample.effective_response_length
+            require(count <= MAX_NEW_TOKENS, f"{count} trainable tokens with a budget of {MAX_NEW_TOKENS}")
+            require(sample.status is Status.TRUNCATED, f"the budget ended the response, its status is {sample.status}")
+
+    @check("GEN-006", needs=("GEN-002", "GEN-012"))
+    def test_an_abort_is_reported(self) -> None:
+        """Finish ABORT means that the run needs the engine: stop, return what there is, with Status.ABORTED."""
+        for turn in self._each_turn():
+            returned = self._run(self._engine(finish=FinishReason.ABORT, from_turn=turn), self._pending())
+            aborted = [each.status is Status.ABORTED for each in returned]
+            told = f"the engine aborted request {turn + 1}, the status is {returned[-1].status}"
+            require(any(aborted) if turn else all(aborted), told)
+
+    @check("GEN-007", needs=("GEN-002",))
+    def test_samples_generated_at_once_do_not_mix(self) -> None:
+        """A rollout runs hundreds of samples on one generator: keep what belongs to a sample in local variables."""
+        engine = self._engine()
+        asked = [self._pending(number % 2) for number in range(16)]
+
+        async def together() -> list[list[Sample]]:
+            async with started(self._build()) as generator:
+                return await asyncio.gather(*(limited(generator, sample, engine.context(None)) for sample in asked))
+
+        expected = [self._run(self._engine(), self._pending(number)) for number in range(2)]
+        for number, returned in enumerate(asyncio.run(together())):
+            found, alone = (
+                [(list(each.tokens), each.status) for each in one] for one in (returned, expected[number % 2])
+            )
+            require(found == alone, "a sample generated among others differs from the same one generated alone")
+
+    @check("GEN-008", needs=("GEN-002",))
+    def test_nothing_is_left_behind_when_the_engine_fails(self) -> None:
+        """Raise, or return FAILED samples; either way end the tasks that were started (`asyncio.TaskGroup`).
+
+        Connections that clients keep to a server of the generator's `start` do not count.
+        """
+        for turn in self._each_turn():
+            engine = self._engine(error=ConnectionError("the engine is gone"), from_turn=turn)
+            returned, pending = asyncio.run(self._failed(engine))
+            said = [each.status.value for each in returned if each.status is not Status.FAILED]
+            told = f"request {turn + 1} failed, the samples are {', '.join(sorted(set(said)))}; expected failed"
+            require(len(said) < len(returned) if turn and returned else not said, told)
+            require(pending == 0, f"{pending} tasks are still running after request {turn + 1} failed")
+
+    @check("GEN-009", needs=("GEN-002",))
+    def test_the_prompt_stays_as_it_was_drawn(self) -> None:
+        """Rewards and the sample store read `prompt` and `label` as the row gave them: edit a copy of the text."""
+        asked = self._pending()
+        for sample in self._run(self._engine(), copy.deepcopy(asked)):
+            changed = [name for name in DRAWN if getattr(sample, name) != getattr(asked, name)]
+            require(not changed, f"it changed {', '.join(changed)} of the sample")
+
+    @check("GEN-010", needs=("GEN-002",))
+    def test_all_that_it_returns_is_of_one_rollout(self) -> None:
+        """Samples that one call fans out into share the `rollout_id` that it was given: copy it, make none up."""
+        asked = self._pending()
+        for sample in self._run(self._engine(), copy.deepcopy(asked)):
+            same = sample.rollout_id == asked.rollout_id
+            require(same, f"rollout_id was {asked.rollout_id}, a returned sample says {sample.rollout_id}")
+
+    @check("GEN-011", needs=("GEN-002",))
+    def test_it_can_be_cancelled(self) -> None:
+        """Ctrl-C and time-outs cancel the call: re-raise `asyncio.CancelledError`, or do not catch it at all."""
+        for turn in self._each_turn():
+            act = self._act(lambda: self._engine(delay_s=0.1, from_turn=turn))  # noqa: B023  # called in this round
+            require(not refuses_cancellation(act), "one second after task.cancel() the call was not cancelled")
+
+    @check("GEN-012", needs=("GEN-002",))
+    def test_an_abort_ends_it(self) -> None:
+        """After finish ABORT the engine is needed elsewhere: return at once, and do not ask again in a loop."""
+        for turn in self._each_turn():
+            engine = self._engine(finish=FinishReason.ABORT, from_turn=turn)
+            try:
+                pending = asyncio.run(self._aborted(engine))
+            except TimeoutError:
+                told = f"{ABORT_S:g} s after the abort it had asked {engine.requests} times in all"
+                raise AssertionError(told) from None
+            require(pending == 0, f"{pending} tasks are still running after the engine aborted")
+
+    @check("GEN-013", needs=("GEN-003",))
+    def test_what_is_not_trained_on_has_no_log_prob(self) -> None:
+        """Tokens of tools and environments have mask 0 and log-prob 0.0: `append_response_tokens(trainable=False)`."""
+        for sample in self._run(self._engine(), self._pending()):
+            pairs = zip(sample.loss_mask or (), sample.rollout_log_probs or (), strict=True)
+            wrong = [value for bit, value in pairs if not bit and value != 0.0]
+            require(not wrong, f"tokens that are not trained on have log-probs {wrong[:3]}; expected 0.0")
+
+    @check("GEN-014", needs=("GEN-002", "GEN-008"))
+    def test_a_retry_leaves_no_trace(self) -> None:
+        """After a failed request the samples are as if it had not failed: append tokens only once they are there."""
+        expected = self._run(self._engine(), self._pending())
+        for turn in self._each_turn():
+            engine = self._engine(error=ConnectionError("try again"), errors=1, from_turn=turn)
+            try:
+                found = self._run(engine, self._pending())
+            except FAILED:
+                raise SkipTest("it does not ask again after a failed request") from None
+            if any(sample.status is Status.FAILED for sample in found):
+                raise SkipTest("it does not ask again after a failed request")
+            require(len(found) == len(expected), f"{len(found)} samples after a retry, {len(expected)} without one")
+            for one, other in zip(found, expected, strict=True):
+                pairs = ((one.tokens, other.tokens), (one.loss_mask, other.loss_mask))
+                same = all(list(first or ()) == list(second or ()) for first, second in pairs)
+                require(same, "after a retry the sample's tokens are others than without one")
+
+    @check("GEN-015", needs=("GEN-001",))
+    def test_the_event_loop_goes_on(self) -> None:
+        """Every other sample waits while a generator computes: `await` tools, or `asyncio.to_thread` what blocks."""
+        if stall := blocks(self._act(self._engine), BLOCK_S, self._opened):
+            raise AssertionError(stall)
+
+    @check("GEN-016", needs=("GEN-002", "GEN-020"))
+    def test_calls_leave_nothing_running(self) -> None:
+        """Thousands of calls make a run: end every task, thread, process, file and socket that a call starts."""
+        left = left_behind(lambda: self._act(self._engine))
+        require(not left, f"{left} are still there")
+
+    @check("GEN-017", needs=("GEN-002",))
+    def test_it_samples_as_the_run_says(self) -> None:
+        """The trainer's log-probs are of the run's temperature: change nothing of `ctx.sampling` but the budget."""
+        budget = self._engine().sampling.max_new_tokens
+        sampling = SamplingParams(budget, temperature=0.7, top_p=0.9, top_k=40)
+        engine = self._engine(sampling=sampling)
+        self._run(engine, self._pending())
+        for request in engine.calls:
+            used = dataclasses.replace(
+                request.sampling, max_new_tokens=sampling.max_new_tokens, stop_token_ids=frozenset()
+            )
+            require(used == sampling, f"the run samples with {sampling}; the engine was asked with {request.sampling}")
+
+    @check("GEN-018", needs=("GEN-002",))
+    def test_it_evaluates_too(self) -> None:
+        """With `ctx.evaluation` the same generator is asked, and must finish its samples as in training."""
+        asked, ctx = self._pending(), dataclasses.replace(self._engine().context(None), evaluation=True)
+        returned = asyncio.run(lived(self._build(), asked, ctx))
+        check_generated(returned, plugin=self.registered.plugin, sample=asked)
+
+    @check("GEN-019", needs=("GEN-002",))
+    def test_calls_made_at_once_have_names(self) -> None:
+        """Who is first is chance, and seeds follow from the names of calls: pass `turn=` to those made at once."""
+        engine = self._engine()
+        self._run(engine, self._pending())
+        at_once = engine.unnamed_at_once
+        require(not at_once, f"a call without a name was made while {at_once} others were under way")
+        named = [turn for turn in engine.turns if turn is not None]
+        require(len(set(named)) == len(named), f"two calls have one name: {sorted(named)}")
+
+    @check("GEN-020", needs=("GEN-002",))
+    def test_nothing_outlives_its_close(self) -> None:
+        """What `start` began ends in `close`: tasks, threads, processes, files and sockets; a run may follow."""
+        if not isinstance(self._build(), StartsAndStops):
+            raise SkipTest("it has no start and close")
+
+        async def whole() -> int:
+            async with asyncio.timeout(TIMEOUT_S):
+                await lived(self._build(), self._pending(), self._engine().context(None))
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        pending = asyncio.run(whole())
+        require(pending == 0, f"{pending} tasks are still running after it was closed")
+        left = left_behind(lambda: whole)
+        require(not left, f"{left}, each with its start and close, are still there")
+
+    @check("GEN-021", needs=("GEN-008",))
+    def test_a_failed_sample_says_why(self) -> None:
+        """Set `failure_reason` of what is FAILED: it is counted by that, and its reader has nothing else to go by."""
+        try:
+            returned = self._run(self._engine(error=ConnectionError("the engine is gone")), self._pending())
+        except FAILED:
+            raise SkipTest("it raises, and the core takes the reason from that") from None
+        silent = [each.index for each in returned if each.status is Status.FAILED and not each.failure_reason]
+        require(not silent, "a FAILED sample has no failure_reason")
+
+    @check("GEN-022", needs=("GEN-002",))
+    def test_it_makes_no_more_calls_than_it_may(self) -> None:
+        """`ctx.max_turns` says how many calls a sample may make: stop there, and return what there is."""
+        for limit in range(1, max(2, len(self._turns()))):
+            engine = self._engine(max_turns=limit)
+            try:
+                self._run(engine, self._pending())
+            except (LimitError, ExceptionGroup) as error:
+                told = f"it asked {engine.requests} times with ctx.max_turns = {limit}: {error}"
+                raise AssertionError(told) from None
+
+    @check("GEN-023", needs=("GEN-003",))
+    def test_the_weights_of_every_token_are_told_as_they_are(self) -> None:
+        """An answer may be of several versions: `append_response_tokens(output=...)` notes which made which token."""
+        engine = self._engine(older_version=6)
+        for sample in self._run(engine, self._pending()):
+            versions = set(sample.weight_versions)
+            require("6" in versions, f"weight versions are {sorted(versions)}; the engine said 6 of its first token")
+            trained = set(sample.loss_mask or ())
+            for begin, end, version in sample.stretches if 1 in trained else ():
+                count = sum((sample.loss_mask or ())[begin:end])
+                require(
+                    version != 6 or count <= 1, f"{count} tokens are said to be of version 6; one is of each answer"
+                )
+
+    @check("GEN-024", needs=("GEN-002",))
+    def test_an_execution_has_one_main_sample(self) -> None:
+        """Rewards are asked about the sample marked `metadata["main"]`: mark one of those that a call fans out into."""
+        returned = self._run(self._engine(), self._pending())
+        marked = sum(each.metadata.get("main") is True for each in returned)
+        require(marked <= 1, f"{marked} of {len(returned)} samples are marked as the main one")
+
+    @check("GEN-025", needs=("GEN-002",), decisive=True)
+    def test_it_makes_the_turns_that_its_author_says(self) -> None:
+        """What goes wrong after a tool has answered shows in later turns alone: set `answers`, and each is asked for.
+
+        Skipped for a generator that asks the engine once whatever it answers.
+        """
+        turns = len(self._several_turns() if not self.answers else self._turns())
+        told = f"`answers` holds {len(self.answers)} texts, and it made {turns} turns; what should make it ask again?"
+        require(turns >= len(self.answers), told)
+
+    @check("GEN-026", needs=("GEN-003", "GEN-004"))
+    def test_every_answer_stands_after_the_prompt_that_it_answers(self) -> None:
+        """What a tool says, and whatever else the engine was shown, belongs into `sample.tokens`, in its place.
+
+        A generator that shows the engine another context in a later turn returns that turn as a sample of its own.
+        """
+        engine = self._engine()
+        for sample in self._run(engine, self._pending()):
+            require_in_context(sample, engine.calls)
+
+    @check("GEN-027", needs=("GEN-003", "GEN-005"))
+    def test_the_token_budget_is_that_of_all_turns(self) -> None:
+        """Ask each further turn for what is left, `max_new_tokens` less the response so far; and say TRUNCATED."""
+        turns = self._several_turns()
+        for turn in turns[1:TURNS]:
+            used = len(turn.prompt) - len(turns[0].prompt)
+            for budget in (max(1, used) + room for room in ROOMS):
+                engine = self._engine(
+                    finish=FinishReason.LENGTH, from_turn=turn.request, sampling=SamplingParams(budget)
+                )
+                returned = self._run(engine, self._pending())
+                if any(each.request == turn.request for each in engine.calls):
+                    break
+            for sample in returned:
+                count = sample.effective_response_length
+                told = f"{count} trainable tokens in {engine.requests} turns with a budget of {budget}"
+                require(count <= budget, told)
+            cut = any(each.status is Status.TRUNCATED for each in returned)
+            require(cut, f"the budget ended turn {turn.request + 1}, the status is {returned[-1].status}")
+
+    @check("GEN-028", needs=("GEN-011",))
+    def test_a_cancelled_sample_takes_its_request_along(self) -> None:
+        """Its answer is for nobody, and the engine works on it: `await ctx.generate` itself, without a shield."""
+        for turn in self._each_turn():
+            engine = self._engine(delay_s=2 * CANCEL_S, from_turn=turn)
+            left = asyncio.run(self._cancelled(engine))
+            require(not left, f"the sample was cancelled, and request {turn + 1} goes on")
+
+    @check("GEN-029", needs=("GEN-002",))
+    def test_a_call_changes_nothing_that_others_use(self) -> None:
+        """Driver and other plugins share the process: seed no `random`, replace no function, set nothing for all."""
+        self._require_nothing_changed(self._act(self._engine))
+
+    async def _failed(self, engine: ScriptedEngine) -> tuple[list[Sample], int]:
+        """The samples that are returned when the engine fails, and how many tasks are left."""
+        returned: list[Sample] = []
+        before = listening()
+        async with started(self._build()) as generator:
+            servers = listening() - before
+            running = len(unserved(servers))
+            with contextlib.suppress(*FAILED):
+                returned = await limited(generator, self._pending(), engine.context(None))
+            return returned, len(unserved(servers)) - running
+
+    async def _aborted(self, engine: ScriptedEngine) -> int:
+        """How many tasks are left by a sample whose request was aborted."""
+        before = listening()
+        async with started(self._build()) as generator:
+            servers = listening() - before
+            running = len(unserved(servers))
+            async with asyncio.timeout(ABORT_S):
+                await generator(self._pending(), engine.context(None))
+            await asyncio.sleep(0)
+            return len(unserved(servers)) - running
+
+    async def _cancelled(self, engine: ScriptedEngine) -> int:
+        """How many requests go on after their sample was cancelled while the engine answered slowly."""
+        async with started(self._build()) as generator:
+            task = asyncio.ensure_future(generator(self._pending(), engine.context(None)))
+            while not (task.done() or (engine.running and len(engine.turns) > engine.from_turn)):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_S)
+            await asyncio.sleep(0)
+            return engine.running

@@ -1,0 +1,153 @@
+"""judged: runs every contract that applies to a plugin, in this process; as a script, for the process that asked.
+
+Example:
+
+    for title, contract, identity in judged("slime-reward-math", PluginSet()):
+        print(title, contract.result(identity))
+
+`check_plugin` runs it in a process of its own, so that a plugin which exits, hangs or crashes is a result. A further
+process goes on after the check in which one ended: what is in OUTPUT is known, and is not judged again.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from slime_core.catalog import Candidate, installed_candidates, is_plugin_module
+from slime_core.catalog.discovery import project_candidates
+from slime_core.errors import PluginError, UnknownName, did_you_mean
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.processes.limits import end_descendants, keep_descendants
+from slime_core.roles import SPECS, PluginSet
+from slime_testing.by_role import CONTRACTS
+from slime_testing.contract import NOT_RUN, CheckStatus, Contract
+from slime_testing.offered import load_contract, offered_contracts
+from slime_testing.package import PluginPackageContract
+from slime_testing.role import catalog_of
+from slime_testing.run_hooks import RunHooksContract
+
+SUBJECT_LIMIT_S = 600.0
+"""Seconds that one thing may take before its other checks are left out, times its contract's `patience`."""
+
+
+def found(name: str, plugins: PluginSet) -> tuple[Candidate, PluginSet]:
+    """The plugin of that name, from metadata alone, and the plugin set with which it is loaded.
+
+    Raises:
+        UnknownName: no such plugin is installed, and it is not a module.
+    """
+    if is_plugin_module(name):
+        (candidate,) = project_candidates((name,), plugins.root)
+        return candidate, dataclasses.replace(plugins, modules=tuple(dict.fromkeys((*plugins.modules, name))))
+    installed = installed_candidates()
+    for candidate in installed:
+        if name in (candidate.plugin, candidate.name):
+            return candidate, plugins
+    known = [candidate.plugin for candidate in installed]
+    everywhere = [each for role in SPECS for each in catalog_of(plugins).choices(role).values()]
+    offering = {each.plugin for each in everywhere if name in (each.spec.name, each.qualified)}
+    hint = f" It is a choice of {', '.join(sorted(offering))}." if offering else did_you_mean(name, known)
+    raise UnknownName(f"no plugin {name!r} is installed.{hint} Installed: {', '.join(known)}.")
+
+
+def judged(name: str, plugins: PluginSet) -> Iterator[tuple[str, type[Contract], str]]:
+    """What is judged, by which contract, and the number of each of its checks, before it and what needs it are run."""
+    candidate, plugins = found(name, plugins)
+    place = {"dist": candidate.dist} if candidate.dist else {"module": candidate.name}
+    package: type[Contract] = type(
+        "Package", (PluginPackageContract,), {"plugins": plugins, "automatic": True, **place}
+    )
+    for identity in _needed_first(package):
+        yield "package", package, identity
+    if package.result("PKG-002").status is not CheckStatus.PASSED:
+        return
+    for title, contract in _contracts(candidate, plugins):
+        for identity in _needed_first(contract):
+            yield title, contract, identity
+
+
+def _needed_first(contract: type[Contract]) -> list[str]:
+    """Numbers of checks, each after those that it needs: if the process ends, the check under way ended it."""
+    checks, found = contract.checks(), dict[str, None]()
+
+    def add(identity: str) -> None:
+        for needed in checks[identity].needs:
+            add(needed)
+        found[identity] = None
+
+    for identity in checks:
+        add(identity)
+    beyond = contract().beyond()
+    return [identity for identity in found if identity not in beyond]
+
+
+def _contracts(candidate: Candidate, plugins: PluginSet) -> Iterator[tuple[str, type[Contract]]]:
+    """What judges what the plugin offers: a class for each choice, and one for its run hooks."""
+    catalog, shared = catalog_of(plugins), {"plugins": plugins, "automatic": True}
+    offered = offered_contracts(candidate.dist) if candidate.dist else {}
+    for role in SPECS:
+        for registered in catalog.choices(role).values():
+            if registered.plugin == candidate.plugin and role in CONTRACTS:
+                base, name = CONTRACTS[role], registered.spec.name
+                if entry := offered.get(f"{role}.{name}"):
+                    with contextlib.suppress(PluginError):  # PKG-015 has said so
+                        base = load_contract(entry, base)
+                chosen = {"choice": registered.qualified, "_discovered": catalog}
+                yield f"{role} {name}", type("Choice", (base,), {**chosen, **shared})
+    if any(each.plugin == candidate.plugin for hook in HOOK_OF_EVENT.values() for each in catalog.listeners(hook)):
+        yield "run hooks", type("Hooks", (RunHooksContract,), {"plugin": candidate.plugin, **shared})
+
+
+def main() -> None:
+    """Write a line before and after each check: `python -m slime_testing.judge NAME PLUGINS OUTPUT`."""
+    encode = json.JSONEncoder().encode  # not what a plugin may make of json.dumps
+    keep_descendants()
+    name, given, output = sys.argv[1:]
+    values = json.loads(given)
+    root = values.pop("root")
+    only = values.pop("only")
+    plugins = PluginSet(
+        only=None if only is None else tuple(only),
+        expected=values.pop("expected"),
+        root=None if root is None else Path(root),
+        **{key: tuple(value) for key, value in values.items()},
+    )
+    known, wall_s = _known(Path(output)), defaultdict[str, float](float)
+    with Path(output).open("a", encoding="utf-8") as lines:
+        for title, contract, identity in judged(name, plugins):
+            about = {"title": title, "contract": contract.__bases__[0].__name__, "identity": identity}
+            info = contract.checks()[identity]
+            if line := known.get((title, identity)):
+                contract._note(info, CheckStatus(line["status"]), line["detail"])
+                continue
+            if given_up := known.get((title, "")):
+                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}{given_up['detail']}")
+            elif wall_s[title] > (limit_s := SUBJECT_LIMIT_S * contract.patience):
+                contract._note(info, CheckStatus.SKIPPED, f"{NOT_RUN}it has taken more than {limit_s:g} s")
+            lines.write(encode({**about, "patience": contract.patience}) + "\n")
+            lines.flush()
+            began = time.monotonic()
+            result = contract.result(identity)
+            wall_s[title] += time.monotonic() - began
+            spent = {"pid": os.getpid(), "cpu_s": time.process_time()}
+            told = {"status": result.status.value, "detail": result.detail, **spent}
+            lines.write(encode({**about, **told}) + "\n")
+            lines.flush()
+    end_descendants(os.getpid())
+    os._exit(0)  # whatever threads it has left running
+
+
+def _known(output: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """What earlier processes found, by title and number; without a number: why the rest is not run."""
+    lines = map(json.loads, output.read_text("utf-8").splitlines())
+    return {(line["title"], line["identity"]): line for line in lines if "status" in line}
+
+
+if __name__ == "__main__":
+    main()

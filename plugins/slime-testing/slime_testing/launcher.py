@@ -1,0 +1,391 @@
+"""LauncherContract: what every launcher must keep, LCH-001 to LCH-020; it starts real workers, two at a time.
+
+The launcher is made once for a class, and again after a check that failed: starting a cluster is dear.
+
+Example:
+
+    class TestSpawn(LauncherContract):
+        choice = "slime-launcher-spawn/spawn"
+"""
+
+import asyncio
+import contextlib
+import inspect
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, TypeVar, cast
+from unittest import SkipTest
+
+from slime_core.errors import ConfigError, WorkerError
+from slime_core.roles import Launcher, LauncherSetup, LauncherSpec, Needs, Place, WorkerGroup, WorkerGroupSpec
+from slime_testing._drivers import GONE_S, Live, Named, alive, captured, killed_while_it_drives, runs
+from slime_testing.blocking import blocks
+from slime_testing.contract import check, require
+from slime_testing.protected import SEED
+from slime_testing.role import RoleContract
+
+ResultT = TypeVar("ResultT")
+
+TARGET = "slime_testing.launched:Worker"
+SIZE = 2
+NAP_S = 0.5
+"""A call that is longer than its limit takes this long at least."""
+NOWHERE = "kit-of-slime-core"
+"""A resource that no machine has."""
+VARIABLE = "SLIME_KIT"
+SAID = "the kit has said so"
+LARGE = 50_000_000
+
+
+class LauncherContract(RoleContract[LauncherSpec]):
+    """Inherit and name the launcher. It is given an empty folder as `scratch`."""
+
+    kind = LauncherSpec
+    choice: ClassVar[str | LauncherSpec]
+    """The launcher: a name for the catalog, or a spec."""
+    limit_s: ClassVar[float] = 60.0
+    """Seconds within which a group of two starts, answers or fails."""
+    local: ClassVar[bool] = True
+    """Whether its workers are processes of this machine; False for clusters."""
+    _live: "ClassVar[Live | None]" = None
+
+    @check("LCH-001")
+    def test_the_factory_builds_a_launcher(self) -> None:
+        """The core awaits `launcher.start(spec)` and `launcher.close()`: both are `async def`."""
+
+        async def wrong() -> list[str]:
+            with tempfile.TemporaryDirectory() as scratch:
+                built: object = self._build(Path(scratch))
+            return [name for name in ("start", "close") if not inspect.iscoroutinefunction(getattr(built, name, None))]
+
+        found = asyncio.run(wrong())
+        require(not found, f"{' and '.join(found)} must be `async def`")
+
+    @check("LCH-002", needs=("LCH-001",))
+    def test_workers_are_processes_that_know_their_place(self) -> None:
+        """Each is `Class(rank, size, **arguments)` in a process of its own; answers come in rank order."""
+
+        async def play(group: WorkerGroup) -> list[object]:
+            require(group.size == SIZE, f"size is {group.size} of a group of {SIZE}")
+            return await group.call("who")
+
+        told = self._run(play)
+        places = [each[:2] for each in told if isinstance(each, tuple)]
+        require(places == [(0, SIZE), (1, SIZE)], f"expected ranks 0 and 1 of {SIZE}, in this order, got {told}")
+        pids = {each[2] for each in told if isinstance(each, tuple)}
+        require(len(pids) == SIZE and os.getpid() not in pids, "workers share a process, or the driver's")
+
+    @check("LCH-003", needs=("LCH-002",))
+    def test_each_worker_gets_its_argument_and_keeps_its_state(self) -> None:
+        """`arguments[rank]` is for that worker; the object that was built is the one that is called, every time."""
+
+        async def play(group: WorkerGroup) -> tuple[list[object], object]:
+            await group.call("add", [1, 2])
+            return await group.call("add", [10, 20]), await group.call_one(1, "add", 100)
+
+        both, one = self._run(play)
+        require(both == [21, 32], f"10 + 1 + 10 and 10 + 2 + 20 came back as {both}")
+        require(one == 132, f"call_one(1, ...) came back as {one}; expected 132")
+
+    @check("LCH-004", needs=("LCH-002",))
+    def test_what_a_worker_raises_arrives_with_its_traceback(self) -> None:
+        """Raise `WorkerError` with the worker's own traceback: the driver's says nothing about what went wrong."""
+        text = self._fails(lambda group: group.call("fail", ["of no use", "of no use"]), "a worker that raised")
+        for part in ("RuntimeError", "of no use", "launched.py"):
+            require(part in text, f"{part!r} is not in the error:\n{text}")
+
+    @check("LCH-005", needs=("LCH-002",))
+    def test_a_worker_that_dies_is_noticed(self) -> None:
+        """A process that is gone never answers: watch it, and raise `WorkerError` at once."""
+        self._fails(lambda group: group.call("die", [3, 3]), "workers that ended without a word")
+
+    @check("LCH-006", needs=("LCH-002",))
+    def test_a_late_answer_is_not_waited_for(self) -> None:
+        """`timeout_s` is a promise to the run: raise `WorkerError` when it is over, whatever the worker does."""
+        late = self.limit_s + NAP_S
+        began = time.monotonic()
+        self._fails(lambda group: group.call("sleep", [late, late], timeout_s=NAP_S), "a call over its timeout_s")
+        took = time.monotonic() - began
+        require(took < late, f"a call with timeout_s={NAP_S} took {took:.1f} s")
+
+    @check("LCH-007", needs=("LCH-001",))
+    def test_a_worker_that_cannot_be_built_fails_the_start(self) -> None:
+        """`start` returns when every worker is built; if one is not, raise `WorkerError` with its traceback."""
+
+        async def start(launcher: Launcher, scratch: Path) -> str:
+            return await self._error(launcher.start(_spec({"start": -1})), "a worker that raised in its constructor")
+
+        require("cannot start at -1" in (text := self._with(start)), f"the worker's reason is not in it:\n{text}")
+
+    @check("LCH-008", needs=("LCH-002",))
+    def test_closing_ends_every_process(self) -> None:
+        """`close` may come twice, and while workers are busy; afterwards none of them is left."""
+        if not self.local:
+            raise SkipTest("the contract says local = False")
+
+        async def play() -> list[int]:
+            async with self._launcher() as launcher:
+                group = await self._within(launcher.start(_spec({"start": 10})))
+                pids = [each[2] for each in await group.call("who") if isinstance(each, tuple)]
+                busy = asyncio.ensure_future(group.call("sleep", [self.limit_s] * SIZE))
+                await asyncio.sleep(NAP_S / 5)
+                for _ in range(2):
+                    await self._within(group.close())
+                    await self._within(launcher.close())
+                await asyncio.wait({busy}, timeout=self.limit_s)
+                require(busy.done(), "a call under way when the group was closed never ended")
+                busy.exception()
+                return await alive(pids)
+
+        left = asyncio.run(play())
+        require(not left, f"after close() processes {left} are still there")
+
+    @check("LCH-009", needs=("LCH-002",))
+    def test_the_event_loop_goes_on(self) -> None:
+        """The run waits for answers with `await`: starting and calling workers must not hold up everything else."""
+
+        async def act() -> None:
+            async with self._launcher() as launcher:
+                group = await self._within(launcher.start(_spec({"start": 10})))
+                await group.call("sleep", [NAP_S, NAP_S])
+
+        if stall := blocks(act):
+            raise AssertionError(stall)
+
+    @check("LCH-010", needs=("LCH-001",))
+    def test_needs_that_cannot_be_met_fail_at_once(self) -> None:
+        """Waiting for what will never be there looks like a hang: raise `ConfigError`, and say what there is."""
+
+        async def start(launcher: Launcher, scratch: Path) -> str:
+            asked = replace(_spec({"start": 10}), needs=Needs(custom={NOWHERE: 1.0}))
+            try:
+                await self._within(launcher.start(asked))
+            except ConfigError as error:
+                return str(error)
+            raise AssertionError(f"a group that needs {NOWHERE!r} was started: expected a ConfigError")
+
+        require(NOWHERE in (text := self._with(start)), f"what is missing is not named:\n{text}")
+
+    @check("LCH-011", needs=("LCH-002",))
+    def test_the_environment_of_the_group_arrives(self) -> None:
+        """`spec.environment` is set before anything is imported in the worker."""
+
+        async def play(group: WorkerGroup) -> list[object]:
+            return [await group.call_one(rank, "variable", VARIABLE) for rank in range(SIZE)]
+
+        told = self._run(play, environment={VARIABLE: "here"})
+        require(told == ["here"] * SIZE, f"{VARIABLE} is {told} in the workers; expected 'here'")
+
+    @check("LCH-012", needs=("LCH-002",))
+    def test_workers_know_their_places(self) -> None:
+        """`place` is given to each worker, and `group.places` says the same: ranks meet at `meeting`, rank 0's."""
+
+        async def play(group: WorkerGroup) -> tuple[list[Place], list[object]]:
+            return list(group.places), await group.call("where")
+
+        places, told = self._run(play)
+        require(told == places, f"group.places is {places}; the workers were told {told}")
+        require([each.rank for each in places] == list(range(SIZE)), f"expected ranks 0 and 1, got {places}")
+        ports = {(each.address, each.port) for each in places}
+        require(len(ports) == SIZE and all(each.port for each in places), f"expected a port for each, got {ports}")
+        first = f"{places[0].address}:{places[0].port}"
+        require({each.meeting for each in places} == {first}, f"expected all to meet at {first}, got {places}")
+
+    @check("LCH-013", needs=("LCH-005",))
+    def test_a_worker_that_dies_between_calls_is_noticed(self) -> None:
+        """`group.watch()` raises `WorkerError` then: a run must not find out when it needs the worker."""
+
+        async def dies(group: WorkerGroup) -> None:
+            await group.call_one(1, "die_later", NAP_S)
+            async with asyncio.timeout(GONE_S + NAP_S):
+                await group.watch()
+
+        self._fails(dies, "watch() of a group of which a worker died")
+
+    @check("LCH-014", needs=("LCH-005", "LCH-008"))
+    def test_what_workers_have_started_ends_with_them(self) -> None:
+        """A server that a worker has started must not outlive it, however that ends: end its process group, too."""
+        for how in ("die", "close"):
+            if left := self._run(partial(self._left, how)):
+                raise AssertionError(f"processes {left} of workers are still there after {how}")
+
+    @check("LCH-015", needs=("LCH-014",))
+    def test_nothing_outlives_a_driver_that_is_killed(self) -> None:
+        """SIGKILL leaves the driver no time to close anything: workers must see that it is gone, and end all."""
+        if not self.local:
+            raise SkipTest("the contract says local = False")
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            pids = killed_while_it_drives(self._driven(Path(scratch)), _spec({"start": 10}), self.limit_s)
+            left = asyncio.run(alive(pids))
+        require(not left, f"processes {left} outlived a driver that was killed")
+
+    @check("LCH-016", needs=("LCH-003",))
+    def test_large_arguments_and_results_pass(self) -> None:
+        """Batches and states are large: 50 MB go, and 100 MB come back."""
+
+        async def play(group: WorkerGroup) -> object:
+            return await group.call_one(1, "double", b"x" * LARGE)
+
+        require(self._run(play) == b"xx" * LARGE, f"{LARGE} bytes, sent to be doubled, came back as something else")
+
+    @check("LCH-017", needs=("LCH-002",))
+    def test_what_workers_print_is_in_a_log_and_not_on_the_drivers_terminal(self) -> None:
+        """Write what a worker prints to a file under `setup.scratch`: the driver's output is the run's display."""
+
+        async def play(group: WorkerGroup) -> None:
+            await group.call("say", [SAID, SAID])
+
+        with captured() as shown:
+            scratch = self._run_in(play)
+        require(SAID not in shown(), "a worker's output came to the driver's")
+        logs = [path for path in scratch.rglob("*") if path.is_file() and SAID in path.read_text(errors="replace")]
+        require(logs, f"what a worker printed is in no file under {scratch}")
+
+    @check("LCH-018", needs=("LCH-008",))
+    def test_workers_are_closed_before_they_end(self) -> None:
+        """Call the worker's `close`, if it has one: it may have a server to stop, or a file to finish."""
+        if not self.local:
+            raise SkipTest("the contract says local = False")
+
+        async def play(group: WorkerGroup) -> None:
+            await group.close()
+
+        with tempfile.TemporaryDirectory() as told:
+            self._run(play, told=Path(told))
+            found = sorted(path.name for path in Path(told).iterdir())
+        require(found == ["closed-0", "closed-1"], f"`close` was called on {found or 'no worker'}; expected both")
+
+    @check("LCH-019", needs=("LCH-002",))
+    def test_workers_are_in_the_drivers_folder(self) -> None:
+        """Paths of a run file may be relative: a worker's working directory is the driver's, by its path."""
+
+        async def play(group: WorkerGroup) -> list[object]:
+            return await group.call("folder")
+
+        folders = self._run(play)
+        require(folders == [str(Path.cwd())] * SIZE, f"workers are in {folders}; expected {Path.cwd()} for both")
+
+    @check("LCH-020", needs=("LCH-003",))
+    def test_it_is_told_which_workers_have_not_answered(self) -> None:
+        """A run that stands still says what it waits for: `unanswered()` names the ranks that are at a call, no others.
+
+        Say what is known of each: its process, its node.
+        """
+
+        async def play(group: WorkerGroup) -> tuple[Mapping[int, str], Mapping[int, str]]:
+            asked = asyncio.create_task(group.call("sleep", [0.0, NAP_S]))
+            during = dict[int, str]()
+            while set(during) != {1} and not asked.done():
+                await asyncio.sleep(NAP_S / 50)
+                during = dict(group.unanswered()) or during
+            await asked
+            return during, group.unanswered()
+
+        during, after = self._run(play)
+        require(set(during) == {1}, f"while rank 1 alone was at a call, `unanswered()` was {dict(during)}")
+        require(all(text.strip() for text in during.values()), f"nothing is said of rank 1: {dict(during)}")
+        require(not after, f"when all had answered, `unanswered()` was {dict(after)}")
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        """Close the launcher that the checks share; pytest calls it."""
+        if (live := cls.__dict__.get("_live")) is not None:
+            cls._live = None
+            live.close()
+
+    def _build(self, scratch: Path) -> Launcher:
+        return self.spec.factory(self.validated(), LauncherSetup(self.make, SEED, scratch=scratch))
+
+    def _driven(self, scratch: Path) -> Callable[[], Launcher]:
+        """A function that builds the launcher in another process; it pickles if the launcher has a name."""
+        if isinstance(self.choice, str):
+            return Named(self.choice, self.settings, self.plugins, scratch)
+        return partial(self._build, scratch)
+
+    @contextlib.asynccontextmanager
+    async def _launcher(self) -> AsyncIterator[Launcher]:
+        """A launcher of a check's own."""
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            launcher = self._build(Path(scratch))
+            try:
+                yield launcher
+            finally:
+                await self._within(launcher.close())
+
+    def _with(self, play: Callable[[Launcher, Path], Awaitable[ResultT]]) -> ResultT:
+        """The result of `play` with the launcher that the checks share."""
+        cls = type(self)
+        if (live := cls.__dict__.get("_live")) is None:
+            cls._live = live = Live(self._build, self.limit_s)
+        try:
+            return live.run(play(live.launcher, live.scratch))
+        except BaseException:
+            cls.teardown_class()  # the next check gets a new launcher: a failed one may have left anything in this
+            raise
+
+    def _run(
+        self,
+        play: Callable[[WorkerGroup], Awaitable[ResultT]],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **arguments: object,
+    ) -> ResultT:
+        """The result of `play` with a group of two workers that start at 10."""
+
+        async def run(launcher: Launcher, scratch: Path) -> ResultT:
+            spec = replace(_spec({"start": 10, **arguments}), environment=environment or {})
+            group = await self._within(launcher.start(spec))
+            try:
+                return await self._within(play(group))
+            finally:
+                await self._within(group.close())
+
+        return self._with(run)
+
+    def _run_in(self, play: Callable[[WorkerGroup], Awaitable[object]]) -> Path:
+        """As `_run`; `play` is also given the launcher's scratch folder."""
+        self._run(play)
+        return cast(Live, type(self).__dict__["_live"]).scratch
+
+    async def _left(self, how: str, group: WorkerGroup) -> list[int]:
+        """Process ids that are left of workers that had started processes of their own."""
+        if not self.local:
+            raise SkipTest("the contract says local = False")
+        pids = [pid for each in await group.call("spawn") for pid in cast(list[int], each)]
+        require(not (dead := [pid for pid in pids if not runs(pid)]), f"processes {dead} did not start")
+        if how == "close":
+            await group.close()
+        else:
+            await self._error(group.call("die", [3, 3]), "workers that ended without a word")
+        return await alive(pids)
+
+    def _fails(self, play: Callable[[WorkerGroup], Awaitable[object]], what: str) -> str:
+        """Text of the `WorkerError` with which `play` must end; fails the check if it ends otherwise."""
+
+        async def error(group: WorkerGroup) -> str:
+            return await self._error(play(group), what)
+
+        return self._run(error)
+
+    async def _error(self, call: Awaitable[object], what: str) -> str:
+        try:
+            await self._within(call)
+        except WorkerError as error:
+            return str(error)
+        raise AssertionError(f"{what}: expected a WorkerError, and there was none")
+
+    async def _within(self, call: Awaitable[ResultT]) -> ResultT:
+        try:
+            async with asyncio.timeout(self.limit_s):
+                return await call
+        except TimeoutError:
+            raise AssertionError(f"no end within {self.limit_s:g} s") from None
+
+
+def _spec(arguments: Mapping[str, object]) -> WorkerGroupSpec:
+    return WorkerGroupSpec("kit", SIZE, TARGET, arguments)

@@ -1,0 +1,16 @@
+"""The entry point: what `slime doctor` looks at."""
+
+from collections.abc import Iterable
+
+from slime_core.hookspecs import hookimpl
+from slime_core.roles import CheckSpec
+
+SLIME_API = "1"
+
+
+@hookimpl
+def slime_checks() -> Iterable[CheckSpec]:
+    """What `slime doctor` looks at."""
+    from slime_testing.doctor import core_checks
+
+    return core_checks()

@@ -1,0 +1,129 @@
+"""What pytest gets from slime-core: options and fixtures for tests of plugins. In every session, so it imports late.
+
+Example:
+
+    pytest --slime-plugin slime-reward-math --slime-report report.json     # without a line of test code
+"""
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from slime_core.sample import Group, Sample
+    from slime_testing.fake_engine import FakeEngine
+    from slime_testing.manager import PluginManager
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The kit's options."""
+    group = parser.getgroup("slime", "slime plugins")
+    group.addoption(
+        "--slime-plugin",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run every contract on an installed plugin; without paths, on nothing else (repeatable)",
+    )
+    group.addoption("--slime-report", metavar="FILE", help="write what the contracts found, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the report, if one is wanted."""
+    if path := config.getoption("--slime-report"):
+        from slime_testing._session import Report
+
+        config.pluginmanager.register(Report(Path(path)), "slime-report")
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Collect no file when plugins are named and paths are not."""
+    given = config.args_source is pytest.Config.ArgsSource.ARGS
+    return True if config.getoption("--slime-plugin") and not given else None
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add the checks of the plugins that are named."""
+    if names := config.getoption("--slime-plugin"):
+        from slime_testing._session import plugin_items
+
+        items.extend(plugin_items(session, names))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Note the number of a check, and expect the failures that its contract's `xfail` names."""
+    info = getattr(getattr(item, "function", None), "check", None)
+    if info is None:
+        return
+    item.user_properties.append(("slime_check", info.identity))
+    excuses = getattr(getattr(item, "cls", None), "xfail", {})
+    if info.identity in excuses:
+        item.add_marker(pytest.mark.xfail(reason=excuses[info.identity], strict=True))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which decisive checks were skipped: who reads "passed" is to know what that leaves open."""
+    # A module that skips itself is among them, and has no properties.
+    all_skipped = terminalreporter.stats.get("skipped", ())
+    skipped = [each for each in all_skipped if "slime_check" in dict(getattr(each, "user_properties", ()))]
+    if skipped:
+        from slime_testing._session import undecided
+
+        for line in undecided(skipped):
+            terminalreporter.write_line(line, yellow=True)
+
+
+@pytest.fixture
+def make_sample() -> "Callable[..., Sample]":
+    """`slime_testing.make_sample`: a finished sample."""
+    from slime_testing.samples import make_sample
+
+    return make_sample
+
+
+@pytest.fixture
+def make_group() -> "Callable[..., Group]":
+    """`slime_testing.make_group`: a finished, frozen group."""
+    from slime_testing.samples import make_group
+
+    return make_group
+
+
+@pytest.fixture
+def slime_plugins() -> "PluginManager":
+    """A catalog of the core and of what the test adds, whatever else is installed: `slime_plugins.add(my_plugin)`."""
+    from slime_testing.manager import PluginManager
+
+    return PluginManager()
+
+
+@pytest.fixture
+def fake_engine() -> "Iterator[Callable[..., FakeEngine]]":
+    """`fake_engine(Slow(0.5))` starts a `slime_testing.FakeEngine`; all of them are stopped after the test."""
+    from slime_testing.fake_engine import FakeEngine
+
+    with contextlib.ExitStack() as started:
+        yield lambda *script, **limits: started.enter_context(FakeEngine(*script, **limits))
+
+
+@pytest.fixture
+def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """`slime_testing.write_distribution` into a folder on the import path, for this test alone.
+
+    install_plugin("slime-reward-other", {"other.py": SOURCE}, entry_points={"reward-other": "other"})
+    """
+    from slime_testing.distribution import write_distribution
+
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    loaded = set(sys.modules)
+    yield functools.partial(write_distribution, folder)
+    for name in set(sys.modules) - loaded:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
+            del sys.modules[name]

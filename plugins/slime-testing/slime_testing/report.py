@@ -1,0 +1,218 @@
+"""check_plugin: every contract that applies to a plugin, run without pytest and without a line of its author's.
+
+Example:
+
+    report = check_plugin("slime-reward-math")      # or "reward-math", or "./my_plugin.py"
+    for subject in report.subjects:
+        print(subject.title, [result for result in subject.results if result.status is CheckStatus.FAILED])
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.catalog import ALL_INSTALLED
+from slime_core.errors import PluginError
+from slime_core.processes.limits import end_descendants
+from slime_core.roles import PluginSet
+from slime_core.sample import Json
+from slime_testing.contract import NOT_RUN, CheckResult, CheckStatus
+from slime_testing.judge import found
+from slime_testing.registry import ALL_CHECKS
+
+START_LIMIT_S = 90.0
+"""Seconds until the kit's process has begun with a plugin, which imports it."""
+LIMIT_S = 90.0
+"""Seconds that one check may take, times its contract's `patience`, before the kit ends its process."""
+MOST_ENDS = 3
+"""Processes that one thing may end before its other checks are left out."""
+SAID_LINES = 4
+"""Lines of what a process said last that a report shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectReport:
+    """One contract's checks of one thing that the plugin offers."""
+
+    title: str
+    """What was judged: "package", "reward math"."""
+    contract: str
+    """The contract's name."""
+    results: tuple[CheckResult, ...]
+    """What each check found, by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """What the kit found about one plugin."""
+
+    plugin: str
+    """The plugin."""
+    version: str
+    """Its version; empty for a module of the project."""
+    subjects: tuple[SubjectReport, ...]
+    """The package first, then what it offers."""
+    cpu_s: float
+    """CPU seconds that it took."""
+
+    @property
+    def results(self) -> tuple[CheckResult, ...]:
+        """All results, of all subjects."""
+        return tuple(result for subject in self.subjects for result in subject.results)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(result.status is not CheckStatus.FAILED for result in self.results)
+
+    @property
+    def undecided(self) -> tuple[tuple[str, CheckResult], ...]:
+        """Checks that a green report leaves open, each after the title of what was judged.
+
+        They were skipped, and are decisive or need something: settings, samples, a library.
+        """
+        return tuple(
+            (subject.title, result)
+            for subject in self.subjects
+            for result in subject.results
+            if result.status is CheckStatus.SKIPPED and is_open(result.identity, result.detail)
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON, for `--json`."""
+        subjects: list[Json] = [
+            {
+                "title": subject.title,
+                "contract": subject.contract,
+                "checks": [result_to_dict(result) for result in subject.results],
+            }
+            for subject in self.subjects
+        ]
+        return {
+            "plugin": self.plugin,
+            "version": self.version,
+            "passed": self.passed,
+            "cpu_s": round(self.cpu_s, 3),
+            "undecided": [{"title": title, **result_to_dict(result)} for title, result in self.undecided],
+            "subjects": subjects,
+        }
+
+
+def is_open(identity: str, detail: str) -> bool:
+    """Whether a check that was skipped, for this reason, leaves a green report open."""
+    return detail.removeprefix(NOT_RUN).startswith("needs ") or ALL_CHECKS[identity].decisive
+
+
+def result_to_dict(result: CheckResult) -> dict[str, Json]:
+    """One result as plain JSON."""
+    return {
+        "identity": result.identity,
+        "since": result.since,
+        "status": result.status.value,
+        "detail": result.detail,
+        "advice": result.advice,
+    }
+
+
+def check_plugin(name: str, plugins: PluginSet = ALL_INSTALLED) -> PluginReport:
+    """Run every contract that applies to a plugin, with what the kit can supply itself, in a process of its own.
+
+    Args:
+        name: its distribution or entry point, or a module of the project, `./my_plugin.py` or dotted.
+        plugins: which plugins are loaded besides.
+
+    Raises:
+        UnknownName: no such plugin is installed, and it is not a file or module.
+        PluginError: nothing could be judged, not even the package.
+    """
+    candidate, _ = found(name, plugins)
+    with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+        output = Path(folder) / "checks.jsonl"
+        output.touch()
+        _judge(name, plugins, output)
+        lines = _lines(output)
+    results: dict[tuple[str, str], dict[str, CheckResult]] = {}
+    for line in lines:
+        if line.get("status") and line["identity"]:
+            results.setdefault((line["title"], line["contract"]), {})[line["identity"]] = _result(line)
+    spent = {line["pid"]: float(line["cpu_s"]) for line in lines if "pid" in line}  # the last of each process
+    subjects = tuple(
+        SubjectReport(*key, tuple(each[identity] for identity in sorted(each))) for key, each in results.items()
+    )
+    return PluginReport(candidate.plugin, candidate.version, subjects, sum(spent.values()))
+
+
+def _judge(name: str, plugins: PluginSet, output: Path) -> None:
+    """Judge the plugin in one process after another: what ends one is a result, and the next one goes on after it.
+
+    Raises:
+        PluginError: nothing could be judged.
+    """
+    ends: Counter[str] = Counter()
+    while ended := _run(name, plugins, output):
+        lines = _lines(output)
+        if not lines or "status" in lines[-1]:
+            raise PluginError(f"plugin {name} cannot be judged: {ended}")
+        line = lines[-1]
+        told = [{**line, "status": "failed", "detail": ended}]
+        ends[line["title"]] += 1
+        if ends[line["title"]] >= MOST_ENDS:
+            why = f"{line['title']} was given up after {line['identity']}, in which {ended}"
+            told.append({**line, "identity": "", "status": "skipped", "detail": why.partition("\n")[0]})
+        with output.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(each) + "\n" for each in told)
+
+
+def _lines(output: Path) -> list[dict[str, str]]:
+    """What was written so far; a process that was killed may have left half a line, which is cut off."""
+    whole, _, half = output.read_text("utf-8").rpartition("\n")
+    if half:
+        output.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _run(name: str, plugins: PluginSet, output: Path) -> str:
+    """Judge the plugin in a process of its own; returns how it ended, should it have ended before its time."""
+    given = {**dataclasses.asdict(plugins), "root": str(plugins.root or Path.cwd())}
+    command = [sys.executable, "-P", "-m", "slime_testing.judge", name, json.dumps(given), str(output)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    errors = output.with_name("errors.txt")
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(command, env=environment, stdout=stderr, stderr=stderr)
+        size, limit_s, began = output.stat().st_size, START_LIMIT_S, time.monotonic()
+        try:
+            while process.poll() is None:
+                time.sleep(0.02)
+                if (now := output.stat().st_size) > size:
+                    size, limit_s, began = now, _limit_s(output), time.monotonic()
+                elif time.monotonic() > began + limit_s:
+                    return f"it had not come back after {limit_s:g} s, and its process was ended"
+        finally:
+            end_descendants(process.pid)
+            process.kill()
+            process.wait()
+    if process.returncode == 0:
+        return ""
+    said = "\n".join(errors.read_text("utf-8", "replace").strip().splitlines()[-SAID_LINES:])
+    return f"it ended the process, with exit status {process.returncode}{': ' if said else ''}{said}"
+
+
+def _limit_s(output: Path) -> float:
+    """Seconds until the next line: the last one says which check has begun, or that none has."""
+    with contextlib.suppress(ValueError):  # half a line, so far
+        return LIMIT_S * float(json.loads(output.read_text("utf-8").splitlines()[-1]).get("patience", 1.0))
+    return LIMIT_S
+
+
+def _result(line: Mapping[str, str]) -> CheckResult:
+    info = ALL_CHECKS[line["identity"]]
+    return CheckResult(info.identity, info.since, CheckStatus(line["status"]), line["detail"], info.advice)

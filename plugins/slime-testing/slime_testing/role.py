@@ -1,0 +1,158 @@
+"""RoleContract: the base of the contracts of one choice of a role, named for the catalog or given as a spec.
+
+Example:
+
+    class TestMath(RewardContract):
+        choice = "slime-reward-math/math"        # or a RewardSpec, or "./my_rewards.py:math"
+        settings = {"timeout_s": 5}
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import cached_property, partial
+from typing import ClassVar, Generic, TypeVar, cast
+from unittest import SkipTest
+
+from slime_core.catalog import ALL_INSTALLED, Catalog, PluginWarning, Registered
+from slime_core.roles import PluginSet, Settings, Setup, Spec, is_async
+from slime_testing._state import changed_by, code_state
+from slime_testing.contract import Contract, require
+from slime_testing.protected import SEED, placed, protected
+
+SpecT = TypeVar("SpecT", bound=Spec[object])
+
+
+class RoleContract(Contract, Generic[SpecT]):
+    """What the contracts of all roles share."""
+
+    kind: ClassVar[type[Spec[object]]]
+    """The spec of the contract's role."""
+    choice: ClassVar[str | Spec[object]]
+    """The choice: a name for the catalog, or a spec."""
+    settings: ClassVar[Mapping[str, object]] = {}
+    """Its settings."""
+    plugins: ClassVar[PluginSet] = ALL_INSTALLED
+    """Which plugins the catalog is made of."""
+    _discovered: ClassVar[Catalog]
+    _code: ClassVar[Mapping[str, object]]
+
+    @cached_property
+    def spec(self) -> SpecT:
+        """The spec that `choice` means."""
+        return cast(SpecT, self.registered.spec)
+
+    @cached_property
+    def registered(self) -> Registered:
+        """The spec that `choice` means, and where it comes from."""
+        kind, choice = self.kind, self.choice
+        found: object = choice if isinstance(choice, Spec) else self._catalog().find(kind.role, choice)
+        found = placed(found) if isinstance(found, Spec) else found
+        spec = found.spec if isinstance(found, Registered) else found
+        require(isinstance(spec, kind), f"choice is a {type(spec).__name__}; expected a {kind.__name__}")
+        return cast(Registered, found)
+
+    def validated(self, **settings: object) -> Settings:
+        """The choice's settings, as a run file's section would be validated; those that are given replace the class's.
+
+        Example: `self.spec.factory(self.validated(times=2), self.setup())`, in a test of your own, names no class.
+        """
+        given = {**self.settings, **settings}
+        missing = [key for key, info in self.spec.model.model_fields.items() if info.is_required() and key not in given]
+        if missing and self.automatic:
+            raise SkipTest(f"needs the author's `settings`: {', '.join(missing)} must be given")
+        return self.spec.model.model_validate(given)
+
+    def make(self, role: str, name: str, **settings: object) -> object:
+        """Build another choice, as `Setup.make` does in a run."""
+        catalog = catalog_of(self.plugins)
+        found = catalog.find(role, name)
+        validated = found.spec.model.model_validate(settings)
+        build = partial(found.spec.factory, validated, self.setup())
+        return protected(found, validated, build, catalog.plugin_set)
+
+    def built(self) -> object:
+        """What the factory makes, in this process and unprotected."""
+        return self.spec.factory(self.validated(), self.setup())
+
+    def isolated(self) -> object:
+        """What the factory makes, where its spec says that its calls run."""
+        settings = self.validated()
+        build = partial(self.spec.factory, settings, self.setup())
+        return protected(self.registered, settings, build, self._catalog().plugin_set)
+
+    def setup(self) -> Setup:
+        """What most factories are given."""
+        return Setup(self.make, seed=SEED)
+
+    def declared_api(self) -> str:
+        """SLIME_API of the module that defines the factory, of a package around it, or of its entry point's module."""
+        return self.api or _declared(self.spec) or super().declared_api()
+
+    def _prepare(self) -> None:
+        """Note what everybody's code is, before anything of the plugin is called."""
+        if "_code" not in type(self).__dict__:
+            type(self)._code = code_state()
+
+    def _require_nothing_changed(self, act: Callable[[], Coroutine[object, object, object]]) -> None:
+        """Fail the running check if a call changes what others in its process use."""
+
+        async def once() -> None:
+            with contextlib.suppress(Exception, SystemExit):
+                await act()
+
+        changed = changed_by(lambda: asyncio.run(once()), self._code)
+        require(not changed, f"a call {'; it '.join(changed)}")
+
+    @classmethod
+    def _catalog(cls) -> Catalog:
+        """The catalog, discovered once for a class: a discovery for each call took four fifths of a check's time."""
+        known: Catalog | None = cls.__dict__.get("_discovered")
+        if known is None:
+            cls._discovered = known = catalog_of(cls.plugins)
+        return known
+
+
+def require_called_as(made: object, *arguments: str) -> None:
+    """Fail the running check unless what a factory made can be called with these positional arguments."""
+    require(callable(made), f"the factory returned {made!r:.80}, which cannot be called")
+    signature = inspect.signature(cast(Callable[..., object], made))
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise AssertionError(f"it takes {signature}, and is called as ({', '.join(arguments)}): {error}") from None
+
+
+def require_plain_def(made: object, *arguments: str) -> None:
+    """Fail the running check unless what a factory made is called with these arguments, and not awaited."""
+    require_called_as(made, *arguments)
+    require(not is_async(made), "it is `async def`; write a plain `def`")
+
+
+def catalog_of(plugins: PluginSet) -> Catalog:
+    """The catalog, silent about other plugins that may be broken here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)
+        return Catalog.discover(plugins, strict=False)
+
+
+def _declared(spec: Spec[object]) -> str | None:
+    home = str(getattr(inspect.unwrap(spec.factory), "__module__", None) or type(spec.factory).__module__)
+    parts = home.split(".")
+    around = declared_by(".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    # Only where it must be: what is installed takes 10 ms to read, and every check asks.
+    return around or declared_by(
+        entry.module
+        for entry in importlib.metadata.entry_points(group="slime.plugins")
+        if entry.module.partition(".")[0] == parts[0]
+    )
+
+
+def declared_by(modules: Iterable[str]) -> str | None:
+    """SLIME_API of the first module that declares one."""
+    declared = (getattr(sys.modules.get(name), "SLIME_API", None) for name in modules)
+    return next((api for api in declared if isinstance(api, str) and api.isdecimal()), None)

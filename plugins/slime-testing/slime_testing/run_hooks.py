@@ -1,0 +1,174 @@
+"""RunHooksContract: what every plugin that watches a run must keep, HOK-001 to HOK-006.
+
+Example:
+
+    class TestWatcher(RunHooksContract):
+        plugin = "slime-watch-slack"            # or the module with the hooks
+"""
+
+import asyncio
+import copy
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+from unittest import SkipTest
+
+from slime_core.catalog import ALL_INSTALLED, PluginState
+from slime_core.catalog.loading import hook_faults, new_manager
+from slime_core.errors import StopRun, WorkerError
+from slime_core.events import (
+    CheckpointLoaded,
+    CheckpointSaved,
+    EvalEnd,
+    Event,
+    GroupsDone,
+    RolloutEnd,
+    RolloutStart,
+    RunEnd,
+    RunFailed,
+    RunStart,
+    SamplesDone,
+    TrainStepEnd,
+    WeightsPublished,
+)
+from slime_core.hookspecs import HOOK_OF_EVENT
+from slime_core.roles import PluginSet
+from slime_testing.blocking import blocks
+from slime_testing.calling import call, left_behind, printed
+from slime_testing.contract import Contract, check, require
+from slime_testing.groups import odd_groups, varied_groups
+from slime_testing.role import catalog_of
+
+
+class RunHooksContract(Contract):
+    """Inherit and name the plugin. Its hooks are told of a whole run, of a resumed one and of one that fails."""
+
+    plugin: ClassVar[object]
+    """The plugin: the name of what is installed, or the module or object that holds the hooks."""
+    plugins: ClassVar[PluginSet] = ALL_INSTALLED
+    """Which plugins the catalog is made of."""
+
+    @check("HOK-001")
+    def test_every_hook_is_one_of_slimes(self) -> None:
+        """A misspelt hook is never called: see `slime_core.hookspecs`, and take the argument `event` or none."""
+        if not isinstance(self.plugin, str):
+            faults = "; ".join(hook_faults(new_manager(), self.plugin))
+            require(not faults, faults)
+        else:
+            found = [each for each in catalog_of(self.plugins).statuses if self.plugin in (each.plugin, each.name)]
+            require(found and found[0].state is PluginState.LOADED, "; ".join(map(str, found)) or "not installed")
+        if not any(self._told(event) for event in HOOK_OF_EVENT):
+            raise SkipTest("it watches no run")
+
+    @check("HOK-002", needs=("HOK-001", "HOK-004"))
+    def test_it_watches_a_whole_run(self) -> None:
+        """An error is logged once and counted, and what the hook was for is lost: expect every event a run may send.
+
+        A run may be resumed, fail before its first rollout, and be followed by another one in the same process.
+        """
+        for events in (_run, _resumed, _failed, _run):
+            asyncio.run(self._tell(events))
+
+    @check("HOK-003", needs=("HOK-002",))
+    def test_it_leaves_the_events_as_they_were(self) -> None:
+        """Groups and samples of an event go on to the trainer: whoever wants them otherwise fills a role."""
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+            for event in _run(Path(folder)):
+                before = copy.deepcopy(event)
+                asyncio.run(self._send(event))
+                require(repr(event) == repr(before), f"{HOOK_OF_EVENT[type(event)]} changed its event")
+
+    @check("HOK-004", needs=("HOK-001",))
+    def test_the_event_loop_goes_on(self) -> None:
+        """The run waits while a hook computes: write `async def`, and `await` the network or `asyncio.to_thread`."""
+        if stall := blocks(lambda: self._tell(_run)):
+            raise AssertionError(stall)
+
+    @check("HOK-005", needs=("HOK-002",))
+    def test_it_leaves_nothing_running(self) -> None:
+        """End in `slime_run_end` and `slime_run_failed` what was started in `slime_run_start`."""
+
+        async def pending() -> int:
+            await self._tell(_run)
+            await asyncio.sleep(0)
+            return len(asyncio.all_tasks()) - 1
+
+        tasks = asyncio.run(pending())
+        require(tasks == 0, f"{tasks} tasks are still running after the run")
+        left = left_behind(lambda: lambda: self._tell(_run))
+        require(not left, f"{left.replace('calls', 'runs')} are still there")
+
+    @check("HOK-006", needs=("HOK-002",))
+    def test_it_prints_nothing(self) -> None:
+        """The terminal belongs to the progress display and to `--json`: use `logging`."""
+        text = printed(lambda: self._tell(_run))
+        require(not text, f"it printed {text[:80]!r}")
+
+    async def _tell(self, events: Callable[[Path], Iterator[Event]]) -> None:
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+            for event in events(Path(folder)):
+                await self._send(event)
+
+    async def _send(self, event: Event) -> None:
+        for function, takes_event in self._told(type(event)):
+            try:
+                await call(function, *((event,) if takes_event else ()))
+            except StopRun:
+                return
+            except Exception as error:
+                raise AssertionError(f"{HOOK_OF_EVENT[type(event)]} raised {type(error).__name__}: {error}") from error
+
+    def _told(self, event: type) -> Sequence[tuple[Callable[..., object], bool]]:
+        """The plugin's hooks for an event, and whether they want it."""
+        return self._hooks[event]
+
+    @cached_property
+    def _hooks(self) -> Mapping[type, Sequence[tuple[Callable[..., object], bool]]]:
+        """The same for every event; found once, for discovery takes longer than a hook may."""
+        if isinstance(self.plugin, str):
+            catalog = catalog_of(self.plugins)
+            names = {each.plugin for each in catalog.statuses if self.plugin in (each.plugin, each.name)}
+            return {
+                event: [(each.function, each.takes_event) for each in catalog.listeners(hook) if each.plugin in names]
+                for event, hook in HOOK_OF_EVENT.items()
+            }
+        functions = {event: getattr(self.plugin, hook, None) for event, hook in HOOK_OF_EVENT.items()}
+        return {
+            event: [(function, bool(inspect.signature(function).parameters))] if function else []
+            for event, function in functions.items()
+        }
+
+
+def _run(folder: Path) -> Iterator[Event]:
+    """Two rollouts of a run, and everything that may happen in them."""
+    groups, odd = varied_groups(), odd_groups()
+    metrics = {"rollout/reward_mean": 0.5}
+    yield RunStart(folder, rollout_id=0, num_rollout=2)
+    for rollout in range(2):
+        yield RolloutStart(rollout, weight_version=rollout)
+        yield SamplesDone(rollout, groups[0].samples, evaluation=False)
+        yield GroupsDone(rollout, groups[:2], {odd[0].id: "unscored"})
+        yield RolloutEnd(rollout, kept=groups, dropped=odd, metrics=metrics)
+        yield TrainStepEnd(rollout, step=rollout, metrics={"train/loss": -0.5})
+        yield WeightsPublished(version=rollout + 1)
+        yield CheckpointSaved(folder / "checkpoints" / str(rollout), rollout_id=rollout + 1)
+        yield SamplesDone(rollout, groups[1].samples, evaluation=True)
+        yield EvalEnd(rollout + 1, samples={"math": groups[1].samples}, metrics={"eval/math": 1.0})
+    yield RunEnd(folder, rollout_id=2)
+
+
+def _resumed(folder: Path) -> Iterator[Event]:
+    yield CheckpointLoaded(folder / "checkpoints" / "4", rollout_id=5)
+    yield RunStart(folder, rollout_id=5, num_rollout=6)
+    yield RolloutStart(5, weight_version=5)
+    yield SamplesDone(5, [], evaluation=False)
+    yield RolloutEnd(5, kept=[], dropped=[], metrics={})
+    yield RunEnd(folder, rollout_id=6)
+
+
+def _failed(folder: Path) -> Iterator[Event]:
+    yield RunStart(folder, rollout_id=0, num_rollout=6)
+    yield RunFailed(folder, WorkerError("a worker died"))

@@ -1,0 +1,385 @@
+"""TrainerContract: what every trainer's rank must keep, TRN-001 to TRN-013, on a tiny model.
+
+The first nine are of one rank in this process, the others of several in processes of their own.
+
+Example:
+
+    class TestMine(TrainerContract):
+        choice = "slime-trainer-mine/mine"
+        settings = {"ranks": 1}
+        several = {"ranks": 2}              # settings of several ranks
+        elsewhere = {"ranks": 1}            # settings of ranks that load what those save
+"""
+
+import math
+import shutil
+import tempfile
+import weakref
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from unittest import SkipTest
+
+from slime_core.batching.prepare import check_slots, check_step_result
+from slime_core.batching.split import Shares
+from slime_core.errors import ConfigError, ContractError, ModelError, NonFiniteError
+from slime_core.roles import (
+    Choice,
+    Optim,
+    RankSetup,
+    Rendezvous,
+    SavesLater,
+    SeesRollout,
+    Settings,
+    StepResult,
+    TrainBatch,
+    TrainerFactory,
+    TrainerRank,
+    TrainerSpec,
+    WorkerGroup,
+)
+from slime_testing.contract import check, require
+from slime_testing.protected import NOWHERE, SEED
+from slime_testing.role import RoleContract
+from slime_testing.tensors.batches import equal, finite, need_torch
+from slime_testing.tensors.hosted import call, ranks
+from slime_testing.tiny_model import write_tiny_model
+
+if TYPE_CHECKING:
+    import torch
+
+ResultT = TypeVar("ResultT")
+Numbers = dict[str, list[float]]
+METHODS = ("weight_slots", "train_step", "weights", "save", "load")
+PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
+OPTIM = Optim(1e-3, 0, "constant", 0.0, 0.9, 0.95, 1e-8, 0.0, 1.0, train_steps=10)
+"""A learning rate over 0 and no weight decay."""
+
+
+class TrainerContract(RoleContract[TrainerSpec]):
+    """Inherit and name the trainer; its settings are those of one rank."""
+
+    kind = TrainerSpec
+    choice: ClassVar[str | TrainerSpec]
+    """The trainer: a name for the catalog, or a spec."""
+    exact: ClassVar[bool] = True
+    """Whether a loaded rank goes on bit for bit; False for kernels that add in any order."""
+    several: ClassVar[Mapping[str, object]] = {}
+    """Settings, over `settings`, with which it has several ranks; none where its defaults have."""
+    elsewhere: ClassVar[Mapping[str, object] | None] = None
+    """Settings, over `settings`, of another layout that loads what ranks of `several` save; None: there is none.
+    `slime plugins check`, which has no author to ask, takes one rank, by the spec's `workers_key`."""
+
+    def rank_setup(self) -> RankSetup:
+        """What a rank is built from: a Llama of 64 tokens, the advantage and the loss of slime-train; weight decay 0.
+
+        Replace it for a trainer of other models.
+        """
+        catalog, choices = self._catalog(), {"advantage": "grpo", "loss": "policy_loss"}
+        found = {role: catalog.find(role, f"slime-train/{name}") for role, name in choices.items()}
+        advantage, loss = (Choice(role, each.qualified, each.plugin, each.spec.model()) for role, each in found.items())
+        return RankSetup(
+            hf_checkpoint=write_tiny_model(self._folder / "model"),
+            optim=OPTIM,
+            advantage=advantage,
+            loss=loss,
+            correction=None,
+            plugins=catalog.plugin_set,
+            settings=self.validated(),
+            rollout_temperature=1.0,
+            calculate_per_token_loss=True,
+            seed=SEED,
+            rendezvous=Rendezvous.file(self._folder / "rendezvous"),
+        )
+
+    @cached_property
+    def _folder(self) -> Path:
+        """A folder that is removed when the check is over."""
+        folder = Path(tempfile.mkdtemp(prefix="slime-kit-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    @check("TRN-001")
+    def test_the_factory_builds_a_rank(self) -> None:
+        """The core calls `factory(rank, world_size, setup)` in the rank's process, then these methods, plain `def`."""
+        rank: object = self._rank()
+        missing = [name for name in METHODS if not callable(getattr(rank, name, None))]
+        require(not missing, f"{type(rank).__name__} has no {', '.join(missing)}")
+
+    @check("TRN-002", needs=("TRN-001",))
+    def test_the_slots_describe_the_weights(self) -> None:
+        """`weight_slots` is a promise to engines: `weights` yields each once, in any order, of its shape and dtype."""
+        from slime_train.buckets import fitting
+
+        rank = self._rank()
+        slots = check_slots(rank.weight_slots(), plugin=self.registered.plugin)
+        for _ in fitting(slots, rank.weights(), plugin=self.registered.plugin, whole=True):
+            pass
+
+    @check("TRN-003", needs=("TRN-001",))
+    def test_a_step_changes_the_weights_and_reports(self) -> None:
+        """`train_step` applies one optimizer step: sums over the tokens it computed, equal scalars, finite."""
+        rank = self._rank()
+        before = _copied(rank)
+        result = self._step(rank, batch())
+        require(not all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True)), "nothing changed")
+        for name, value in {**result.metrics, **result.scalars}.items():
+            require(math.isfinite(value), f"{name} is {value}")
+        wanted = sum(batch().loss_mask_T)
+        require(0 < result.tokens <= wanted, f"it reports {result.tokens} tokens of {wanted} trained ones")
+
+    @check("TRN-004", needs=("TRN-003",))
+    def test_a_saved_rank_goes_on_where_it_was(self) -> None:
+        """Weights, moments, schedule and step count are one state: a resume must not be told from no interruption.
+
+        Files that are written later (`SavesLater`) are of the moment of `save`, whatever steps come meanwhile.
+        """
+        one, other = self._rank(), self._rank()
+        self._step(one, batch())
+        with tempfile.TemporaryDirectory() as folder:
+            one.save(Path(folder))
+            self._step(one, batch())
+            _finish_save(one)
+            other.load(Path(folder))
+            self._step(other, batch())
+        for (name, mine), (_, theirs) in zip(one.weights(), other.weights(), strict=True):
+            same = bool((mine == theirs).all()) if self.exact else equal(mine, theirs)
+            require(same, f"after save, load and one step {name} is not as without the interruption")
+
+    @check("TRN-005", needs=("TRN-003",))
+    def test_what_is_not_finite_stops_before_the_weights(self) -> None:
+        """Raise `NonFiniteError` (or name the role it came from) before the optimizer moves: NaN weights end a run."""
+        rank = self._rank()
+        before = _copied(rank)
+        poisoned = replace(batch(), rewards_S=array("d", [math.nan, 1.0, 0.0, 0.0]))
+        try:
+            self._answer(rank, poisoned)
+        except (NonFiniteError, ContractError):
+            pass
+        else:
+            raise AssertionError("a reward of NaN went through; expected NonFiniteError")
+        after = _copied(rank)
+        require(all(finite(each) for each in after), "the weights are not finite any more")
+        require(all(equal(one, other) for one, other in zip(before, after, strict=True)), "the weights changed")
+
+    @check("TRN-006", needs=("TRN-001",))
+    def test_a_rank_without_samples_takes_part(self) -> None:
+        """A step may have fewer groups than ranks: an empty share is a step with a gradient of zero."""
+        result = self._step(self._rank(), empty_batch())
+        require(result.tokens == 0, f"it reports {result.tokens} tokens of an empty share")
+
+    @check("TRN-007", needs=("TRN-003",))
+    def test_masked_tokens_are_not_trained_on(self) -> None:
+        """The loss mask decides: with a mask of zeros the gradient is zero, and without decay nothing moves."""
+        rank = self._rank()
+        before = _copied(rank)
+        masked = replace(batch(), loss_mask_T=array("b", [0] * len(batch().tokens_T)))
+        self._step(rank, replace(masked, step_tokens=1, step_samples=1))
+        same = all(equal(one, other) for one, other in zip(before, _copied(rank), strict=True))
+        require(same, "a step without a single trained token changed the weights")
+
+    @check("TRN-008", needs=("TRN-003",))
+    def test_every_group_gets_its_score(self) -> None:
+        """Buffers learn from `scores`: the mean absolute advantage of each of the rank's groups, by `group_index_S`."""
+        result = self._step(self._rank(), batch())
+        groups = set(batch().group_index_S)
+        require(set(result.scores) == groups, f"scores of groups {sorted(result.scores)}; expected {sorted(groups)}")
+        require(all(map(math.isfinite, result.scores.values())), f"scores are not finite: {dict(result.scores)}")
+
+    @check("TRN-009", needs=("TRN-001",))
+    def test_it_saves_a_model_that_others_read(self) -> None:
+        """A checkpoint's `hf/` is the model in Hugging Face format: config.json and safetensors, no pickle."""
+        with tempfile.TemporaryDirectory() as folder:
+            rank = self._rank()
+            rank.save(Path(folder))
+            _finish_save(rank)
+            names = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+        require("hf/config.json" in names, f"there is no hf/config.json among {', '.join(names) or 'nothing'}")
+        require(
+            any(name.startswith("hf/") and name.endswith(".safetensors") for name in names), "no safetensors in hf/"
+        )
+        pickled = [name for name in names if name.startswith("hf/") and name.endswith(PICKLES)]
+        require(not pickled, f"pickle can run code when others read it: {', '.join(pickled)}")
+
+    @check("TRN-010", needs=("TRN-003",))
+    def test_ranks_of_one_share_report_the_same(self) -> None:
+        """Ranks that train on one share together each report the whole of it: add up, or send, before you answer."""
+        shares, batches = self._shares()
+        told = self._run(lambda group: call(group, "attempt", shares.dealt(batches)))
+        groups = shares.dealt([set(each.group_index_S) for each in batches])
+        results = [
+            check_step_result(result, plugin=self.registered.plugin, rank=rank, groups=own)
+            for rank, (result, own) in enumerate(zip(told, groups, strict=True))
+        ]
+        reported = shares.agreed(results)
+        for result in reported:
+            require(result.scalars == reported[0].scalars, f"ranks have scalars {[each.scalars for each in reported]}")
+        tokens = sum(result.tokens for result in reported)
+        require(0 < tokens <= batches[0].step_tokens, f"{tokens} of {batches[0].step_tokens} trained tokens reported")
+
+    @check("TRN-011", needs=("TRN-010",))
+    def test_weights_come_to_their_end_on_every_rank(self) -> None:
+        """Every rank iterates `weights` to its end, so that it may gather; rank 0 has all of every slot."""
+        shares, batches = self._shares()
+
+        async def play(group: WorkerGroup) -> tuple[object, object, object]:
+            before = (await call(group, "numbers"))[0]
+            await call(group, "attempt", shares.dealt(batches))
+            return before, (await call(group, "numbers"))[0], (await call(group, "sizes"))[0]
+
+        before, after, sizes = self._run(play)
+        found = {name: len(values) for name, values in cast(Numbers, after).items()}
+        require(found == sizes, f"rank 0 yields {found}; its slots are {sizes}")
+        require(before != after, "a step of several ranks changed nothing")
+
+    @check("TRN-012", needs=("TRN-011",))
+    def test_what_one_layout_saves_another_loads(self) -> None:
+        """A run moves to other machines: with `elsewhere`, a checkpoint of `several` ranks goes on there."""
+        shares, batches = self._shares()
+        if (other := self._elsewhere()) is None:
+            raise SkipTest("the contract names no other layout in `elsewhere`")
+        with tempfile.TemporaryDirectory(prefix="slime-kit-") as folder:
+
+            async def save(group: WorkerGroup) -> object:
+                await call(group, "attempt", shares.dealt(batches))
+                await call(group, "save", [(Path(folder), True)] * group.size)
+                await call(group, "finish_save", [True] * group.size)
+                return (await call(group, "numbers"))[0]
+
+            async def load(group: WorkerGroup) -> object:
+                await call(group, "load", [Path(folder)] * group.size)
+                return (await call(group, "numbers"))[0]
+
+            saved, loaded = cast(Numbers, self._run(save)), cast(Numbers, self._run(load, other))
+        require(saved.keys() == loaded.keys(), f"it saved {sorted(saved)} and loaded {sorted(loaded)}")
+        for name, values in saved.items():
+            pairs = zip(values, loaded[name], strict=True)
+            near = all(math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-7) for one, other in pairs)
+            require(near, f"{name} is not as it was saved")
+
+    @check("TRN-013", needs=("TRN-011",))
+    def test_what_is_not_finite_on_one_rank_stops_all(self) -> None:
+        """A rank that raises alone leaves others waiting, or with other weights: see `failing_together`."""
+        shares, (first, *others) = self._shares()
+        nan = array("f", [math.nan] * len(first.tokens_T))
+        poisoned = [replace(first, rollout_log_probs_T=nan), *others]
+
+        async def play(group: WorkerGroup) -> tuple[list[object], object, object]:
+            before = (await call(group, "numbers"))[0]
+            told = await call(group, "attempt", shares.dealt(poisoned))
+            return told, before, (await call(group, "numbers"))[0]
+
+        told, before, after = self._run(play)
+        for rank, each in enumerate(told):
+            require(isinstance(each, str), f"rank {rank} went on where share 0 has log-probs of NaN")
+        require(before == after, "the weights changed")
+
+    def _with(self, settings: Mapping[str, object]) -> Settings:
+        """The contract's settings and some more, validated."""
+        return self.spec.model.model_validate({**self.settings, **settings})
+
+    def _elsewhere(self) -> Settings | None:
+        """The other layout: without an author's, one rank, where the spec says which setting counts them."""
+        key = self.spec.workers_key
+        if self.elsewhere is None and self.automatic and key:
+            return self._with({key: 1})
+        return None if self.elsewhere is None else self._with(self.elsewhere)
+
+    def _shares(self) -> tuple[Shares, list[TrainBatch]]:
+        """How several ranks share a step, and the shares themselves."""
+        found = Shares(self.spec.share_of_ranks(self._with(self.several)), self.registered.plugin)
+        if len(found.of_ranks) < 2:
+            raise SkipTest("the spec says one rank with these settings: name settings of several in `several`")
+        return found, [self._with_fields(each) for each in shares_of(found.count)]
+
+    def _run(self, play: Callable[[WorkerGroup], Awaitable[ResultT]], settings: Settings | None = None) -> ResultT:
+        """The result of `play` with ranks in processes, with these settings or those of `several`."""
+        if self.registered.qualified == NOWHERE:
+            raise SkipTest("ranks in processes find the trainer by name: let `choice` be one, or a module's variable")
+        settings = self._with(self.several) if settings is None else settings
+        setup = replace(self.rank_setup(), settings=settings)
+        return ranks(self.registered, setup, self.spec.world_size(settings), play)
+
+    def _rank(self) -> TrainerRank:
+        need_torch(and_train=True)
+        try:
+            return cast(TrainerFactory, self.spec.factory)(0, 1, self.rank_setup())
+        except (ConfigError, ModelError) as error:
+            if not self.automatic:
+                raise
+            raise SkipTest(f"needs the author's `rank_setup`: the kit's own model is refused: {error}") from None
+
+    def _step(self, rank: TrainerRank, share: TrainBatch) -> StepResult:
+        result: object = self._answer(rank, share)
+        require(isinstance(result, StepResult), f"train_step returned a {type(result).__name__}; expected a StepResult")
+        return cast(StepResult, result)
+
+    def _answer(self, rank: TrainerRank, share: TrainBatch) -> object:
+        """A rank's result for a rollout of one step."""
+        given = self._with_fields(share)
+        if isinstance(rank, SeesRollout):
+            rank.begin_rollout([given])
+        return rank.train_step(given)
+
+    def _with_fields(self, share: TrainBatch) -> TrainBatch:
+        """The share with every sample field that the spec reads, each empty: the kit's samples have none of them."""
+        none = (None,) * len(share.rewards_S)
+        return replace(share, fields_S=dict.fromkeys(self.spec.reads(self.validated()), none))
+
+
+def batch() -> TrainBatch:
+    """Two groups of two samples, one prompt each, ids below 16."""
+    return TrainBatch(
+        prompts_P=((3, 4, 5), (6, 7)),
+        prompt_index_S=array("i", [0, 0, 1, 1]),
+        group_index_S=array("i", [0, 0, 1, 1]),
+        rollout_index_S=array("i", [0, 1, 2, 3]),
+        response_lengths_S=array("i", [2, 3, 1, 2]),
+        rewards_S=array("d", [1.0, 0.0, 0.0, 1.0]),
+        weights_S=array("d", [1.0] * 4),
+        tokens_T=array("i", [8, 9, 10, 11, 12, 13, 14, 15]),
+        loss_mask_T=array("b", [1, 1, 1, 0, 1, 1, 1, 1]),
+        rollout_log_probs_T=array("f", [-2.0] * 8),
+        step_tokens=7,
+        step_samples=4,
+    )
+
+
+def shares_of(count: int) -> list[TrainBatch]:
+    """That batch as one of several shares of a step, each with tokens of its own."""
+    one = batch()
+    return [
+        replace(
+            one,
+            group_index_S=array("i", [2 * share + group for group in one.group_index_S]),
+            rollout_index_S=array("i", [4 * share + rollout for rollout in one.rollout_index_S]),
+            tokens_T=array("i", [8 + (token + share) % 8 for token in one.tokens_T]),
+            step_tokens=count * one.step_tokens,
+            step_samples=count * one.step_samples,
+        )
+        for share in range(count)
+    ]
+
+
+def empty_batch() -> TrainBatch:
+    """A share without samples."""
+    nothing, none = array("i"), array("d")
+    return TrainBatch((), nothing, nothing, nothing, nothing, none, none, nothing, array("b"), array("f"), 7, 4)
+
+
+def _finish_save(rank: TrainerRank) -> None:
+    """See that the files of the last `save` stand, as a run does before it counts on them."""
+    if isinstance(rank, SavesLater):
+        require(rank.finish_save(wait=True), "finish_save(wait=True) returned before the files stand")
+
+
+def _copied(rank: TrainerRank) -> "list[torch.Tensor]":
+    return list(_clones(rank))
+
+
+def _clones(rank: TrainerRank) -> "Iterator[torch.Tensor]":
+    for _, tensor in rank.weights():
+        yield tensor.detach().clone()

@@ -1,0 +1,260 @@
+"""Algorithm: the half of a training step that has no model in it: what a run's advantage, loss, correction and KL terms
+make of log-probs, whatever computed these.
+
+Example:
+
+    algorithm = Algorithm.in_rank(catalog, setup, sum_over_shares)
+    (share,) = algorithm.estimate([algorithm.share(batch)])
+    for samples in packed(share.samples_with(algorithm.signal(share))):
+        part = algorithm.micro_batch(share, samples, *model(samples))       # their log-probs and entropies
+        part.loss.backward()
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+
+from slime_core.catalog import Catalog
+from slime_core.catalog.catalog import Used
+from slime_core.config import TEACHER_COLUMN
+from slime_core.errors import ContractError, NonFiniteError
+from slime_core.roles import (
+    Advantage,
+    AdvantageSpec,
+    Correction,
+    CorrectionInput,
+    CorrectionOutput,
+    CorrectionSpec,
+    Loss,
+    LossInput,
+    LossOutput,
+    LossSpec,
+    RankSetup,
+    TrainBatch,
+    ValueAdvantage,
+)
+from slime_train.build import build_in_rank
+from slime_train.checks import check_advantages, check_correction, check_loss
+from slime_train.kl import approximate_kl, kl_loss
+from slime_train.mismatch import mismatch
+from slime_train.rollout_input import advantage_input
+from slime_train.share import Share
+from slime_train.sums import MicroBatch
+
+
+class Algorithm:
+    """What a run trains by, built in one rank."""
+
+    def __init__(
+        self,
+        setup: RankSetup,
+        advantage: Used[Advantage],
+        loss: Used[Loss],
+        correction: Used[Correction] | None,
+        *,
+        zero_without_advantage: bool,
+        sum_over_shares: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        """What `in_rank` has built, put together.
+
+        Args:
+            setup: what the rank is built from.
+            advantage: the estimator.
+            loss: the loss.
+            correction: the off-policy correction, if any.
+            zero_without_advantage: what the loss's spec says of its settings.
+            sum_over_shares: adds up a tensor over one rank of each share; the same bits on each.
+        """
+        self._setup, self._advantage, self._loss, self._correction = setup, advantage, loss, correction
+        self._sum_over_shares = sum_over_shares
+        reference = setup.reference
+        self.skips = zero_without_advantage and not (reference and reference.kl_loss_coef)
+        """Whether samples without an advantage add nothing to the gradient, so that they need not be computed."""
+
+    @classmethod
+    def in_rank(
+        cls, catalog: Catalog, setup: RankSetup, sum_over_shares: Callable[[torch.Tensor], torch.Tensor]
+    ) -> "Algorithm":
+        """Build what the setup names; see `build_in_rank`."""
+        loss, seed = catalog.find(LossSpec, setup.loss.name).spec, setup.seed
+        correction = build_in_rank(catalog, CorrectionSpec, setup.correction, seed) if setup.correction else None
+        return cls(
+            setup,
+            build_in_rank(catalog, AdvantageSpec, setup.advantage, seed),
+            build_in_rank(catalog, LossSpec, setup.loss, seed),
+            correction,
+            zero_without_advantage=loss.zero_without_advantage(setup.loss.settings),
+            sum_over_shares=sum_over_shares,
+        )
+
+    def share(self, batch: TrainBatch) -> Share:
+        """A rank's batch as tensors."""
+        return Share.of(batch, self._setup)
+
+    def wants_old_log_probs(self, share: Share) -> bool:
+        """Whether the step on a share needs `Share.old_log_probs_T`.
+
+        With a correction, which answers for the sampler, the loss's ratio is against the policy before the rollout, or
+        against the older one that is held. In a rollout's first step the former is the policy itself, so no forward is
+        spent on it.
+        """
+        return self._correction is not None and (share.batch.step > 0 or self._setup.old_actor is not None)
+
+    def estimate(self, shares: Sequence[Share]) -> list[Share]:
+        """A rollout's shares with their advantages, and the critic's returns where they have values.
+
+        The estimator is asked once about all of them together, which makes moments those of the whole rollout.
+
+        Raises:
+            ContractError: what the estimator returned breaks its contract.
+        """
+        shares = [self._with_penalties(share) for share in shares]
+        given = advantage_input(shares, self._sum_over_shares)
+        tokens = [len(share.mask_T) for share in shares]
+        plugin = self._advantage.plugin
+        advantages_T = check_advantages(self._advantage.part(given), plugin=plugin, tokens=sum(tokens))
+        returns: Sequence[torch.Tensor | None] = [None] * len(shares)
+        if given.values_T is not None:
+            answer = cast(ValueAdvantage, self._advantage.part).returns(given)
+            returns = torch.split(check_advantages(answer, plugin=plugin, tokens=sum(tokens)), tokens)
+        return [
+            replace(share, advantages_T=self._distilled(share, advantage_T), returns_T=returns_T)
+            for share, advantage_T, returns_T in zip(shares, torch.split(advantages_T, tokens), returns, strict=True)
+        ]
+
+    def signal(self, share: Share) -> torch.Tensor:
+        """Over 0 where a token adds to the gradient [T]: samples without such a token need not be computed."""
+        assert share.advantages_T is not None
+        return share.mask_T * share.advantages_T.abs() if self.skips else share.mask_T
+
+    def micro_batch(
+        self, share: Share, samples: Sequence[int], log_probs_T: torch.Tensor, entropy_T: torch.Tensor
+    ) -> MicroBatch:
+        """The loss of some samples and what to report of it.
+
+        Args:
+            share: the step's, with advantages.
+            samples: which of its samples.
+            log_probs_T: of their response tokens, one sample after another, with the gradient.
+            entropy_T: of the predicting distributions, in nats.
+
+        Raises:
+            NonFiniteError: a log-prob or the loss is not finite.
+            ContractError: what the loss or the correction returned breaks its contract.
+        """
+        assert share.advantages_T is not None
+        places = share.tokens_of(samples)
+        given = LossInput(
+            log_probs_T=log_probs_T,
+            old_log_probs_T=self._old(share, places, log_probs_T.detach()),
+            rollout_log_probs_T=share.rollout_log_probs_T[places],
+            advantages_T=share.advantages_T[places],
+            loss_mask_T=share.mask_T[places],
+            entropy_T=entropy_T,
+            sample_index_T=torch.repeat_interleave(share.lengths_S[list(samples)]),
+            columns_S={name: values[list(samples)] for name, values in share.columns_S.items()},
+            columns_T={name: values[places] for name, values in share.columns_T.items()},
+        )
+        corrected = self._corrected(given)
+        output = check_loss(self._loss.part(given), plugin=self._loss.plugin, tokens=len(places))
+        kl_T, metrics = self._kl(share, places, given)
+        loss_T = _added_up(output, corrected, kl_T)
+        loss = (loss_T * share.weight_T[places]).sum()
+        if not torch.isfinite(loss):
+            raise NonFiniteError(f"the loss of a micro-batch of {len(samples)} samples is {loss.item()}")
+        metrics = {
+            "loss": loss_T,
+            **mismatch(given.log_probs_T.detach(), given.rollout_log_probs_T),
+            **output.metrics_T,
+            **(corrected.metrics_T if corrected else {}),
+            **metrics,
+        }
+        return MicroBatch.of(loss, metrics, output.zero_without_advantage | {"loss"}, given)
+
+    def _with_penalties(self, share: Share) -> Share:
+        """What the KL to other models takes off rewards and advantages."""
+        sampled_T, mask_T, reference, teacher = (
+            share.rollout_log_probs_T,
+            share.mask_T,
+            self._setup.reference,
+            self._setup.teacher,
+        )
+        penalty_T = reverse_T = None
+        if reference is not None and reference.kl_coef:
+            assert share.ref_log_probs_T is not None
+            kl_T = approximate_kl(sampled_T, share.ref_log_probs_T, reference.kl_loss_type)
+            penalty_T = torch.where(mask_T > 0, reference.kl_coef * kl_T, 0.0)
+        if teacher is not None:
+            teacher_T = share.columns_T[TEACHER_COLUMN] if teacher.load is None else share.teacher_log_probs_T
+            assert teacher_T is not None
+            reverse_T = torch.where(mask_T > 0, sampled_T - teacher_T, 0.0)
+        return replace(share, kl_penalty_T=penalty_T, reverse_kl_T=reverse_T)
+
+    def _distilled(self, share: Share, advantages_T: torch.Tensor) -> torch.Tensor:
+        """Advantages [T] less `opd_kl_coef` times the reverse KL to the teacher (on-policy distillation).
+
+        Per token, as slime has it: the policy gradient of it descends KL(policy || teacher) over the policy's own
+        samples (Agarwal et al. 2024, arXiv:2306.13649, reverse KL).
+        """
+        if self._setup.teacher is None or share.reverse_kl_T is None:
+            return advantages_T
+        return advantages_T - self._setup.teacher.kl_coef * share.reverse_kl_T
+
+    def _old(self, share: Share, places: torch.Tensor, log_probs_T: torch.Tensor) -> torch.Tensor:
+        """What the ratio is taken against: the sampler, or with a correction the policy before it, or older."""
+        if self._correction is None:
+            return share.rollout_log_probs_T[places]
+        if not self.wants_old_log_probs(share):
+            return log_probs_T
+        if share.old_log_probs_T is None:
+            raise ContractError(
+                f"the trainer knows no old log-probs at step {share.batch.step} of rollout {share.batch.rollout_id}, "
+                f"against which the ratio is taken with the correction {self._correction.name!r}: give it a "
+                "begin_rollout (slime_core.roles.SeesRollout) that computes Share.old_log_probs_T, or set "
+                "num_steps_per_rollout = 1"
+            )
+        return share.old_log_probs_T[places]
+
+    def _corrected(self, given: LossInput) -> CorrectionOutput | None:
+        """What becomes of the difference between the sampler and the policy before the rollout."""
+        if self._correction is None:
+            return None
+        if not torch.isfinite(given.old_log_probs_T).all():
+            raise NonFiniteError("a log-prob under the trained weights is not finite")
+        asked = CorrectionInput(
+            given.old_log_probs_T, given.rollout_log_probs_T, given.loss_mask_T, given.sample_index_T
+        )
+        with torch.no_grad():
+            answer = self._correction.part(asked)
+        return check_correction(answer, plugin=self._correction.plugin, loss_mask_T=given.loss_mask_T)
+
+    def _kl(
+        self, share: Share, places: torch.Tensor, given: LossInput
+    ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
+        """What the KL to the reference adds to the losses [T], if anything, and what to report of other models [T]."""
+        found = (
+            ("kl_penalty", share.kl_penalty_T),
+            ("opd_reverse_kl", share.reverse_kl_T),
+            ("ref_log_probs", share.ref_log_probs_T),
+        )
+        metrics = {name: values_T[places] for name, values_T in found if values_T is not None}
+        reference, mask_T = self._setup.reference, given.loss_mask_T
+        if reference is None or not reference.use_kl_loss:
+            return None, metrics
+        # Of what is not trained on, the difference may be so large that its exponential, times 0, is not a number.
+        near_T = torch.where(mask_T > 0, metrics["ref_log_probs"], given.log_probs_T.detach())
+        kl_T = kl_loss(given.log_probs_T, near_T, given.rollout_log_probs_T, reference)
+        added_T = reference.kl_loss_coef * kl_T if reference.kl_loss_coef else None
+        return added_T, {**metrics, "kl_loss": kl_T}
+
+
+def _added_up(output: LossOutput, corrected: CorrectionOutput | None, kl_T: torch.Tensor | None) -> torch.Tensor:
+    """The loss of each token [T]: the correction weighs and masks the loss, and leaves what is added to it alone."""
+    loss_T = output.loss_T
+    if corrected is not None:
+        loss_T = loss_T * corrected.weights_T.detach() * corrected.loss_mask_T.detach()
+    if output.regularizer_T is not None:
+        loss_T = loss_T + output.regularizer_T
+    return loss_T if kl_T is None else loss_T + kl_T

@@ -1,0 +1,43 @@
+"""`slime sft`: supervised finetuning on dialogs, by the run's own trainer."""
+
+from pathlib import Path
+
+import click
+
+from slime_core.cli.plugins import plugin_options
+from slime_core.cli.run_options import RunCommand
+from slime_core.cli.train import execute, how_options, lines_of, parse_run, plan_config
+from slime_core.config import unread_in_finetuning
+from slime_core.errors import ConfigError
+
+
+@click.command(cls=RunCommand, short_help="Finetune on given responses.")
+@click.argument("run_file", required=False, type=click.Path(path_type=Path))
+@plugin_options
+@how_options
+@click.pass_context
+def sft(ctx: click.Context, /, run_file: Path | None, no_progress: bool, max_restarts: int, **flags: object) -> int:
+    """Finetune on responses that are given, as RUN_FILE (TOML or YAML) and flags say; flags win.
+
+    A row is a list of chat messages (--input-key messages --apply-chat-template: the assistant's words are trained on),
+    or a prompt and a response (--input-key, --label-key). A rollout is a step on --rollout-batch-size rows.
+
+    Runs in the folder given by --save (default runs/NAME of the run file) and continues there when called again, or by
+    `slime resume`. Evaluation sets are given a loss.
+
+    slime sft --hf-checkpoint MODEL --prompt-data chats.jsonl --input-key messages --apply-chat-template --num-epoch 2
+    --save runs/sft
+    """
+    with lines_of(run_file):
+        config = parse_run(ctx, run_file, flags, {"loss": {"use": "sft_loss"}, "calculate_per_token_loss": True})
+    if not config.finetunes:
+        raise ConfigError(
+            "slime sft trains on given responses with sft_loss: leave out reward, group_reward, another loss and "
+            "load_debug_rollout_data, or call slime train"
+        )
+    # A flag means something even where it says the default, as a key of a run file need not.
+    if unread := [*unread_in_finetuning([key for key, value in flags.items() if value not in (None, ())])]:
+        raise ConfigError("\n".join(unread))
+    with lines_of(run_file):
+        plan = plan_config(ctx, config)
+    return execute(plan, no_progress, max_restarts)

@@ -1,0 +1,83 @@
+"""The transport `disk`: a safetensors file a version, in a folder that all machines see; the newest two are kept."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.errors import RunFolderError
+from slime_core.roles import TransportSetup, WeightChannel, WeightReceiver, WeightSender, WeightSlot
+from slime_train.settings import DiskSettings
+from slime_train.weight_file import WeightFile
+
+
+@dataclass(frozen=True, slots=True)
+class DiskChannel(WeightChannel):
+    """Where the files are."""
+
+    folder: Path
+    """Of all."""
+
+    def file_of(self, version: int) -> WeightFile:
+        """The file that holds a version."""
+        return WeightFile(self.folder / f"version_{version:06d}.safetensors", self.slots)
+
+    def path_of(self, version: int) -> Path:
+        """The file of a version; see `GivesFiles`."""
+        return self.file_of(version).path
+
+    def begin(self, version: int) -> WeightFile:
+        """A new file, under a name that no reader looks for."""
+        file = WeightFile(self.folder / f".version_{version:06d}.tmp", self.slots)
+        file.make()
+        return file
+
+    def end(self, file: WeightFile, version: int) -> None:
+        """Give the file its version's name once it is on the disk; the version before stays for readers that map it."""
+        file.stamp(version)
+        with file.path.open("r+b") as written:
+            os.fsync(written.fileno())
+        file.path.rename(self.file_of(version).path)
+        for old in sorted(self.folder.glob("version_*.safetensors"))[:-2]:
+            old.unlink(missing_ok=True)
+
+    def sender(self, rank: int, world_size: int) -> WeightSender:
+        """The sender of a rank; only rank 0 writes."""
+        from slime_train.mapped_weights import MappedSender
+
+        return MappedSender(self, rank)
+
+    def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
+        """A receiver that maps the files."""
+        from slime_train.mapped_weights import MappedReceiver
+
+        return MappedReceiver(self)
+
+
+class Disk:
+    """Implements `slime_core.roles.Transport`."""
+
+    def __init__(self, settings: DiskSettings, setup: TransportSetup) -> None:
+        """Remember where the files go."""
+        # One of the run's own, which it finds again when it goes on after a kill.
+        own = f"weights-{hashlib.sha256(str(setup.scratch.absolute()).encode()).hexdigest()[:12]}"
+        self._folder = settings.folder.absolute() / own if settings.folder else setup.scratch.absolute()
+
+    async def open(self, slots: Sequence[WeightSlot]) -> DiskChannel:
+        """Make the folder, empty.
+
+        Raises:
+            RunFolderError: it cannot be made.
+        """
+        try:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(parents=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot make {self._folder} for the weights: {error.strerror}") from None
+        return DiskChannel("disk", tuple(slots), self._folder)
+
+    async def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)

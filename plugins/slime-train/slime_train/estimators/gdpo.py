@@ -1,0 +1,66 @@
+"""GDPO: each part of the reward relative to its group, weighed, added up and whitened.
+
+Example:
+
+    Gdpo(GdpoSettings(reward_weights={"math": 1.0, "form": 0.5}))(batch)      # [T], batch an AdvantageInput
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from pydantic import Field
+
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Number, Setup
+from slime_train.whitened import EPSILON, EstimatorSettings, of_tokens
+
+if TYPE_CHECKING:
+    import torch
+
+
+class GdpoSettings(EstimatorSettings):
+    """`[advantage.gdpo]`."""
+
+    reward_weights: dict[str, Number] = Field(
+        min_length=1,
+        description="Weight of each part of the reward: names of rewards, NAME/COMPONENT, or keys of a dict.",
+    )
+    normalize_advantages: bool = Field(True, description="Whiten them over all trained tokens of the rollout.")
+
+
+class Gdpo:
+    """GDPO (Liu et al. 2026, arXiv:2601.05242): each part of the reward relative to its group, then added up.
+
+    A_i = sum over parts k of w_k (r_ik - mean(r_k)) / (std(r_k) + 1e-6), as `Grpo` has it for one reward, then `whiten`
+    over the rollout: a part's say does not depend on its scale, and samples of one total that differ in parts are told
+    apart.
+    """
+
+    def __init__(self, settings: GdpoSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
+        """Advantages [T], in standard deviations: every token of a sample has its sample's."""
+        import torch
+
+        from slime_train.groups import Groups
+
+        advantage_S = torch.zeros_like(batch.rewards_S, dtype=torch.float64)
+        for key, weight in self._settings.reward_weights.items():
+            groups = Groups.of(replace(batch, rewards_S=batch.columns_S[f"reward/{key}"]))
+            advantage_S = advantage_S + weight * groups.centred_S / (groups.deviation() + EPSILON)
+        return of_tokens(batch, advantage_S, self._settings)
+
+
+def _gdpo(settings: GdpoSettings, setup: Setup) -> Advantage:
+    return Gdpo(settings)
+
+
+SPEC = AdvantageSpec(
+    "gdpo",
+    _gdpo,
+    GdpoSettings,
+    "Each part of the reward relative to its group, weighed and whitened (GDPO)",
+    reward_keys=lambda settings: tuple(cast(GdpoSettings, settings).reward_weights),
+    compares_samples=lambda settings: True,
+    flat_keys=("normalize_advantages",),
+)

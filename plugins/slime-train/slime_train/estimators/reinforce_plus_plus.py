@@ -1,0 +1,65 @@
+"""REINFORCE++: discounted returns, whitened over the rollout; there is no group in it.
+
+Example:
+
+    ReinforcePlusPlus(ReinforcePlusPlusSettings(gamma=0.99))(batch)      # [T], batch an AdvantageInput
+"""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_train.whitened import WhitenedSettings, normalized
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ReinforcePlusPlusSettings(WhitenedSettings):
+    """`[advantage.reinforce_plus_plus]`, slime's flags."""
+
+    gamma: float = Field(1.0, ge=0.0, le=1.0, description="Discount of the reward, per token before the last.")
+
+
+class ReinforcePlusPlus:
+    """REINFORCE++ (Hu et al. 2025, arXiv:2501.03262, section 3): discounted returns, whitened over the rollout.
+
+    The reward stands at the sample's last trained token l, and A_t = gamma^(l - t) r up to it, 0 after it; then
+    `whiten`. There is no group in it. Tokens between, of tools too, count as steps of the discount, as slime has it.
+    With `kl_coef`, every trained token k has a reward of -kl_coef KL_k besides, and A_t adds up gamma^(k - t) times
+    those of the tokens from t on.
+    """
+
+    def __init__(self, settings: ReinforcePlusPlusSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
+        """Advantages [T], in standard deviations of the rollout's returns."""
+        import torch
+
+        from slime_train.sequences import discounted_sums
+
+        sample_T, place_T = batch.sample_index_T, torch.ones_like(batch.sample_index_T).cumsum(0)
+        trained_T = torch.where(batch.loss_mask_T > 0, place_T, 0)
+        last_S = torch.zeros_like(batch.rewards_S, dtype=torch.int64).scatter_reduce(0, sample_T, trained_T, "amax")
+        ahead_T = last_S[sample_T] - place_T
+        discount_T = torch.where(ahead_T >= 0, self._settings.gamma ** ahead_T.clamp_min(0).double(), 0.0)
+        return_T = discount_T * batch.rewards_S.double()[sample_T]
+        if batch.kl_penalty_T is not None:
+            return_T = return_T - discounted_sums(batch.kl_penalty_T.double(), sample_T, self._settings.gamma)
+        return normalized(batch, return_T.to(batch.rewards_S.dtype), self._settings)
+
+
+def _reinforce_plus_plus(settings: ReinforcePlusPlusSettings, setup: Setup) -> Advantage:
+    return ReinforcePlusPlus(settings)
+
+
+SPEC = AdvantageSpec(
+    "reinforce_plus_plus",
+    _reinforce_plus_plus,
+    ReinforcePlusPlusSettings,
+    "Discounted rewards, whitened over the rollout (REINFORCE++)",
+    uses_kl_penalty=True,
+    flat_keys=tuple(ReinforcePlusPlusSettings.model_fields),
+)

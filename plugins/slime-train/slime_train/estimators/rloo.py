@@ -1,0 +1,44 @@
+"""RLOO: rewards relative to those of the others in their group.
+
+Example:
+
+    Rloo(EstimatorSettings())(batch)      # [T], batch an AdvantageInput
+"""
+
+from typing import TYPE_CHECKING
+
+from slime_core.roles import Advantage, AdvantageInput, AdvantageSpec, Setup
+from slime_train.whitened import EstimatorSettings, of_tokens
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Rloo:
+    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740, section 2.2): rewards relative to those of the others in the group.
+
+    A_i = r_i - mean of r_j over the group's other rollouts j. A group of one has advantage 0.
+    """
+
+    def __init__(self, settings: EstimatorSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
+        """Advantages [T], in units of reward: every token of a sample has its sample's."""
+        from slime_train.groups import Groups
+
+        return of_tokens(batch, Groups.of(batch).left_out(), self._settings)
+
+
+def _rloo(settings: EstimatorSettings, setup: Setup) -> Advantage:
+    return Rloo(settings)
+
+
+SPEC = AdvantageSpec(
+    "rloo",
+    _rloo,
+    EstimatorSettings,
+    "Rewards relative to the others of their group (RLOO)",
+    compares_samples=lambda settings: True,
+    flat_keys=tuple(EstimatorSettings.model_fields),
+)

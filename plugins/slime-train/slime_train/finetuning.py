@@ -1,0 +1,178 @@
+"""Finetuning: the run's trainer on dialogs of a file, without engine and reward; what a run with `sft_loss` alone is.
+
+Example:
+
+    outcome = await finetune(plan, folder, display)              # continues from the folder's newest checkpoint
+"""
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from slime_core.config import Plan, read_positions
+from slime_core.data import Dialog, DialogReader, name_files
+from slime_core.data.rows import split_slice
+from slime_core.data.streams import EpochOrder
+from slime_core.errors import DataError
+from slime_core.roles import Draw, RowFormat
+from slime_core.run import Checkpoint, DataRead, DataSetReport, Outcome, RunFolder
+from slime_core.run.build import Builder
+from slime_core.run.checkpoint import describe_file
+from slime_core.run.prompts import eval_file
+from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.seeds import derive_seed
+from slime_core.telemetry import Display, MetricsLog, names
+from slime_train.training_loop import TrainingLoop, run_training
+
+SOURCE = "sft"
+
+
+async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
+    """Train the plan's model on its prompt data; see `run_training`."""
+    return await run_training(plan, folder, display, Finetuning)
+
+
+class Finetuning(TrainingLoop):
+    """A finetuning in progress: every step is the next `rollout_batch_size` rows of the epoch's order."""
+
+    unit = "step"
+
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
+        """Read and encode all rows, so that a bad one is found before anything starts.
+
+        Raises:
+            DataError: a row cannot be used, or is longer than the model's longest text.
+            ModelError: the model has no tokenizer, or no chat template where one is asked for.
+        """
+        data = plan.config.data
+        self._rows, self._held_out, self._notes = read_dialogs(plan)
+        self._data: dict[str, Json] = {
+            path.name: describe_file(file).model_dump()
+            for path, _ in name_files(data.prompt_data)
+            if (file := split_slice(path)[0]).is_file()
+        }
+        self._order: tuple[int, EpochOrder] | None = None
+        super().__init__(plan, folder, display, metrics)
+
+    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
+        """All remaining steps; says first what was left out, and what no step has room for."""
+        for note in self._notes:
+            self._display.message(note)
+        rollout = self._plan.config.rollout
+        uses = len(self._rows) * (rollout.num_epoch or 0)
+        if left := uses - self.last * rollout.rollout_batch_size if uses else 0:
+            self._display.message(
+                f"{len(self._rows)} rows x {rollout.num_epoch} epochs are {self.last} step{'s' * (self.last != 1)} of "
+                f"{rollout.rollout_batch_size} rows, and {left} left over that are not trained on: choose a "
+                f"rollout_batch_size that divides {uses} to use them all"
+            )
+        return await super().run(checkpoint)
+
+    def _prompts(self) -> Sized:
+        return self._rows
+
+    async def _next(self, rollout_id: int) -> tuple[Draw, dict[str, float]]:
+        size = self._plan.config.rollout.rollout_batch_size
+        places = range(rollout_id * size, (rollout_id + 1) * size)
+        groups = [_group(self._rows[self._row(place)], place, *divmod(place, len(self._rows))) for place in places]
+        tokens = sum(sample.response_length for group in groups for sample in group.samples)
+        return Draw(groups, [1.0] * len(groups)), {"sft/response_tokens": float(tokens)}
+
+    def _row(self, place: int) -> int:
+        """Which row the place of an endless sequence of epochs has."""
+        epoch, within = divmod(place, len(self._rows))
+        if not self._plan.config.data.rollout_shuffle:
+            return within
+        if self._order is None or self._order[0] != epoch:
+            seed = derive_seed(self._plan.config.run.seed, SOURCE, epoch)
+            self._order = (epoch, EpochOrder(len(self._rows), seed))
+        return self._order[1][within]
+
+    async def _measure(self) -> None:
+        """The mean loss a token of every evaluation set, before the first step, at the interval, and at the end."""
+        every, step = self._plan.config.evaluation, self.rollout_id
+        due = step % (every.eval_interval or 1) == 0 or step == self.last
+        if not self._held_out or not due or (step == 0 and every.skip_eval_before_train):
+            return
+        metrics = {}
+        for name, dialogs in self._held_out.items():
+            self._display.phase(f"evaluation: {name}")
+            groups = [_group(dialog, row, 0, row) for row, dialog in enumerate(dialogs)]
+            prepared = self._preparation.of(Draw(groups, [1.0] * len(groups)), step)
+            found = await self._trainer.measure(prepared, step)
+            metrics[names.eval_reward(f"{name}-loss")] = found["loss"]
+        await self._log(step, metrics)
+
+    def _own_state(self) -> dict[str, Json]:
+        return {"data": self._data}
+
+
+class Dialogs(NamedTuple):
+    """What a finetuning reads."""
+
+    rows: Sequence[Dialog]
+    """To train on."""
+    held_out: Mapping[str, Sequence[Dialog]]
+    """Of each evaluation set."""
+    notes: Sequence[str]
+    """A sentence about each kind of row that was left out."""
+
+
+def read_dialogs(plan: Plan) -> Dialogs:
+    """The rows to train on, and those of each evaluation set; errors as of `Finetuning`."""
+    build = Builder.of(plan)
+    tokenizer, form = build.tokenizer(), build.row_format()
+    positions, longest = read_positions(plan.config.run.hf_checkpoint), plan.config.rollout.rollout_max_context_len
+    notes: list[str] = []
+
+    def read(paths: Sequence[Path], form: RowFormat) -> list[Dialog]:
+        reader = DialogReader(tokenizer, replace(form, max_prompt_len=longest), positions)
+        dialogs = reader.read(paths)
+        notes.extend(reader.notes)
+        if not dialogs:
+            raise DataError(f"{', '.join(map(str, paths))}: no rows to train on. {' '.join(reader.notes)}".rstrip())
+        return dialogs
+
+    rows = read([path for path, _ in name_files(plan.config.data.prompt_data)], form)
+    sets = plan.config.evaluation.eval_prompt_data
+    files = {name: eval_file(name, own, plan.config, form) for name, own in sets.items()}
+    return Dialogs(rows, {name: read([file.path], file) for name, file in files.items()}, notes)
+
+
+def read_all_dialogs(plan: Plan) -> DataRead:
+    """What a finetuning would read, by data set; errors as of `Finetuning`."""
+    found, tokenizer = read_dialogs(plan), Builder.of(plan).tokenizer()
+    files = ", ".join(path.name for path, _ in name_files(plan.config.data.prompt_data))
+    sets = {files: found.rows, **{f"eval:{name}": dialogs for name, dialogs in found.held_out.items()}}
+    reports = [
+        DataSetReport(
+            name,
+            len(dialogs),
+            first_prompt=tokenizer.decode(dialogs[0].prompt, skip_special_tokens=False),
+            label=tokenizer.decode(dialogs[0].response, skip_special_tokens=False),
+            lengths=[len(each.prompt) + len(each.response) for each in dialogs],
+            unit="dialog",
+        )
+        for name, dialogs in sets.items()
+    ]
+    return DataRead(found.notes, reports, read_positions(plan.config.run.hf_checkpoint))
+
+
+def _group(dialog: Dialog, number: int, epoch: int, row: int) -> Group:
+    """A dialog as a group of one sample."""
+    sample = Sample(
+        index=0,
+        group_index=number,
+        rollout_id=number,
+        tokens=[*dialog.prompt, *dialog.response],
+        response_length=len(dialog.response),
+        loss_mask=list(dialog.loss_mask),
+        rollout_log_probs=[0.0] * len(dialog.response),
+        reward=0.0,
+        weight_versions=["0"],
+        status=Status.COMPLETED,
+    )
+    group = Group(GroupId(SOURCE, epoch, row, number), [sample])
+    group.freeze()
+    return group

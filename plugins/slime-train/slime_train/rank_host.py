@@ -1,0 +1,141 @@
+"""RankHost: the worker that a launcher starts for each rank of a trainer; it answers the driver's calls.
+
+It rebuilds the plugin from entry points in its own process, so nothing but plain data travels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from slime_core.catalog import discover_in_worker
+from slime_core.errors import PluginError
+from slime_core.roles import (
+    Choice,
+    ClosesRank,
+    MeasuresLoss,
+    MemoryTags,
+    Place,
+    RankReleasesMemory,
+    RankSetup,
+    Rendezvous,
+    SavesLater,
+    SeesPublication,
+    SeesRollout,
+    StepResult,
+    TrainBatch,
+    TrainerFactory,
+    TrainerRank,
+    WeightChannel,
+    WeightSender,
+    WeightSlot,
+)
+from slime_train.buckets import fitting
+
+LOOPBACK = "127.0.0.1"
+
+
+class RankHost:
+    """One rank of the trainer's worker group; every method answers one call of the driver."""
+
+    def __init__(self, rank: int, size: int, *, trainer: Choice, setup: RankSetup, place: Place | None = None) -> None:
+        """Find the trainer's plugin and build the rank; ranks of other machines meet at the first one's."""
+        if place is not None and (place.nodes > 1 or place.address != LOOPBACK):
+            setup = replace(setup, rendezvous=Rendezvous(f"tcp://{place.meeting}"))
+        spec = discover_in_worker(setup.plugins, f"trainer {rank}").find(trainer.role, trainer.name).spec
+        self._number, self._size, self._plugin = rank, size, trainer.plugin
+        self._channel: WeightChannel | None = None
+        self._sender: WeightSender | None = None
+        self._batches: Sequence[TrainBatch] = ()
+        self._rank: TrainerRank = cast(TrainerFactory, spec.factory)(rank, size, setup)
+
+    def weight_slots(self) -> Sequence[WeightSlot]:
+        """Name, shape and dtype of every weight."""
+        return self._rank.weight_slots()
+
+    def connect(self, channel: WeightChannel) -> None:
+        """Open this rank's end of a channel."""
+        self._channel, self._sender = channel, channel.sender(self._number, self._size)
+
+    def begin_rollout(self, batches: Sequence[TrainBatch]) -> None:
+        """Take the rank's shares of a rollout's steps, and show them to a trainer that wants to see them first."""
+        self._batches = batches
+        if isinstance(self._rank, SeesRollout):
+            self._rank.begin_rollout(batches)
+
+    def train_step(self, step: int) -> StepResult:
+        """One optimizer step of the rollout that has begun."""
+        return self._rank.train_step(self._batches[step])
+
+    def measure(self, batch: TrainBatch) -> StepResult:
+        """The loss of a batch that is not trained on.
+
+        Raises:
+            PluginError: the trainer cannot tell it.
+        """
+        if not isinstance(self._rank, MeasuresLoss):
+            raise PluginError(
+                f"trainer {type(self._rank).__name__} cannot evaluate a loss (it has no measure): leave out "
+                "eval_prompt_data"
+            )
+        return self._rank.measure(batch)
+
+    def publish(self, target: tuple[int, Sequence[int]]) -> None:
+        """Send the current weights as a version; engines whose numbers are given are waited for.
+
+        Every rank comes to the end of its buckets, whoever sends: to gather one takes all ranks.
+        """
+        assert self._channel is not None, "publish comes after connect"
+        assert self._sender is not None, "publish comes after connect"
+        version, engines = target
+        made = self._rank.weights()
+        slots, whole = self._channel.slots, self._number == 0
+        buckets = fitting(slots, made, plugin=self._plugin, whole=whole)
+        try:
+            self._sender.send(version, buckets, engines)
+            for _ in buckets:
+                pass
+        finally:
+            for _ in made:
+                pass
+        if isinstance(self._rank, SeesPublication):
+            self._rank.published(version)
+
+    def release(self, tags: MemoryTags) -> None:
+        """Give up the memory of these tags."""
+        self._releasing.release(tags)
+
+    def resume(self, tags: MemoryTags) -> None:
+        """Take back the memory of these tags."""
+        self._releasing.resume(tags)
+
+    @property
+    def _releasing(self) -> RankReleasesMemory:
+        if not isinstance(self._rank, RankReleasesMemory):
+            raise PluginError(
+                f"plugin {self._plugin}: its trainer's spec says what ranks release, but {type(self._rank).__name__} "
+                "has no release and resume (slime_core.roles.RankReleasesMemory)"
+            )
+        return self._rank
+
+    def save(self, target: tuple[Path, bool]) -> None:
+        """Write model and optimizer into a directory, with or without the model in HF format."""
+        directory, hf = target
+        self._rank.save(directory, hf=hf)
+
+    def finish_save(self, wait: bool) -> bool:
+        """Whether the files of the last `save` stand; with `wait`, once they do."""
+        return self._rank.finish_save(wait=wait) if isinstance(self._rank, SavesLater) else True
+
+    def load(self, directory: Path) -> None:
+        """Read model and optimizer."""
+        self._rank.load(directory)
+
+    def close(self) -> None:
+        """Close this rank's end of the channel, and the rank where it has something to close."""
+        try:
+            if self._sender is not None:
+                self._sender.close()
+        finally:
+            if isinstance(self._rank, ClosesRank):
+                self._rank.close()

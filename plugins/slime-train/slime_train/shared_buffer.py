@@ -1,0 +1,77 @@
+"""The transport `shared-buffer`: two files that all map, versions in turn in one and the other; for one machine.
+
+The trainer writes one while engines read the other, and no engine copies anything that it can use in place. Versions
+may leave numbers out, so each file says which it holds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.roles import Settings, TransportSetup, WeightChannel, WeightReceiver, WeightSender, WeightSlot
+from slime_train.weight_file import WeightFile
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBufferChannel(WeightChannel):
+    """Two files that hold a version each, so that one can be read while the next is written to the other."""
+
+    folder: Path
+    """The folder of both files."""
+
+    def files(self) -> tuple[WeightFile, WeightFile]:
+        """Both files, whatever version each of them holds."""
+        first, second = (WeightFile(self.folder / f"{number}.safetensors", self.slots) for number in range(2))
+        return first, second
+
+    def file_of(self, version: int) -> WeightFile:
+        """The file that holds a version; the first, where neither does."""
+        first, second = self.files()
+        return second if second.version() == version else first
+
+    def path_of(self, version: int) -> Path:
+        """The file of a version; see `GivesFiles`."""
+        return self.file_of(version).path
+
+    def begin(self, version: int) -> WeightFile:
+        """The file to write this version to, which holds it already or is the older one; it holds none from now on."""
+        first, second = self.files()
+        held = [-1 if (found := file.version()) is None else found for file in (first, second)]
+        is_second = held[1] == version or (held[0] != version and held[1] < held[0])
+        file = second if is_second else first
+        file.stamp(None)
+        return file
+
+    def end(self, file: WeightFile, version: int) -> None:
+        """The file holds this version from now on."""
+        file.stamp(version)
+
+    def sender(self, rank: int, world_size: int) -> WeightSender:
+        """Rank 0 writes; the others do nothing."""
+        from slime_train.mapped_weights import MappedSender
+
+        return MappedSender(self, rank)
+
+    def receiver(self, engine: int, worker: int = 0) -> WeightReceiver:
+        """Maps the files."""
+        from slime_train.mapped_weights import MappedReceiver
+
+        return MappedReceiver(self)
+
+
+class SharedBuffer:
+    """Implements `slime_core.roles.Transport`."""
+
+    def __init__(self, settings: Settings, setup: TransportSetup) -> None:
+        """Remember where the files go."""
+        self._folder = setup.scratch
+
+    async def open(self, slots: Sequence[WeightSlot]) -> SharedBufferChannel:
+        """Make both files, as large as the weights are."""
+        channel = SharedBufferChannel("shared-buffer", tuple(slots), self._folder)
+        for file in channel.files():
+            file.make()
+        return channel
+
+    async def close(self) -> None:
+        """They go with the run's scratch folder."""

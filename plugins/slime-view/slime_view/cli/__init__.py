@@ -1,0 +1,1 @@
+"""The commands that read a run folder: samples, why, diff, trace, ledger and checkpoints."""

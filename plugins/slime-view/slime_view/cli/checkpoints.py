@@ -1,0 +1,102 @@
+"""`slime checkpoints`: what a run has saved, whether it is whole, and fewer of it."""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from slime_core.cli.train import run_file_of
+from slime_core.errors import printable
+from slime_core.run import RunFolder
+from slime_core.sample import Json
+from slime_view.examined import Examined, examine, prune
+
+DAMAGED = 1
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+@click.command(short_help="List, verify and prune a run's checkpoints.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--verify", is_flag=True, help="Compare the contents of every file, not its size alone.")
+@click.option(
+    "--prune",
+    "keep",
+    type=click.IntRange(min=1),
+    metavar="KEEP",
+    help="Remove what is older than the newest KEEP that are whole.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def checkpoints(run: Path, verify: bool, keep: int | None, as_json: bool) -> int:
+    """List the checkpoints of the run in RUN; exit code 1 when one is damaged.
+
+    \b
+    slime checkpoints runs/first
+    slime checkpoints runs/first --verify
+    slime checkpoints runs/first --prune 2
+
+    Works while the run goes on, but for --prune.
+    """  # noqa: D301  # \b keeps click from filling the lines below it
+    run_file_of(run)
+    root = run / "checkpoints"
+    with RunFolder.locked(run) if keep else nullcontext():
+        removed = prune(root, keep) if keep else ()
+    found = examine(root, contents=verify or keep is not None)
+    if as_json:
+        click.echo(json.dumps(_as_plain_data(run, found, removed), indent=2))
+    else:
+        _show(found, removed)
+    return DAMAGED if any(each.problem for each in found) else 0
+
+
+def _as_plain_data(run: Path, found: Sequence[Examined], removed: Sequence[Path]) -> dict[str, Json]:
+    return {
+        "schema_version": 1,
+        "run": str(run),
+        "checkpoints": [
+            {
+                "name": each.path.name,
+                "bytes": each.size,
+                "written": each.written,
+                "state": _state(each),
+                "problem": each.problem,
+            }
+            for each in found
+        ],
+        "removed": [path.name for path in removed],
+    }
+
+
+def _state(each: Examined) -> str:
+    return "damaged" if each.problem else "verified" if each.verified else "complete"
+
+
+def _show(found: Sequence[Examined], removed: Sequence[Path]) -> None:
+    for path in removed:
+        click.echo(f"removed {path.name}")
+    for each in found:
+        size, age = _size(each.size), _age(time.time() - each.written)
+        state = click.style(_state(each), fg="red" if each.problem else "green")
+        click.echo(f"{each.path.name:<16} {size:>10} {age:>9} old  {state}")
+        if each.problem:
+            click.echo(f"    {printable(each.problem)}")
+    if not found:
+        click.echo("no checkpoint yet")
+
+
+def _size(count: float) -> str:
+    for unit in _UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {_UNITS[-1]}"
+
+
+def _age(seconds: float) -> str:
+    for length, unit in _AGES:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,125 @@
+"""`slime ledger`: what became of every group of a run, and whether the accounts balance."""
+
+import json
+from pathlib import Path
+
+import click
+
+from slime_core.errors import ConfigError, printable
+from slime_core.run import GroupState
+from slime_core.sample import Json
+from slime_view.ledger_view import LedgerView
+
+UNBALANCED = 1
+MOST_PROBLEMS = 20
+_STATES = [state.value for state in GroupState]
+
+
+@click.command(short_help="Show what became of a run's groups.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--state", type=click.Choice(_STATES), help="List the groups that are in this state.")
+@click.option("--group", "group_id", metavar="ID", help="Every move of one group, source:eEPOCH:rROW:dDRAW.")
+@click.option("--verify", is_flag=True, help="Make every move of the whole file again, and compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def ledger(run: Path, state: str | None, group_id: str | None, verify: bool, as_json: bool) -> int:
+    """Say what became of the groups of the run in RUN; exit code 1 when the accounts do not balance.
+
+    \b
+    slime ledger runs/first
+    slime ledger runs/first --state buffered
+    slime ledger runs/first --group train.jsonl:e0:r17:d17
+
+    Works while the run goes on, and after a crash. Counts are by group, but uses: one that was trained on and waits
+    for another use is buffered.
+    """  # noqa: D301  # \b keeps click from filling the lines below it
+    if state and group_id:
+        raise ConfigError("--state lists groups and --group shows one: give either")
+    view = LedgerView.of(run)
+    if group_id:
+        return _show_history(view, group_id, as_json)
+    if state:
+        return _show_groups(view, GroupState(state), as_json)
+    problems = view.check() if verify else view.problems
+    if as_json:
+        click.echo(json.dumps(_as_plain_data(view, problems), indent=2))
+    else:
+        _show(view, problems, verify)
+    return UNBALANCED if problems else 0
+
+
+def _show_history(view: LedgerView, group_id: str, as_json: bool) -> int:
+    lines = view.history(group_id)
+    if not lines:
+        raise ConfigError(
+            f"{view.path} has no group {group_id!r}: groups are named source:eEPOCH:rROW:dDRAW, "
+            "as in `slime ledger RUN --state trained`"
+        )
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "id": group_id, "moves": [dict(line) for line in lines]}, indent=2))
+        return 0
+    for line in lines:
+        about = f"use {line['use']}" if "use" in line else str(line.get("reason", ""))
+        click.echo(f"rollout {line['rollout_id']!s:<6} {line['state']:<9} {printable(about)}".rstrip())
+    return 0
+
+
+def _show_groups(view: LedgerView, state: GroupState, as_json: bool) -> int:
+    found = view.groups(state)
+    if as_json:
+        groups: list[Json] = [{"id": str(group_id), "uses": uses} for group_id, uses in found]
+        click.echo(json.dumps({"schema_version": 1, "state": state.value, "groups": groups}, indent=2))
+        return 0
+    for group_id, uses in found:
+        name = printable(str(group_id))
+        click.echo(f"{name}  used {uses} times" if uses > 1 else name)
+    return 0
+
+
+def _as_plain_data(view: LedgerView, problems: list[str]) -> dict[str, Json]:
+    accounts, saved = view.accounts, dict[str, Json]()
+    if view.checkpoint is not None:
+        states: dict[str, Json] = dict(view.saved.counts())
+        saved = {"name": view.checkpoint.path.name, "bytes": view.offset, "states": states}
+    return {
+        "schema_version": 1,
+        "ledger": str(view.path),
+        "groups": accounts.recorded["drawn"],
+        "states": dict(accounts.counts()),
+        "uses": {
+            "total": accounts.recorded["trained"],
+            "allowed": accounts.max_uses,
+            "ended_groups": {str(uses): count for uses, count in sorted(accounts.used.items())},
+        },
+        "reasons": dict(accounts.reasons.most_common()),
+        "checkpoint": saved or None,
+        "moves_since": view.lines,
+        "problems": list(problems),
+    }
+
+
+def _show(view: LedgerView, problems: list[str], verified: bool) -> None:
+    accounts = view.accounts
+    counts = "  ".join(f"{name} {count:,}" for name, count in accounts.counts().items())
+    click.echo(f"groups   {accounts.recorded['drawn']:,}: {counts}")
+    click.echo(f"uses     {accounts.recorded['trained']:,}, at most {accounts.max_uses} a group")
+    for place, (reason, count) in enumerate(accounts.reasons.most_common()):
+        click.echo(f"{'' if place else 'dropped':<8} {count:>8,}  {printable(reason)}")
+    if view.checkpoint is None:
+        click.echo("saved    nothing yet")
+    else:
+        counts = "  ".join(f"{name} {count:,}" for name, count in view.saved.counts().items() if count)
+        click.echo(f"saved    {view.checkpoint.path.name}: {counts or 'no group yet'}")
+        click.echo(f"since    {view.lines:,} moves, which a resume makes again")
+    for problem in problems[:MOST_PROBLEMS]:
+        click.echo(f"{click.style('wrong', fg='red')}    {printable(problem)}")
+    if len(problems) > MOST_PROBLEMS:
+        click.echo(f"         and {len(problems) - MOST_PROBLEMS:,} more")
+    if not problems:
+        what = "every move was made again, and the sums are the checkpoint's" if verified else _what_was_seen(view)
+        click.echo(f"{click.style('balanced', fg='green')} {what}")
+
+
+def _what_was_seen(view: LedgerView) -> str:
+    if view.checkpoint is None:
+        return "every move is one that its group could make"
+    return f"no line was changed since {view.checkpoint.path.name}, whose sums and all moves since balance"

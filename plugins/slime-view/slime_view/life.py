@@ -1,0 +1,161 @@
+"""Life: what became of one group of samples, from every file of a run folder that speaks of it.
+
+Example:
+
+    life = Life.of(Path("runs/first"), "train.jsonl:e0:r17:d17")
+    [move.state for move in life.moves]         # drawn, finished, buffered, trained
+    life.samples[0].reward
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.config import read_run_file
+from slime_core.errors import ConfigError
+from slime_core.outputs import nofollow
+from slime_core.rollout.calls import seed_of_call
+from slime_core.run import GroupState
+from slime_core.sample import GroupId, Json, Sample
+from slime_core.telemetry import MetricsLog, MetricsRow
+from slime_view.ledger_view import LedgerView
+from slime_view.samples.shard import Drawn, Shard, list_shards
+from slime_view.spans import SampleSpan, SpanLog
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of the group's state."""
+
+    state: GroupState
+    """To which."""
+    rollout_id: int
+    """In which rollout."""
+    use: int | None
+    """Of a use in training: which one, from 1."""
+    reason: str
+    """Why it was dropped; empty otherwise."""
+    weight: float
+    """Of a use in training: the importance weight that the buffer gave it, else 1."""
+    row: MetricsRow | None
+    """What the run reported of that rollout; None if it has not yet, or was taken back."""
+
+    def to_dict(self) -> dict[str, Json]:
+        """Plain JSON; of the rollout's row the optimizer step and the time."""
+        return {
+            "state": self.state.value,
+            "rollout_id": self.rollout_id,
+            "use": self.use,
+            "weight": self.weight if self.state is GroupState.TRAINED else None,
+            "reason": self.reason or None,
+            "step": self.row.step if self.row else None,
+            "time": self.row.time if self.row else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A sample of the group."""
+
+    sample: Sample
+    """As it was kept."""
+    left_out: bool
+    """Whether it failed, and its group went on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One group, from its draw to its end."""
+
+    group: GroupId
+    """Its identity."""
+    moves: Sequence[Move]
+    """In order."""
+    members: Sequence[Member]
+    """Its samples; none before the rollout in which it was finished is over, and none where its file was deleted."""
+    drop_reason: str | None
+    """Why it was dropped, as its file says it; None if it was not."""
+    seed: int
+    """The run's."""
+    choices: Mapping[str, Json]
+    """What the run file chose, by role."""
+    plugins: Mapping[str, str]
+    """Who offers each choice, `reward/math` -> `slime-reward-math 0.1.0`; empty before the first checkpoint."""
+    spans: Sequence[tuple[float, SampleSpan]]
+    """When its samples were in flight: seconds since 1970 that each span counts from, and the span."""
+
+    @classmethod
+    def of(cls, run: Path, name: str) -> "Life":
+        """Look a group up.
+
+        Raises:
+            ConfigError: the run has no group of that name.
+            RunFolderError: it is not a run folder, or a file of it cannot be read.
+        """
+        view = LedgerView.of(run)
+        lines = view.history(name)
+        if not lines:
+            raise ConfigError(
+                f"{view.path} has no group {name!r}: groups are named source:eEPOCH:rROW:dDRAW, as in `slime samples "
+                f"{run}` or `slime ledger {run} --state trained`"
+            )
+        shards = {shard.rollout_id: shard for shard in map(Shard, list_shards(run / "samples"))}
+        rows = {row.rollout_id: row for row in MetricsLog.read(run / "metrics.jsonl") if _is_of_a_rollout(row)}
+        moves = [_move(name, line, shards, rows) for line in lines]
+        members, reason = _members(name, moves, shards)
+        values = read_run_file(nofollow(run / "run.toml"))
+        locked = view.checkpoint.state().plugins if view.checkpoint else {}
+        group = GroupId.parse(name)
+        spans = SpanLog.read_group(run / "spans.jsonl", name)
+        return cls(group, moves, members, reason, _seed(values), _choices(values), _offered(locked), spans)
+
+    def seed_of(self, sample: Sample) -> int:
+        """The seed of the sample's first call of the engine."""
+        return seed_of_call(self.seed, self.group, sample.index or 0, 0)
+
+
+def _is_of_a_rollout(row: MetricsRow) -> bool:
+    return "rollout/step" in row.metrics
+
+
+def _move(name: str, line: Mapping[str, Json], shards: Mapping[int, Shard], rows: Mapping[int, MetricsRow]) -> Move:
+    state, rollout_id = GroupState(line["state"]), int(str(line["rollout_id"]))
+    weight = 1.0
+    if state is GroupState.TRAINED and rollout_id in shards:
+        drawn: Sequence[Drawn] = shards[rollout_id].drawn
+        weight = next((each.weight for each in drawn if each.group == name), 1.0)
+    use = int(str(line["use"])) if "use" in line else None
+    return Move(state, rollout_id, use, str(line.get("reason", "")), weight, rows.get(rollout_id))
+
+
+def _members(name: str, moves: Sequence[Move], shards: Mapping[int, Shard]) -> tuple[list[Member], str | None]:
+    """The group's samples, of the file of the rollout that it was finished in, and why it was dropped."""
+    ends = (GroupState.FINISHED, GroupState.BUFFERED, GroupState.DROPPED)
+    for rollout_id in dict.fromkeys(move.rollout_id for move in moves if move.state in ends):
+        if rollout_id not in shards:
+            continue
+        found = shards[rollout_id].groups([name])
+        kept = [Member(each, False) for group in (*found.kept, *found.dropped) for each in group.samples]
+        failed = [Member(each, True) for group in found.failed for each in group.samples]
+        if kept or failed:
+            return [*kept, *failed], next(iter(found.reasons.values()), None)
+    return [], None
+
+
+def _seed(values: Mapping[str, Json]) -> int:
+    seed = values.get("seed", 0)
+    return seed if isinstance(seed, int) else 0
+
+
+def _choices(values: Mapping[str, Json]) -> dict[str, Json]:
+    """`use` of each role's table."""
+    return {role: table["use"] for role, table in values.items() if isinstance(table, dict) and "use" in table}
+
+
+def _offered(locked: Mapping[str, Json]) -> dict[str, str]:
+    """Plugin and version by choice, of a checkpoint's plugin lock."""
+    found: dict[str, str] = {}
+    for plugin, entry in locked.items():
+        if isinstance(entry, dict) and isinstance(choices := entry.get("choices"), list):
+            found.update({str(choice): f"{plugin} {entry.get('version', '')}".rstrip() for choice in choices})
+    return found

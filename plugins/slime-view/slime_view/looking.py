@@ -1,0 +1,48 @@
+"""Looking: what viewers and tools read of a run folder besides its metrics and samples, while it runs and after.
+
+Example:
+
+    [each.rollout_id for each in read_resumes(run)]             # where it was continued
+    [str(each) for each in read_alarms(run)]                    # what goes wrong in it
+    Life.of(run, "train.jsonl:e0:r17:d17").moves                # what became of a group
+    Comparison.of(run, other).metrics                           # how two runs differ
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from slime_core.run import GroupState
+from slime_core.run.folder import Resume, read_resumes
+from slime_core.sample import Json
+from slime_core.telemetry import MetricsRow
+from slime_view.alarms import Alarm, read_alarms
+from slime_view.comparison import Comparison, Prompt
+from slime_view.figures import ReportPaths, write_report
+from slime_view.ledger_view import LedgerView
+from slime_view.life import Life, Member, Move
+
+__all__ = [
+    "Alarm",
+    "Comparison",
+    "GroupState",
+    "Life",
+    "Member",
+    "MetricsRow",
+    "Move",
+    "Prompt",
+    "ReportPaths",
+    "Resume",
+    "group_history",
+    "read_alarms",
+    "read_resumes",
+    "write_report",
+]
+
+
+def group_history(run: Path, group: str) -> list[Mapping[str, Json]]:
+    """The ledger's lines about a group, in order; none if it does not know it.
+
+    Raises:
+        RunFolderError: the run has no ledger, or it is damaged.
+    """
+    return LedgerView.of(run).history(group)

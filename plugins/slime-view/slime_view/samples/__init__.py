@@ -1,0 +1,12 @@
+"""The sample store: everything that was generated, one columnar file (parquet) a rollout and an evaluation.
+
+Files are complete or absent, so they can be read while the run goes on; docs/formats.md lists the columns. pyarrow is
+imported when the first file is written or read.
+"""
+
+from slime_core.telemetry import Generated
+from slime_view.samples.pack import Entry
+from slime_view.samples.rows import SampleRow
+from slime_view.samples.shard import Drawn, Kind, Shard, is_shard, list_shards
+
+__all__ = ["Drawn", "Entry", "Generated", "Kind", "SampleRow", "Shard", "is_shard", "list_shards"]

@@ -1,0 +1,189 @@
+"""SpanLog: spans.jsonl, what each part of a run and each of its samples did when; a line for each row of metrics.
+
+Measurements differ from run to run, so they are in no sample and no checkpoint. A resume cuts nothing off: the file
+tells what the machine did, `slime trace` draws it.
+
+    spans = SpanLog(run_dir / "spans.jsonl")
+    with spans.phase("checkpoint", rollout_id=3): ...
+    await spans.write(3)
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime_core.errors import RunFolderError
+from slime_core.sample import GroupId, count_of, number_of
+from slime_core.telemetry import run_folder_errors
+from slime_core.telemetry.metrics import end_of_last_line, read_lines
+
+SCHEMA_VERSION = 1
+LONGEST = 100_000
+"""Samples that one line has at most; where a row of metrics is of more, the others are not kept."""
+
+Mark = tuple[str, int]
+"""What began, and when: microseconds after a line's `began`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of the loop's work."""
+
+    name: str
+    """Such as "generate" or "train"."""
+    rollout_id: int
+    """Number of the rollout; of an evaluation or a checkpoint, rollouts done before it."""
+    began: int
+    """Microseconds after the line's `began`."""
+    ended: int
+    """Likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpan:
+    """One drawn sample's time in flight, once for each time that it was."""
+
+    group: str
+    """Identity of its group."""
+    index: int | None
+    """Its number there."""
+    evaluation: bool
+    """Whether it was of an evaluation."""
+    marks: Sequence[Mark]
+    """What it waited for, each until the next."""
+    ended: int
+    """Microseconds after the line's `began`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLine:
+    """What ended between two rows of metrics."""
+
+    rollout_id: int
+    """That of the row."""
+    began: float
+    """Seconds since 1970, UTC, from which the others count: the same in all lines that one process wrote."""
+    phases: Sequence[Phase]
+    """In the order of their ends."""
+    samples: Sequence[SampleSpan]
+    """Likewise."""
+
+
+class SpanLog:
+    """Collects spans and appends them to a file. Opening it cuts a torn last line.
+
+    Raises:
+        RunFolderError: the file cannot be opened or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with run_folder_errors(path, "open"), path.open("ab") as file:
+            file.truncate(end_of_last_line(path))
+        self._began, self._opened = time.time(), time.monotonic()
+        self._phases: list[tuple[str, int, float, float]] = []
+        self._samples: list[tuple[GroupId, int | None, bool, Sequence[tuple[str, float]], float]] = []
+
+    def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None:
+        """Note a part of the loop's work, in seconds of `time.monotonic`."""
+        self._phases.append((name, rollout_id, began, ended))
+
+    @contextmanager
+    def phase(self, name: str, rollout_id: int) -> Iterator[None]:
+        """Note what is done inside as a part of the loop's work; of what fails there is no end."""
+        began = time.monotonic()
+        yield
+        self.add_phase(name, rollout_id, began, time.monotonic())
+
+    def add_sample(
+        self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
+    ) -> None:
+        """Note a sample that is not in flight any more, in seconds of `time.monotonic`."""
+        if len(self._samples) < LONGEST:
+            self._samples.append((group, index, evaluation, marks, ended))
+
+    async def write(self, rollout_id: int) -> None:
+        """Append what was noted since the line before, in a thread of its own."""
+        phases, samples = self._phases, self._samples
+        if not phases and not samples:
+            return
+        self._phases, self._samples = [], []
+
+        def append() -> None:
+            line = {
+                "schema_version": SCHEMA_VERSION,
+                "rollout_id": rollout_id,
+                "began": self._began,
+                "phases": [[name, of, self._after(began), self._after(ended)] for name, of, began, ended in phases],
+                "samples": [self._packed(*each) for each in samples],
+            }
+            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+            with run_folder_errors(self.path, "write"), self.path.open("ab") as file:
+                file.write(data)
+
+        await asyncio.to_thread(append)
+
+    def _packed(
+        self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
+    ) -> list[object]:
+        flat = [part for what, at in marks for part in (what, self._after(at))]
+        return [str(group), index, evaluation, flat, self._after(ended)]
+
+    def _after(self, at: float) -> int:
+        return round((at - self._opened) * 1e6)
+
+    def clear(self) -> None:
+        """Forget what the file has."""
+        with run_folder_errors(self.path, "truncate"):
+            self.path.write_bytes(b"")
+
+    @staticmethod
+    def read(path: Path, first: int = 0, last: int | None = None) -> list[SpanLine]:
+        """The complete lines of some rollouts, oldest first; none if there is no file.
+
+        Raises:
+            RunFolderError: a complete line is not one of spans; the message names it.
+        """
+        lines = [_parsed(path, number, text) for number, text in enumerate(read_lines(path), start=1)]
+        return [each for each in lines if first <= each.rollout_id and (last is None or each.rollout_id <= last)]
+
+    @staticmethod
+    def read_group(path: Path, group: str) -> list[tuple[float, SampleSpan]]:
+        """The spans of one group's samples, oldest first, each with the `began` that its times count from.
+
+        Raises:
+            RunFolderError: as `read` does.
+        """
+        named, found = json.dumps(group).encode(), list[tuple[float, SampleSpan]]()
+        for number, text in enumerate(read_lines(path), start=1):
+            if named in text:
+                line = _parsed(path, number, text)
+                found += [(line.began, each) for each in line.samples if each.group == group]
+        return found
+
+
+def _parsed(path: Path, number: int, text: bytes) -> SpanLine:
+    try:
+        line = json.loads(text)
+        if line["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {line['schema_version']}, this slime-core reads {SCHEMA_VERSION}")
+        phases = [Phase(str(name), *map(count_of, others)) for name, *others in line["phases"]]
+        samples = [
+            SampleSpan(str(group), index, bool(evaluation), _marks(marks), count_of(end))
+            for group, index, evaluation, marks, end in line["samples"]
+        ]
+        return SpanLine(count_of(line["rollout_id"]), number_of(line["began"]), phases, samples)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise RunFolderError(f"{path}, line {number} is not a line of spans: {error}") from None
+
+
+def _marks(flat: Sequence[object]) -> list[Mark]:
+    """At least one."""
+    marks = [(str(what), count_of(at)) for what, at in zip(flat[::2], flat[1::2], strict=True)]
+    if not marks:
+        raise ValueError("a sample without a mark")
+    return marks

@@ -1,0 +1,90 @@
+"""StoredRollouts: what a run generated and what it was trained on, read back from its samples.
+
+Example:
+
+    generated, draw = StoredRollouts(Path("runs/first")).read(3)
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from slime_core.errors import RunFolderError
+from slime_core.roles import Draw
+from slime_core.sample import Group
+from slime_core.telemetry import Generated
+from slime_view.samples.shard import Shard, list_shards
+
+ItemT = TypeVar("ItemT")
+
+
+class StoredRollouts:
+    """The shards of a run folder, from rollout 0 on."""
+
+    def __init__(self, run_dir: Path, share: float = 1.0) -> None:
+        """Find them; of each, a share of the groups that it was trained on is read.
+
+        Raises:
+            RunFolderError: there are none, or one is missing among them.
+        """
+        self._directory, self._share = run_dir / "samples", share
+        self._paths = list_shards(self._directory)
+        if not self._paths:
+            raise RunFolderError(
+                f"{self._directory} holds no rollouts: give the run folder, named by --save, of the run that made them"
+            )
+        for number, path in enumerate(self._paths):
+            if path.name != f"rollout_{number:06d}.parquet":
+                raise RunFolderError(
+                    f"{self._directory} has no samples of rollout {number}, and {path.name} comes after it: "
+                    "to train on them, it must hold every rollout from 0 on"
+                )
+
+    def __len__(self) -> int:
+        """How many rollouts are kept."""
+        return len(self._paths)
+
+    def read(self, rollout_id: int) -> tuple[Generated, Draw]:
+        """What a rollout generated, and what its training was given.
+
+        Raises:
+            RunFolderError: a file is damaged, or a group that it was trained on is in none.
+        """
+        shard = Shard(self._paths[rollout_id])
+        generated = shard.groups()
+        groups = {str(group.id): group for group in generated.kept}
+        missing = {each.group for each in shard.drawn} - groups.keys()
+        for path in reversed(self._paths[:rollout_id]):
+            if not missing:
+                break
+            found = _groups(path, missing)
+            groups |= found
+            missing -= found.keys()
+        if missing:
+            raise RunFolderError(
+                f"rollout {rollout_id} was trained on {len(missing)} groups that are not in {self._directory}, "
+                f"{min(missing)} for one"
+            )
+        of_shard = _subsample(shard.drawn, self._share)
+        drawn = [replace(groups[each.group], metadata=dict(each.metadata)) for each in of_shard]
+        return generated, Draw(drawn, [each.weight for each in of_shard])
+
+
+def _subsample(groups: Sequence[ItemT], share: float) -> Sequence[ItemT]:
+    """A share of these, at least one: half from the beginning and half from the end, as slime has it."""
+    wanted = max(1, int(len(groups) * share))
+    front = wanted // 2
+    return [*groups[:front], *groups[len(groups) - (wanted - front) :]]
+
+
+def _groups(path: Path, wanted: Collection[str]) -> dict[str, Group]:
+    """Groups that waited in the buffer since an earlier rollout."""
+    there = _group_ids(path).intersection(wanted)
+    return {str(group.id): group for group in Shard(path).groups(there).kept} if there else {}
+
+
+@lru_cache(maxsize=256)
+def _group_ids(path: Path) -> frozenset[str]:
+    return Shard(path).group_ids()

@@ -1,0 +1,201 @@
+"""Helpers for asyncio: gather tasks that fail together, limit a call's time, and limit calls at once.
+
+`asyncio` alone does not cover these cases. `limited` needs no timer for a call that never suspends, and abandons
+one that ignores its cancellation. `Slots` is a semaphore that works in one event loop after another.
+
+Example:
+
+    await together(trainer.publish(4, engines), engine.load_weights(channel, 4))
+    outcome = await unless(trainer.watch(), loop.run(checkpoint))
+    await cancel_all(tasks)
+"""
+
+import asyncio
+import types
+from collections import deque
+from collections.abc import Awaitable, Collection, Coroutine, Generator
+from contextlib import suppress
+from typing import TypeVar, cast
+from weakref import WeakSet
+
+# Tasks that belong together: they end together, whatever ends the first of them, and know who cancelled them.
+
+ResultT = TypeVar("ResultT")
+_CANCELLED: "WeakSet[asyncio.Task[object]]" = WeakSet()
+
+
+async def together(*calls: Coroutine[object, object, None]) -> None:
+    """Await all.
+
+    Raises:
+        Exception: what the first of them to fail raised; the others have ended, too.
+    """
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await cancel_all(tasks)
+
+
+async def unless(fails: Coroutine[object, object, None], call: Coroutine[object, object, ResultT]) -> ResultT:
+    """Await a call, which is cancelled if the other fails before it has ended.
+
+    Raises:
+        Exception: what one of them raised.
+    """
+    task, watching = asyncio.create_task(call), asyncio.create_task(fails)
+    try:
+        await asyncio.wait({task, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            watching.result()
+        return await task
+    finally:
+        await cancel_all((task, watching))
+
+
+async def cancel_all(tasks: "Collection[asyncio.Task[ResultT] | asyncio.Task[None]]") -> None:
+    """Cancel what is not done, and wait for the end of it; whatever any of them raised is dropped."""
+    unfinished = [task for task in tasks if not task.done()]
+    for task in unfinished:
+        cancel(task)
+    if unfinished:
+        await asyncio.gather(*unfinished, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # so that asyncio does not tell of it as of one that was forgotten
+
+
+def cancel(task: "asyncio.Task[ResultT] | asyncio.Task[None]") -> None:
+    """Cancel a task so that it knows who did: not its plugin."""
+    _CANCELLED.add(task)
+    task.cancel()
+
+
+def cancelled_from_outside() -> bool:
+    """Whether this task is to end; if not, its plugin cancelled it, or some task of its own, and that is undone."""
+    task = asyncio.current_task()
+    if task is None or task in _CANCELLED:
+        return True
+    while task.cancelling():
+        task.uncancel()
+    return False
+
+
+# limited: await a call under a time limit that costs nothing where nothing is awaited, and that nothing ignores.
+
+T = TypeVar("T")
+GRACE_S = 1.0
+"""Seconds that a cancelled call has to clean up in."""
+
+
+async def limited(call: Awaitable[T], seconds: float) -> T:
+    """Await a call for at most this long.
+
+    Raises:
+        TimeoutError: it took longer; it was cancelled.
+    """
+    if not isinstance(call, types.CoroutineType):
+        async with asyncio.timeout(seconds):
+            return await call
+    try:
+        pending = call.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    limit = _Limit(seconds)
+    try:
+        return await _drive(call, pending, limit)
+    except asyncio.CancelledError as error:
+        if limit.end():
+            raise TimeoutError(limit.text) from error
+        raise
+    finally:
+        limit.end()
+
+
+class _Limit:
+    """Cancels the current task when the time is up, and again when that changed nothing."""
+
+    __slots__ = ("_back", "_before", "_loop", "_seconds", "_task", "_timer", "cancels")
+
+    def __init__(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "coroutines run in tasks"
+        self._task, self._seconds, self._before = task, seconds, task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self.cancels = self._back = 0
+        self._timer = self._loop.call_later(seconds, self._cancel)
+
+    def _cancel(self) -> None:
+        self.cancels += 1
+        self._task.cancel()
+        self._timer = self._loop.call_later(GRACE_S, self._cancel)
+
+    @property
+    def text(self) -> str:
+        """For the error."""
+        ignored = f"; it ignored its cancellation for {GRACE_S:g} s and was left behind" if self.cancels > 1 else ""
+        return f"no answer in {self._seconds:g} s{ignored}"
+
+    def end(self) -> bool:
+        """Stop, and take back what was cancelled here; whether nobody else cancelled the task."""
+        self._timer.cancel()
+        while self._back < self.cancels:
+            self._back += 1
+            self._task.uncancel()
+        return self.cancels > 0 and self._task.cancelling() <= self._before
+
+
+@types.coroutine
+def _drive(call: Coroutine[object, object, T], pending: object, limit: _Limit) -> Generator[object, object, T]:
+    """Continue a coroutine that is suspended on `pending`, as `await` does, up to its end or its limit's."""
+    while True:
+        try:
+            try:
+                given = yield pending
+            except BaseException as error:
+                if limit.cancels > 1:
+                    with suppress(RuntimeError):  # it ignores this too
+                        call.close()
+                    raise
+                pending = call.throw(error)
+            else:
+                pending = call.send(given)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+
+# Slots: at most so many calls at once, first come first served; serves one event loop after another.
+
+
+class Slots:
+    """At most `count` places, each held by one call."""
+
+    def __init__(self, count: int) -> None:
+        """All of them free."""
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self) -> None:
+        """Wait for a place and take it."""
+        if self._free > 0:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()  # it got a place in the moment in which it was cancelled
+            elif turn in self._waiting:  # else `release` passed over it
+                self._waiting.remove(turn)
+            raise
+
+    def release(self) -> None:
+        """Give a place back, to whoever waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,420 @@
+"""Prepares a draw for training, and checks what shapers, batch transforms and trainers return. No torch.
+
+Preparing shapes rewards, adds columns and replaces masks. The groups stay unchanged: their samples keep raw rewards
+and masks. The core's own columns, the penalty for overlong responses and the limits on the distance of trainer and
+sampler are also here.
+
+Example:
+
+    prepared = Preparation(shapers, columns).of(draw, rollout_id=3)
+    batches = split_step(prepared, 2, rollout_id=3)
+"""
+
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Self, cast
+
+from pydantic import Field, model_validator
+
+from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming, check_list, refuse
+from slime_core.config import TEACHER_COLUMN
+from slime_core.errors import ContractError, MismatchError
+from slime_core.roles import (
+    LOSS_MASK,
+    BatchTransform,
+    Draw,
+    Grain,
+    RewardShaper,
+    Settings,
+    ShapeContext,
+    StepResult,
+    WeightSlot,
+)
+from slime_core.sample import Group, Sample, scalar_reward
+
+# The soft penalty of overlong responses, a reward shaper. No torch.
+
+
+class OverlongSettings(Settings):
+    """`[reward_shaper.overlong]`."""
+
+    max_response_len: int = Field(ge=1, le=10**9, description="Tokens at which the whole penalty is due.")
+    overlong_buffer_len: int = Field(ge=1, le=10**9, description="Tokens before that over which it grows from 0.")
+    overlong_penalty_factor: float = Field(1.0, gt=0.0, le=1e6, description="The whole penalty, in units of reward.")
+
+    @model_validator(mode="after")
+    def _the_buffer_is_inside(self) -> Self:
+        if self.overlong_buffer_len > self.max_response_len:
+            raise ValueError(
+                f"overlong_buffer_len = {self.overlong_buffer_len} is above max_response_len = {self.max_response_len}"
+            )
+        return self
+
+
+class Overlong:
+    """DAPO's soft overlong punishment (Yu et al. 2025, arXiv:2503.14476, equation 13).
+
+    With L response tokens, L_max = `max_response_len` and L_cache = `overlong_buffer_len`, a reward changes by 0 up to
+    L_max - L_cache, by (L_max - L_cache - L) / L_cache up to L_max, and by -1 beyond, `overlong_penalty_factor` times.
+    """
+
+    def __init__(self, settings: OverlongSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, groups: Sequence[Group], ctx: ShapeContext) -> Sequence[Sequence[float | None]]:
+        """The rewards so far, less the penalty."""
+        return [
+            [
+                None if reward is None else reward - self.penalty(sample.response_length)
+                for sample, reward in zip(group.samples, row, strict=True)
+            ]
+            for group, row in zip(groups, ctx.rewards, strict=True)
+        ]
+
+    def penalty(self, length: int) -> float:
+        """What a response of so many tokens costs, in units of reward."""
+        settings = self._settings
+        over = length - (settings.max_response_len - settings.overlong_buffer_len)
+        return settings.overlong_penalty_factor * min(1.0, max(0.0, over / settings.overlong_buffer_len))
+
+
+# What reward shapers, batch transforms and trainers return, checked where the core takes it over.
+
+Rewards = Sequence[Sequence[float | None]]
+"""A row a group, a number a sample, None where it has none."""
+
+
+def check_shaped(
+    returned: object, *, plugin: str, groups: Sequence[Group], before: Rewards
+) -> list[list[float | None]]:
+    """A reward shaper's rewards, which were `before`.
+
+    Raises:
+        ContractError: not a row a group and a number a sample, one that is not finite, or None at the wrong place.
+    """
+    where = f"reward shaper of plugin {plugin}"
+    rows = check_list(where, "a row of rewards a group", returned)
+    if len(rows) != len(groups):
+        raise ContractError(f"{where}: {len(rows)} rows for {len(groups)} groups; return a row a group")
+    return [
+        _shaped_row(f"{where}, group {group.id}", row, was)
+        for group, row, was in zip(groups, rows, before, strict=True)
+    ]
+
+
+def _shaped_row(where: str, returned: object, before: Sequence[float | None]) -> list[float | None]:
+    row = check_list(where, "a row of rewards", returned)
+    if len(row) != len(before):
+        raise ContractError(f"{where}: {len(row)} rewards for {len(before)} samples; return a number a sample")
+    made: list[float | None] = []
+    for position, (reward, was) in enumerate(zip(row, before, strict=True)):
+        here = f"{where}, sample {position}"
+        if was is None and reward is not None:
+            raise ContractError(f"{here}: shaped to {reward!r}, but it has no reward: leave it None")
+        if was is not None and reward is None:
+            raise ContractError(f"{here}: shaped to None, but it has a reward; a sample filter takes samples out")
+        made.append(None if reward is None else _number(here, reward))
+    return made
+
+
+def check_columns(
+    returned: object, *, plugin: str, sample: Sample, grains: Mapping[str, Grain]
+) -> dict[str, float | Sequence[float]]:
+    """A batch transform's values for one sample: a float for a sample column, one a response token for a token column.
+
+    Raises:
+        ContractError: not a value for every declared column and no other, one of the wrong length, one that is not
+            finite, or a loss mask that puts tokens in.
+    """
+    where = f"batch transform of plugin {plugin}, sample {sample.index} of group {sample.group_index}"
+    if not isinstance(returned, Mapping):
+        refuse(where, f"a dict of {', '.join(grains)}", returned)
+    if returned.keys() != grains.keys():
+        raise ContractError(
+            f"{where}: made columns {', '.join(map(str, returned)) or 'none'}; its spec declares {', '.join(grains)}"
+        )
+    made: dict[str, float | Sequence[float]] = {}
+    for name, grain in grains.items():
+        here = f"{where}, column {name!r}"
+        if grain is Grain.SAMPLE:
+            made[name] = _number(here, returned[name])
+            continue
+        values = check_list(here, "a number a response token", returned[name])
+        if len(values) != sample.response_length:
+            raise ContractError(f"{here}: {len(values)} values for {sample.response_length} response tokens")
+        made[name] = array("f", [_number(here, value) for value in values])
+        if name == LOSS_MASK:
+            _check_mask(here, made[name], sample)  # type: ignore[arg-type]  # the branch of sequences
+    return made
+
+
+def check_step_result(returned: object, *, plugin: str, rank: int, groups: Collection[int]) -> StepResult:
+    """What a trainer's rank reports of a step on the groups of these numbers.
+
+    Raises:
+        ContractError: not a `StepResult`, a sum or a scalar that is not a number, a name in `over_all_tokens` that is
+            not a metric, or scores of other groups than its own.
+    """
+    where = f"trainer of plugin {plugin}, rank {rank}"
+    if not isinstance(returned, StepResult):
+        refuse(where, "a StepResult", returned)
+    for kind, values in (("metrics", returned.metrics), ("scalars", returned.scalars)):
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                refuse(f"{where}, {kind} {name!r}", "a float", value)
+    if unknown := sorted(set(returned.over_all_tokens) - returned.metrics.keys()):
+        raise ContractError(f"{where}, over_all_tokens: names {', '.join(unknown)}, which is not among its metrics")
+    tokens: object = returned.tokens
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        refuse(f"{where}, tokens", "a count", tokens)
+    if set(returned.scores) != set(groups):
+        raise ContractError(f"{where}: scores of groups {sorted(returned.scores)}; it was given {sorted(set(groups))}")
+    for number, score in returned.scores.items():
+        _number(f"{where}, score of group {number}", score)
+    return returned
+
+
+def check_slots(returned: object, *, plugin: str) -> Sequence[WeightSlot]:
+    """What a trainer's rank says that its weights are.
+
+    Raises:
+        ContractError: not a sequence of `WeightSlot`, an empty one, or two slots of one name.
+    """
+    where = f"trainer of plugin {plugin}, weight_slots"
+    slots = check_list(where, "WeightSlots", returned)
+    names: set[str] = set()
+    for slot in slots:
+        if not isinstance(slot, WeightSlot):
+            refuse(where, "WeightSlots", slot)
+        if slot.name in names:
+            raise ContractError(f"{where}: there are two of {slot.name!r}; each weight travels once")
+        names.add(slot.name)
+    if not names:
+        raise ContractError(f"{where}: there are none; an engine could load nothing")
+    return [slot for slot in slots if isinstance(slot, WeightSlot)]
+
+
+def _check_mask(where: str, mask: Sequence[float], sample: Sample) -> None:
+    before = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
+    for position, (bit, was) in enumerate(zip(mask, before, strict=True)):
+        if bit not in (0.0, 1.0):
+            raise ContractError(f"{where}: token {position} is {bit:g}; a mask is 0 or 1")
+        if bit > was:
+            raise ContractError(
+                f"{where}: token {position} is 1 where the sample's mask is 0; tokens are only taken out"
+            )
+
+
+def _number(where: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        refuse(where, "a float", value)
+    if not isfinite(value):
+        raise ContractError(f"{where}: {value} is not finite")
+    return float(value)
+
+
+# Preparation: what a draw becomes before it is split: shaped rewards, extra columns, replaced masks. No torch.
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSample:
+    """One sample of a group that is about to be trained on."""
+
+    sample: Sample
+    """As it was generated and scored."""
+    reward: float | None
+    """Its reward, shaped; None where it has none, and is left out."""
+    loss_mask: Sequence[int]
+    """1 where trained on; zeros for a removed sample: [response_length]."""
+    columns_S: Mapping[str, float]
+    """Its numbers of the sample columns."""
+    columns_T: Mapping[str, Sequence[float]]
+    """Its numbers of the token columns: [response_length] each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainGroup:
+    """One group of a draw, prepared."""
+
+    group: Group
+    """As the buffer handed it out."""
+    weight: float
+    """Its importance weight."""
+    samples: Sequence[TrainSample]
+    """All of its samples, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMaker:
+    """A batch transform in use."""
+
+    use: Used[BatchTransform]
+    """The transform."""
+    columns: Mapping[str, Grain]
+    """What its spec declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The run's reward shapers and batch transforms."""
+
+    shapers: Sequence[Used[RewardShaper]] = ()
+    """Applied one after another."""
+    makers: Sequence[ColumnMaker] = ()
+    """Each makes columns of its own."""
+
+    def of(self, draw: Draw, rollout_id: int) -> list[TrainGroup]:
+        """Prepare what the buffer handed out for a rollout's training.
+
+        Raises:
+            ContractError: what a shaper or a transform returned breaks its contract.
+            PluginError: one raised.
+        """
+        rewards = self._shaped(draw.groups, rollout_id)
+        context = ShapeContext(rollout_id, rewards)
+        return [
+            TrainGroup(
+                group,
+                weight,
+                [
+                    self._sample(sample, reward, group, context)
+                    for sample, reward in zip(group.samples, row, strict=True)
+                ],
+            )
+            for group, weight, row in zip(draw.groups, draw.weights, rewards, strict=True)
+        ]
+
+    def _shaped(self, groups: Sequence[Group], rollout_id: int) -> list[list[float | None]]:
+        rewards: list[list[float | None]] = [
+            [None if sample.reward is None else scalar_reward(sample) for sample in group.samples] for group in groups
+        ]
+        for use in self.shapers:
+            context = ShapeContext(rollout_id, tuple(map(tuple, rewards)))
+            with blaming("reward shaper", use.plugin):
+                answer = use.part(groups, context)
+            rewards = check_shaped(answer, plugin=use.plugin, groups=groups, before=rewards)
+        return rewards
+
+    def _sample(self, sample: Sample, reward: float | None, group: Group, context: ShapeContext) -> TrainSample:
+        columns_S: dict[str, float] = {}
+        columns_T: dict[str, Sequence[float]] = {}
+        for maker in self.makers:
+            with blaming("batch transform", maker.use.plugin):
+                answer = maker.use.part(sample, group, context)
+            made = check_columns(answer, plugin=maker.use.plugin, sample=sample, grains=maker.columns)
+            for name, grain in maker.columns.items():
+                if grain is Grain.SAMPLE:
+                    columns_S[name] = cast(float, made[name])
+                else:
+                    columns_T[name] = cast(Sequence[float], made[name])
+        mask = columns_T.pop(LOSS_MASK, None)
+        return TrainSample(sample, reward, _mask(sample, mask), columns_S, columns_T)
+
+
+def _mask(sample: Sample, replaced: Sequence[float] | None) -> Sequence[int]:
+    if sample.remove_sample:
+        return bytes(sample.response_length)
+    if replaced is not None:
+        return bytes(map(int, replaced))
+    return sample.loss_mask if sample.loss_mask is not None else b"\1" * sample.response_length
+
+
+def shaping_metrics(groups: Sequence[TrainGroup]) -> dict[str, float]:
+    """Mean of the shaped rewards; nothing when there are none."""
+    rewards = [sample.reward for group in groups for sample in group.samples if sample.reward is not None]
+    return {"rollout/shaped_reward": sum(rewards) / len(rewards)} if rewards else {}
+
+
+# The columns that the core itself makes of a sample, as a batch transform would. No torch.
+
+OWN = "slime-core"
+
+
+def teacher_column() -> ColumnMaker:
+    """The teacher's log-probs that samples bring along."""
+    return ColumnMaker(Used(TEACHER_COLUMN, OWN, _teacher_log_probs), {TEACHER_COLUMN: Grain.TOKEN})
+
+
+def reward_columns(keys: Sequence[str]) -> ColumnMaker:
+    """The parts of a sample's reward, each as `reward/KEY`."""
+
+    def parts(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float]:
+        reward = sample.reward
+        if reward is None:
+            return {f"reward/{key}": 0.0 for key in keys}
+        there = reward if isinstance(reward, dict) else {}
+        for key in keys:
+            if key not in there:
+                raise ContractError(
+                    f"sample {sample.index} of group {sample.group_index} has no part {key!r} of its reward, which the "
+                    f"advantage estimator reads: it has {', '.join(there) or f'the one number {reward}'}; name rewards "
+                    "of [reward] or [group_reward], NAME/COMPONENT, or keys of a reward that is a dict"
+                )
+        return {f"reward/{key}": there[key] for key in keys}
+
+    return ColumnMaker(Used("reward_parts", OWN, parts), {f"reward/{key}": Grain.SAMPLE for key in keys})
+
+
+def _teacher_log_probs(sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, Sequence[float]]:
+    if sample.teacher_log_probs is not None:
+        return {TEACHER_COLUMN: sample.teacher_log_probs}
+    if sample.reward is not None and not sample.remove_sample and sample.response_length:
+        raise ContractError(
+            f"sample {sample.index} of group {sample.group_index} has no teacher_log_probs, which use_opd needs: a "
+            "generator or a batch transform must bring them, or give opd_teacher_model, a teacher that is served, or "
+            "opd_teacher_load, the directory of one that the trainer holds"
+        )
+    return {TEACHER_COLUMN: [0.0] * sample.response_length}
+
+
+# Limits: how far the trainer's log-probs may be from the sampler's before the run stops. No torch.
+
+MEAN = "train/train_rollout_logprob_abs_diff"
+LARGEST = "train/train_rollout_logprob_abs_diff_max"
+
+
+@dataclass(frozen=True, slots=True)
+class MismatchLimits:
+    """In nats, over the trained tokens of an optimizer step; None: any."""
+
+    mean: float | None = None
+    """Of the mean distance (`max_mean_logprob_abs_diff`)."""
+    largest: float | None = None
+    """Of the largest one (`max_logprob_abs_diff`)."""
+
+    def check(self, metrics: Mapping[str, float], rollout_id: int, tokens: int) -> None:
+        """Look at a rollout's first optimizer step, whose weights are those that sampled, unless generation went on.
+
+        Args:
+            metrics: of the step.
+            rollout_id: its rollout.
+            tokens: how many were computed; of none there is nothing to say.
+
+        Raises:
+            MismatchError: over a limit.
+            ContractError: the trainer reports no such metric.
+        """
+        for key, name, limit in (
+            ("max_mean_logprob_abs_diff", MEAN, self.mean),
+            ("max_logprob_abs_diff", LARGEST, self.largest),
+        ):
+            if limit is None or not tokens:
+                continue
+            if name not in metrics:
+                raise ContractError(
+                    f"the trainer reports no {name}, which {key} = {limit:g} is a limit of: leave it out"
+                )
+            if metrics[name] > limit:
+                raise MismatchError(
+                    f"rollout {rollout_id}, first optimizer step: {name} is {metrics[name]:.3g} nats, over {key} = "
+                    f"{limit:g} (mean {_said(metrics, MEAN)}, largest {_said(metrics, LARGEST)}): trainer and engine "
+                    "disagree about the same tokens. Look for other weights, precision, temperature or chat template "
+                    "in one of them; the newest checkpoint is from before this step."
+                )
+
+
+def _said(metrics: Mapping[str, float], name: str) -> str:
+    return f"{metrics[name]:.3g}" if name in metrics else "unknown"

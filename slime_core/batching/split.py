@@ -1,0 +1,343 @@
+"""Splits prepared groups into optimizer steps, and each step into shares for the ranks, without torch.
+
+Groups stay whole, and every group is in exactly one share. Shares are balanced by estimated floating-point
+operations. Several ranks may receive the same share and must then report the same results.
+
+Example:
+
+    for groups in steps_of(prepared, num_steps=2):
+        batches = split_step(groups, 2, rollout_id=3)         # of two shares, a TrainBatch each
+"""
+
+import heapq
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from slime_core.batching.prepare import TrainGroup, TrainSample
+from slime_core.errors import ConfigError, ContractError
+from slime_core.roles import StepResult, TrainBatch
+from slime_core.roles.trainer import INPUTS, Carried, SampleField
+from slime_core.sample import Json
+
+# Shares: a step's batches dealt to ranks, several of which may have one, and one report of each. No torch.
+
+T = TypeVar("T")
+CLOSE = 1e-4
+"""How far apart, relatively, two ranks may find one number: kernels that add in any order do not give the same bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Which part of a step's samples each rank computes; ranks that hold parts of one model have the same."""
+
+    of_ranks: Sequence[int]
+    """The share of each rank, from 0 without gaps."""
+    plugin: str
+    """Whose trainer it is."""
+
+    @property
+    def count(self) -> int:
+        """How many parts a step has."""
+        return max(self.of_ranks) + 1
+
+    @property
+    def reporting(self) -> Sequence[int]:
+        """For each share the rank whose report counts: its first."""
+        return [self.of_ranks.index(share) for share in range(self.count)]
+
+    def dealt(self, of_shares: Sequence[T]) -> list[T]:
+        """The part of each rank, from parts by share."""
+        return [of_shares[share] for share in self.of_ranks]
+
+    def agreed(self, results: Sequence[StepResult]) -> list[StepResult]:
+        """One report for each share, from one report for each rank.
+
+        Raises:
+            ContractError: two ranks of one share report different things.
+        """
+        reporting = self.reporting
+        for rank, share in enumerate(self.of_ranks):
+            first = reporting[share]
+            if (what := next(_differences(results[first], results[rank]), None)) is not None:
+                raise ContractError(
+                    f"trainer of plugin {self.plugin}: ranks {first} and {rank} train on share {share} together, and "
+                    f"report different things: {what[0]} is {what[1]} on rank {first} and {what[2]} on rank {rank}; "
+                    "add up, or send to all, what ranks of one replica report"
+                )
+        return [results[rank] for rank in reporting]
+
+
+def _differences(one: StepResult, other: StepResult) -> Iterator[tuple[str, object, object]]:
+    """Values that two ranks of one share report differently."""
+    if one.tokens != other.tokens:
+        yield "tokens", one.tokens, other.tokens
+    if one.over_all_tokens != other.over_all_tokens:
+        yield "over_all_tokens", sorted(one.over_all_tokens), sorted(other.over_all_tokens)
+    # Sums of positive and negative numbers may be near 0, where a relative tolerance means nothing.
+    slack = CLOSE / 100 * max(1, one.tokens)
+    yield from _far("metrics", one.metrics, other.metrics, slack)
+    yield from _far("scalars", one.scalars, other.scalars, CLOSE)
+    mine, theirs = ({str(group): score for group, score in each.scores.items()} for each in (one, other))
+    yield from _far("scores of group", mine, theirs, CLOSE)
+
+
+def _far(
+    kind: str, one: Mapping[str, float], other: Mapping[str, float], slack: float
+) -> Iterator[tuple[str, object, object]]:
+    for name in sorted(one.keys() | other.keys()):
+        mine, theirs = one.get(name), other.get(name)
+        if mine is None or theirs is None or not _is_close(mine, theirs, slack):
+            yield f"{kind} {name!r}", mine, theirs
+
+
+def _is_close(one: float, other: float, slack: float) -> bool:
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=slack) or (math.isnan(one) and math.isnan(other))
+
+
+# Balance: what a group costs in floating-point operations, and groups dealt to ranks so that these are nearly equal.
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Multiplications and additions of a training forward; the backward pass has twice as many of each kind."""
+
+    token: float
+    """Operations of one token in the matrices of all layers."""
+    seen: float
+    """Operations for each earlier token that a token attends to, in all layers."""
+    predicted: float
+    """Operations of one predicted token in the output head."""
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Json]) -> "Cost":
+        """For the model of a config.json.
+
+        Raises:
+            ConfigError: it does not say how large the model is.
+        """
+
+        def number(*names: str, default: float | None = None) -> float:
+            found = next((value for name in names if isinstance(value := config.get(name), int | float)), default)
+            if found is None:
+                raise ConfigError(f"balance_by_flops: the model's config.json has no {names[0]}: leave it out")
+            return found
+
+        width, layers = number("hidden_size", "n_embd", "d_model"), number("num_hidden_layers", "n_layer", "n_layers")
+        heads = number("num_attention_heads", "n_head", "n_heads")
+        queries = heads * number("head_dim", default=width / heads)
+        keys = queries / heads * number("num_key_value_heads", default=heads)
+        inner = number("moe_intermediate_size", "intermediate_size", "n_inner", default=4 * width)
+        experts = number("num_experts_per_tok", default=1)
+        # No configuration says whether the inner layer is gated: where it is, by SiLU, or by GELU in the Gemma family.
+        gated = config.get("hidden_act") in ("silu", "swish") or str(config.get("model_type")).startswith("gemma")
+        matrices = width * (2 * queries + 2 * keys) + (3 if gated else 2) * width * inner * experts
+        return cls(2 * layers * matrices, 4 * layers * queries, 2 * width * number("vocab_size"))
+
+    def of(self, prompt: int, responses: Sequence[int]) -> float:
+        """Operations of a prompt of `prompt` tokens, computed once, and of responses of these lengths."""
+        total = sum(responses)
+        seen = prompt**2 / 2 + sum(length * (prompt + length / 2) for length in responses)
+        return self.token * (prompt + total) + self.seen * seen + self.predicted * total
+
+
+def karmarkar_karp(sizes: Sequence[float], parts: int) -> list[list[int]]:
+    """Indices of `sizes` in `parts` shares of nearly equal sums, every index once.
+
+    The largest differencing method (Karmarkar & Karp 1982, UCB/CSD 82/113): the two partial partitions that differ most
+    within are joined, the largest share of one with the smallest of the other. Shares differ by at most the largest
+    size.
+    """
+    # Each entry: (-difference, number of the entry, shares as (sum, indices), largest first).
+    empty: tuple[float, tuple[int, ...]] = (0.0, ())
+    heap: list[tuple[float, int, list[tuple[float, tuple[int, ...]]]]] = [
+        (-size, index, [(size, (index,)), *[empty] * (parts - 1)]) for index, size in enumerate(sizes)
+    ]
+    heapq.heapify(heap)
+    for number in range(len(sizes), 2 * len(sizes) - 1):
+        (_, _, one), (_, _, other) = heapq.heappop(heap), heapq.heappop(heap)
+        joined = [(a + b, left + right) for (a, left), (b, right) in zip(one, reversed(other), strict=True)]
+        joined.sort(key=lambda share: (-share[0], share[1]))
+        heapq.heappush(heap, (joined[-1][0] - joined[0][0], number, joined))
+    return [list(indices) for _, indices in heap[0][2]] if heap else [[] for _ in range(parts)]
+
+
+# From prepared groups to the shares of optimizer steps, without torch: whole groups, balanced, none left out.
+
+
+def steps_of(groups: Sequence[TrainGroup], num_steps: int) -> Iterator[Sequence[TrainGroup]]:
+    """Deal groups to optimizer steps in turn, so that steps differ by one group at most; empty steps are left out."""
+    for step in range(num_steps):
+        if share := groups[step::num_steps]:
+            yield share
+
+
+def split_step(
+    groups: Sequence[TrainGroup],
+    count: int,
+    rollout_id: int,
+    cost: Cost | None = None,
+    reads: frozenset[SampleField] = frozenset(),
+    step: int = 0,
+) -> list[TrainBatch]:
+    """One step's groups as one batch a share, whole and in their order; the step is number `step` of its rollout.
+
+    Longest first, each to the share with the fewest tokens so far; with a `cost`, by that and by `karmarkar_karp`.
+    Groups of equal rewards, which most trainers need not compute, are dealt after the others and balanced among
+    themselves. Denominators (`step_tokens`, `step_samples`)
+    count the whole step by the masks as they are trained with, and samples of one execution (`rollout_id`) as one. A
+    sample with `remove_sample` keeps its reward for the normalisation and has a mask of zeros; one without a reward is
+    left out, and so is a group without a single response token. What the trainer `reads` of a sample goes with it, as
+    it is.
+
+    Raises:
+        ContractError: a sample has inputs that the trainer does not read.
+    """
+    _check_inputs(groups, reads)
+    shares: list[list[int]] = [[] for _ in range(count)]
+    for differs in (True, False):
+        numbers = [number for number, group in enumerate(groups) if _differs(group) is differs and _has_tokens(group)]
+        those = [groups[number] for number in numbers]
+        if cost is None:
+            dealt = _longest_first([_tokens(group) for group in those], count)
+        else:
+            dealt = karmarkar_karp([_cost(group, cost) for group in those], count)
+        for share, places in zip(shares, dealt, strict=True):
+            share += [numbers[place] for place in places]
+    rollouts = _rollouts(groups)
+    trained = [0] * len(rollouts)
+    for group in groups:
+        for each in group.samples:
+            if each.reward is not None:
+                trained[rollouts[id(each)]] += sum(each.loss_mask)
+    totals = (sum(trained), sum(count > 0 for count in trained))
+    numbers_of = rollout_id, step
+    return [_columns(groups, sorted(share), rollouts, totals, numbers_of, reads) for share in shares]
+
+
+def _check_inputs(groups: Sequence[TrainGroup], reads: frozenset[SampleField]) -> None:
+    unread = [field for field in SampleField if field in INPUTS - reads]
+    for group in groups:
+        for sample in (each.sample for each in group.samples if each.reward is not None):
+            for field in unread:
+                if getattr(sample, field.value) is not None:
+                    raise ContractError(
+                        f"sample {sample.index} of group {sample.group_index} has {field.value}, which the trainer "
+                        "does not read: its log-probs would be those of the text alone; choose a trainer whose spec "
+                        f"has SampleField.{field.name} among what it reads, or a generator that does not set it"
+                    )
+
+
+def _longest_first(sizes: Sequence[int], ranks: int) -> list[list[int]]:
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    load = [0] * ranks
+    for place in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        least = load.index(min(load))
+        shares[least].append(place)
+        load[least] += sizes[place]
+    return shares
+
+
+def _cost(group: TrainGroup, cost: Cost) -> float:
+    """Cost of a group: of each distinct prompt with its responses."""
+    return sum(
+        cost.of(len(prompt), [each.sample.response_length for each in those])
+        for prompt, those in _by_prompt(group).items()
+    )
+
+
+def _rollouts(groups: Sequence[TrainGroup]) -> dict[int, int]:
+    """Number of each sample's rollout, by `id` of the sample."""
+    numbers: dict[tuple[int, int | None, int], int] = {}
+    found: dict[int, int] = {}
+    for group_number, group in enumerate(groups):
+        for index, each in enumerate(group.samples):
+            shared = each.sample.rollout_id
+            key = (group_number, shared, -1 if shared is not None else index)
+            found[id(each)] = numbers.setdefault(key, len(numbers))
+    return found
+
+
+def _by_prompt(group: TrainGroup) -> dict[tuple[int, ...], list[TrainSample]]:
+    """A group's scored samples by the ids of their prompt."""
+    found: dict[tuple[int, ...], list[TrainSample]] = {}
+    for each in group.samples:
+        if each.reward is not None:
+            found.setdefault(tuple(each.sample.tokens[: each.sample.prompt_length]), []).append(each)
+    return found
+
+
+def _tokens(group: TrainGroup) -> int:
+    """What a group costs: its distinct prompts once, and all responses."""
+    siblings = _by_prompt(group)
+    responses = sum(each.sample.response_length for those in siblings.values() for each in those)
+    return sum(map(len, siblings)) + responses
+
+
+def _has_tokens(group: TrainGroup) -> bool:
+    return any(each.sample.response_length for each in group.samples if each.reward is not None)
+
+
+def _differs(group: TrainGroup) -> bool:
+    """Whether there is something to learn from comparing its samples."""
+    return len({each.reward for each in group.samples if each.reward is not None}) > 1
+
+
+def _columns(
+    groups: Sequence[TrainGroup],
+    share: Sequence[int],
+    rollouts: Mapping[int, int],
+    totals: tuple[int, int],
+    numbers_of: tuple[int, int],
+    reads: frozenset[SampleField],
+) -> TrainBatch:
+    prompts: list[tuple[int, ...]] = []
+    prompt_index, group_index, rollout_index, lengths = array("i"), array("i"), array("i"), array("i")
+    rewards, importance = array("d"), array("d")
+    tokens, mask, log_probs = array("i"), array("b"), array("f")
+    # Every rank has every column, also one without a group.
+    first = next((each for group in groups for each in group.samples), None)
+    columns_S = {name: array("d") for name in (first.columns_S if first else ())}
+    columns_T = {name: array("f") for name in (first.columns_T if first else ())}
+    fields_S: dict[SampleField, list[Carried]] = {field: [] for field in SampleField if field in reads}
+    for number in share:
+        for prompt, siblings in _by_prompt(groups[number]).items():
+            for each in siblings:
+                sample = each.sample
+                prompt_index.append(len(prompts))
+                group_index.append(number)
+                rollout_index.append(rollouts[id(each)])
+                lengths.append(sample.response_length)
+                rewards.append(each.reward or 0.0)
+                importance.append(groups[number].weight)
+                tokens.extend(sample.tokens[sample.prompt_length :])
+                mask.extend(each.loss_mask)
+                log_probs.extend(sample.rollout_log_probs or [0.0] * sample.response_length)
+                for field, carried in fields_S.items():
+                    carried.append(getattr(sample, field.value))
+                for name, column in columns_S.items():
+                    column.append(each.columns_S[name])
+                for name, column in columns_T.items():
+                    column.extend(each.columns_T[name])
+            prompts.append(prompt)
+    return TrainBatch(
+        prompts_P=tuple(prompts),
+        prompt_index_S=prompt_index,
+        group_index_S=group_index,
+        rollout_index_S=rollout_index,
+        response_lengths_S=lengths,
+        rewards_S=rewards,
+        weights_S=importance,
+        tokens_T=tokens,
+        loss_mask_T=mask,
+        rollout_log_probs_T=log_probs,
+        step_tokens=totals[0],
+        step_samples=totals[1],
+        rollout_id=numbers_of[0],
+        step=numbers_of[1],
+        columns_S=columns_S,
+        columns_T=columns_T,
+        fields_S={field: tuple(carried) for field, carried in fields_S.items()},
+    )

@@ -1,0 +1,548 @@
+"""Checks what engines, generators, rewards, filters, buffers and data sources return, and names the plugin at fault.
+
+The core calls a check where it takes over a plugin's result. The check returns the same value with its type
+narrowed, or raises a ContractError: what was expected, what was returned, and how to fix it.
+
+Example:
+
+    samples = check_generated(await generator(sample, ctx), plugin="slime-agent-openai", sample=sample)
+    decision = check_decision(group_filter(group, ctx), plugin="slime-filter-std", group=group)
+"""
+
+import inspect
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite, nan
+from typing import NoReturn, cast
+
+from slime_core.errors import ContractError, PluginError, SlimeError, said_by
+from slime_core.roles import (
+    Decision,
+    Draw,
+    Drop,
+    EngineExtras,
+    FinishReason,
+    GenerateChunk,
+    GenerateOutput,
+    GenerateRequest,
+    Keep,
+    KeepIfShort,
+    Removal,
+    Selection,
+)
+from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo, Status, all_finite, scalar, unpackable
+from slime_core.score import NotApplicable, Score, Unscored, Verdict
+
+__all__ = [
+    "as_verdict",
+    "blaming",
+    "check_chunk",
+    "check_decision",
+    "check_draw",
+    "check_drawn",
+    "check_evicted",
+    "check_generated",
+    "check_output",
+    "check_removals",
+    "check_selection",
+    "check_verdict",
+    "check_verdicts",
+    "checked_label",
+]
+
+
+# How a check says no: where it was, what was expected, what came, what to write instead.
+
+
+@contextmanager
+def blaming(role: str, plugin: str) -> Iterator[None]:
+    """Name the plugin whose code runs in this block, should it raise.
+
+    Raises:
+        PluginError: it raised something that is not an error of ours; `sys.exit` would end the run as if all were well.
+    """
+    try:
+        yield
+    except SlimeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{role} of plugin {plugin} raised {type(error).__name__}: {said_by(error)}") from error
+
+
+def refuse(where: str, expected: str, returned: object, hint: str = "") -> NoReturn:
+    """Raise the ContractError about a value of the wrong kind."""
+    if inspect.iscoroutine(returned):
+        returned.close()  # or Python warns about it a second time
+        hint = "an `await` is missing, or the function must not be `async def`"
+    text = repr(returned)
+    shown = text if len(text) <= 80 else f"{text[:77]}..."
+    advice = f"; {hint}" if hint else ""
+    raise ContractError(f"{where}: expected {expected}, got {type(returned).__name__} {shown}{advice}")
+
+
+def check_list(where: str, expected: str, returned: object) -> Sequence[object]:
+    """A sequence that is not text."""
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        refuse(where, expected, returned)
+    return returned
+
+
+def check_reason(where: str, reason: object) -> None:
+    """A countable text."""
+    if not isinstance(reason, str) or not reason:
+        refuse(where, "a short text", reason)
+
+
+def check_position(where: str, position: object, size: int) -> None:
+    """A position in a sequence of `size`."""
+    kind: object = type(position)
+    if kind is not int or not isinstance(position, int):
+        refuse(where, "positions of type int", position, "use int(position)")
+    if not 0 <= position < size:
+        raise ContractError(f"{where} holds position {position}; positions run from 0 to {size - 1}")
+
+
+def check_id(where: str, group_id: object) -> None:
+    """A group's identity."""
+    if not isinstance(group_id, GroupId):
+        refuse(where, "a GroupId", group_id, "use group.id")
+
+
+# What filters and buffers return, checked where the core takes it over.
+
+
+def check_selection(returned: object, *, plugin: str, held: int, want: int) -> Selection:
+    """A buffer filter's choice among `held` groups when `want` were wanted.
+
+    Raises:
+        ContractError: more than `want` taken, a position out of range or named twice.
+    """
+    where = f"buffer filter of plugin {plugin}, {held} groups held, {want} wanted"
+    if not isinstance(returned, Selection):
+        refuse(where, "a Selection", returned, "return Selection(take=[...], drop=[...])")
+    for field, positions in (("take", returned.take), ("drop", returned.drop)):
+        seen: set[int] = set()
+        for position in positions:
+            check_position(f"{where}: Selection.{field}", position, held)
+            if position in seen:
+                raise ContractError(f"{where}: Selection.{field} holds position {position} twice")
+            seen.add(position)
+    if len(returned.take) > want:
+        raise ContractError(f"{where}: Selection.take holds {len(returned.take)} positions; take at most {want}")
+    if both := set(returned.take) & set(returned.drop):
+        raise ContractError(f"{where}: position {min(both)} is both in Selection.take and in Selection.drop")
+    return returned
+
+
+def check_decision(returned: object, *, plugin: str, group: Group) -> Decision:
+    """A group filter's decision about `group`.
+
+    Raises:
+        ContractError: not a `Keep`, `Drop` or `KeepIfShort`, or one without a reason.
+    """
+    where = f"group filter of plugin {plugin}, group {group.id}"
+    match returned:
+        case Keep():
+            pass
+        case Drop(reason=reason) | KeepIfShort(reason=reason):
+            check_reason(f"{where}, {type(returned).__name__}.reason", reason)
+        case _:
+            refuse(where, "Keep, Drop or KeepIfShort", returned, "return Keep() or Drop(reason)")
+    return returned
+
+
+def check_removals(returned: object, *, plugin: str, groups: Sequence[Group]) -> Sequence[Removal]:
+    """The samples that a sample filter takes out of `groups`.
+
+    Raises:
+        ContractError: not a sequence of removals, an unknown group, a position out of range or named twice.
+    """
+    where = f"sample filter of plugin {plugin}"
+    sizes = {group.id: len(group.samples) for group in groups}
+    seen: set[tuple[GroupId, int]] = set()
+    removals = []
+    for number, removal in enumerate(check_list(where, "a list of Removal", returned)):
+        here = f"{where}, item {number}"
+        if not isinstance(removal, Removal):
+            refuse(here, "a Removal", removal, "return [Removal(group.id, position, reason)]")
+        check_id(f"{here}, Removal.group", removal.group)
+        if removal.group not in sizes:
+            raise ContractError(
+                f"{here}: Removal.group {removal.group} is not among the {len(sizes)} groups it was given"
+            )
+        check_position(f"{here}, group {removal.group}: Removal.position", removal.position, sizes[removal.group])
+        check_reason(f"{here}, group {removal.group}: Removal.reason", removal.reason)
+        if (key := (removal.group, removal.position)) in seen:
+            raise ContractError(f"{here}: removes sample {removal.position} of group {removal.group} twice")
+        seen.add(key)
+        removals.append(removal)
+    return removals
+
+
+def check_draw(returned: object, *, plugin: str, want: int, is_held: Callable[[GroupId], bool]) -> Draw:
+    """What a buffer hands out when at most `want` groups were wanted.
+
+    Raises:
+        ContractError: not a `Draw`, too many groups, one twice, one that the buffer was not given or gave away before,
+            or weights that are not one finite number, 0 or more, a group.
+    """
+    where = f"buffer of plugin {plugin}, {want} groups wanted"
+    if not isinstance(returned, Draw):
+        refuse(where, "a Draw", returned, "return Draw(groups, weights)")
+    groups = check_list(f"{where}: Draw.groups", "a list of Group", returned.groups)
+    weights = check_list(f"{where}: Draw.weights", "a list of float", returned.weights)
+    if len(groups) > want:
+        raise ContractError(f"{where}: Draw.groups holds {len(groups)} groups; hand out at most {want}")
+    if len(weights) != len(groups):
+        raise ContractError(f"{where}: Draw.weights holds {len(weights)} weights for {len(groups)} groups")
+    seen: set[GroupId] = set()
+    for number, (group, weight) in enumerate(zip(groups, weights, strict=True)):
+        if not isinstance(group, Group):
+            refuse(f"{where}: Draw.groups, item {number}", "a Group", group)
+        if group.id in seen:
+            raise ContractError(f"{where}: Draw.groups holds group {group.id} twice")
+        if not is_held(group.id):
+            raise ContractError(
+                f"{where}: Draw.groups holds group {group.id}, which it was not given or gave away before"
+            )
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            refuse(f"{where}, group {group.id}: Draw.weights", "a float", weight)
+        if not (isfinite(weight) and weight >= 0):
+            raise ContractError(f"{where}, group {group.id}: its weight is {weight}; weights are finite, 0 or more")
+        seen.add(group.id)
+    return returned
+
+
+def check_evicted(returned: object, *, plugin: str, is_held: Callable[[GroupId], bool]) -> Mapping[GroupId, str]:
+    """What a buffer removed, and why.
+
+    Raises:
+        ContractError: not a mapping of identities to short texts, or of a group that it does not hold.
+    """
+    where = f"buffer of plugin {plugin}, evict"
+    if not isinstance(returned, Mapping):
+        refuse(where, "a dict of GroupId to reason", returned, "return {} when nothing is removed")
+    for group_id, reason in returned.items():
+        check_id(where, group_id)
+        check_reason(f"{where}, group {group_id}", reason)
+        if not is_held(group_id):
+            raise ContractError(f"{where}: it does not hold group {group_id}")
+    return returned
+
+
+# What an engine says of an answer beyond its tokens: every column has its length, and nothing wanted is missing.
+
+KINDS = {
+    "versions": tuple,
+    "prefix_cache_info": PrefixCacheInfo,
+    "spec_info": SpecInfo,
+    "routed_experts": array,
+    "top_p_token_ids": array,
+    "top_p_token_offsets": array,
+    "prompt_log_probs": Sequence,
+    "top_log_probs": Sequence,
+    "server": str,
+    "retractions": int,
+}
+"""Type of each field that is not None."""
+
+
+def check_extras(where: str, output: GenerateOutput, request: GenerateRequest) -> None:
+    """See that the extras of an answer fit its tokens, and hold what the request wants.
+
+    Raises:
+        ContractError: they are not, or do not.
+    """
+    extras: object = output.extras
+    if extras is None:
+        extras = EngineExtras()
+    elif not isinstance(extras, EngineExtras):
+        refuse(f"{where}, extras", "an EngineExtras, or None", extras)
+    for name, kind in KINDS.items():
+        value = getattr(extras, name)
+        if value is not None and not isinstance(value, kind):
+            refuse(f"{where}, extras.{name}", f"a value of {kind.__name__}", value)
+    missing = sorted(extra.value for extra in request.want if extras.lacks(extra)) if len(output.tokens) else []
+    if missing:
+        raise ContractError(f"{where}: the request wants {', '.join(missing)}, and the extras have none")
+    if problems := list(_misshapen(extras, output, len(request.prompt))):
+        raise ContractError(f"{where}, extras: {'; '.join(problems)}")
+
+
+def _misshapen(extras: EngineExtras, output: GenerateOutput, prompt: int) -> Iterator[str]:
+    """What does not fit a prompt of so many tokens and its answer."""
+    count = len(output.tokens)
+    yield from _misplaced(extras, output)
+    if extras.routed_experts is not None:
+        seen, size = max(0, prompt + count - 1), len(extras.routed_experts)
+        if size % seen if seen else size:
+            yield f"routed_experts has {size} entries for {seen} tokens (all but the last); expected a multiple"
+    if (extras.top_p_token_ids is None) is not (extras.top_p_token_offsets is None):
+        yield "one of top_p_token_ids and top_p_token_offsets is there without the other"
+    elif extras.top_p_token_ids is not None and extras.top_p_token_offsets is not None:
+        offsets, size = extras.top_p_token_offsets.tolist(), len(extras.top_p_token_ids)
+        if len(offsets) != count + 1 or offsets != sorted(offsets) or (offsets[0], offsets[-1]) != (0, size):
+            yield f"top_p_token_offsets must be {count + 1} ascending numbers from 0 to {size}, the end of the ids"
+    if extras.prompt_log_probs is not None:
+        size = len(extras.prompt_log_probs)
+        if size != max(0, prompt - 1):
+            yield f"prompt_log_probs has {size} entries for a prompt of {prompt} tokens; expected {max(0, prompt - 1)}"
+        if not all_finite(extras.prompt_log_probs):
+            yield "prompt_log_probs holds NaN or infinity"
+    if extras.top_log_probs is not None:
+        size = len(extras.top_log_probs)
+        if size != count:
+            yield f"top_log_probs has {size} entries for {count} tokens"
+        if not all_finite([log_prob for likeliest in extras.top_log_probs for _, log_prob in likeliest]):
+            yield "top_log_probs holds NaN or infinity"
+
+
+def _misplaced(extras: EngineExtras, output: GenerateOutput) -> Iterator[str]:
+    """What is wrong with the spans of weight versions."""
+    if not extras.versions:
+        return
+    counts, versions = ([span[part] for span in extras.versions] for part in range(2))
+    if sum(counts) != len(output.tokens) or min(counts) < 1:
+        yield f"versions are of {counts} tokens, and there are {len(output.tokens)}"
+    if versions != sorted(set(versions)):
+        yield f"versions are {versions}; expected the oldest first, each once"
+    if min(versions) != output.weight_version:
+        yield f"versions are {versions}, and weight_version is {output.weight_version}; expected the oldest of them"
+
+
+# What engines, generators, rewards and data sources return, checked where the core takes it over.
+
+_NUMBERS = frozenset({float, int})
+LARGEST_VERDICT = 4 << 20
+"""Characters of a reason, its detail and the names of components."""
+
+
+def check_output(returned: object, *, plugin: str, request: GenerateRequest) -> GenerateOutput:
+    """What an engine generated for a request.
+
+    Raises:
+        ContractError: not a `GenerateOutput`, tokens and log-probs of different lengths, more tokens than allowed, a
+            log-prob that is not finite, a weight version that is not a number, or extras that do not fit.
+    """
+    where = f"engine of plugin {plugin}"
+    if not isinstance(returned, GenerateOutput):
+        refuse(where, "a GenerateOutput", returned)
+    _check_tokens(where, returned, request.sampling.max_new_tokens)
+    if not isinstance(returned.finish, FinishReason):
+        refuse(f"{where}, finish", "a FinishReason", returned.finish)
+    if returned.extras is not None or request.want:
+        check_extras(where, returned, request)
+    return returned
+
+
+def check_chunk(returned: object, *, plugin: str, request: GenerateRequest, before: int) -> GenerateChunk:
+    """A part of what an engine generates for a request, after parts with `before` tokens.
+
+    Raises:
+        ContractError: not a `GenerateChunk`, one without tokens before the end, or what `check_output` refuses.
+    """
+    where = f"engine of plugin {plugin} (stream)"
+    if not isinstance(returned, GenerateChunk):
+        refuse(where, "a GenerateChunk", returned)
+    _check_tokens(where, returned, request.sampling.max_new_tokens, before)
+    if returned.finish is None and not len(returned.tokens):
+        raise ContractError(f"{where}: a part before the last has no tokens; give one when there are some")
+    if returned.finish is not None and not isinstance(returned.finish, FinishReason):
+        refuse(f"{where}, finish", "a FinishReason, or None before the end", returned.finish)
+    return returned
+
+
+def _check_tokens(where: str, returned: GenerateOutput | GenerateChunk, budget: int, before: int = 0) -> None:
+    """See that tokens and log-probs agree, are not too many, and name their weights."""
+    tokens = len(check_list(f"{where}, tokens", "token ids", returned.tokens))
+    log_probs = check_list(f"{where}, log_probs", "log-probs", returned.log_probs)
+    if len(log_probs) != tokens:
+        raise ContractError(f"{where}: {len(log_probs)} log_probs for {tokens} tokens")
+    if before + tokens > budget:
+        raise ContractError(f"{where}: {before + tokens} tokens; max_new_tokens is {budget}")
+    if not _is_finite(log_probs):
+        raise ContractError(f"{where}: log_probs holds NaN, infinity or something that is not a number")
+    version: object = returned.weight_version
+    if isinstance(version, bool) or not isinstance(version, int):
+        refuse(f"{where}, weight_version", "an int", version)
+
+
+def check_generated(returned: object, *, plugin: str, sample: Sample, vocab_size: int | None = None) -> list[Sample]:
+    """The finished samples that a generator made of `sample`.
+
+    Args:
+        returned: what it returned.
+        plugin: whose it is.
+        sample: what it was given.
+        vocab_size: how many tokens the model has; None: nobody knows.
+
+    Raises:
+        ContractError: not a list of samples, an empty one, one is unfinished or inconsistent, has a token that the
+            model does not have, or siblings of one rollout do not share `rollout_id`.
+    """
+    where = f"generator of plugin {plugin}, {_named(sample)}"
+    if not isinstance(returned, list):
+        refuse(where, "list[Sample]", returned, "return [sample]" if isinstance(returned, Sample) else "")
+    if not returned:
+        raise ContractError(f"{where}: returned an empty list; mark the sample Status.FAILED and return [sample]")
+    for position, each in enumerate(returned):
+        if not isinstance(each, Sample):
+            refuse(f"{where}, item {position}", "a Sample", each)
+        problems = list(_unfinished(each, sample)) or list(_unknown(each.tokens, vocab_size))
+        if problems:
+            raise ContractError(f"{where}, item {position}: {'; '.join(problems)}")
+    if len({id(each) for each in returned}) < len(returned):
+        raise ContractError(f"{where}: returned the same Sample object twice; copy it (dataclasses.replace)")
+    rollout_ids = {each.rollout_id for each in returned}
+    if len(returned) > 1 and (len(rollout_ids) > 1 or None in rollout_ids):
+        found = ", ".join(sorted(map(str, rollout_ids)))
+        raise ContractError(f"{where}: its {len(returned)} samples must share one rollout_id, found {found}")
+    return returned
+
+
+def as_verdict(returned: object) -> object:
+    """A finite number, a bool or a scalar of numpy or torch as a `Score`; anything else as it is."""
+    number = scalar(returned)
+    return returned if number is None or not isfinite(number) else Score(number)
+
+
+def check_verdict(returned: object, *, plugin: str, sample: Sample) -> Verdict:
+    """A reward's answer about `sample`; a number, a bool or a scalar of numpy or torch becomes a `Score`.
+
+    Raises:
+        ContractError: none of these, `Unscored` or `NotApplicable`, or one with values of the wrong type.
+    """
+    return _verdict(returned, f"reward of plugin {plugin}, {_named(sample)}")
+
+
+def check_verdicts(returned: object, *, plugin: str, samples: Sequence[Sample]) -> Sequence[Verdict]:
+    """A group reward's answers about `samples`, one each, in their order.
+
+    Raises:
+        ContractError: not a sequence, not one verdict a sample, or something that `check_verdict` refuses.
+    """
+    where = f"group reward of plugin {plugin}, group {samples[0].group_index}"
+    if callable(as_list := getattr(returned, "tolist", None)):  # an array of numpy or torch
+        returned = as_list()
+    answers = check_list(where, "a list of numbers, Score, Unscored or NotApplicable", returned)
+    if len(answers) != len(samples):
+        raise ContractError(f"{where}: {len(answers)} verdicts for {len(samples)} samples; return one a sample")
+    return [_verdict(answer, f"{where}, {_named(each)}") for answer, each in zip(answers, samples, strict=True)]
+
+
+def checked_label(returned: object) -> str | None:
+    """What `ChecksLabels.check_label` returned.
+
+    Raises:
+        ContractError: it is neither None nor a text.
+    """
+    if returned is not None:
+        check_reason("check_label", returned)
+    return cast(str | None, returned)
+
+
+def check_drawn(returned: object, *, plugin: str, count: int) -> list[Group]:
+    """What a data source drew when `count` groups were asked for.
+
+    Raises:
+        ContractError: not a list of `count` groups, an empty group, a sample that is not pending or not numbered, or
+            one identity twice.
+    """
+    where = f"data source of plugin {plugin}"
+    if not isinstance(returned, list):
+        refuse(where, "list[Group]", returned)
+    if len(returned) != count:
+        raise ContractError(f"{where}: drew {len(returned)} groups; {count} were asked for, and sources never end")
+    for position, group in enumerate(returned):
+        if not isinstance(group, Group):
+            refuse(f"{where}, item {position}", "a Group", group)
+        if problems := list(_undrawable(group)):
+            raise ContractError(f"{where}, group {group.id}: {'; '.join(problems)}")
+    ids = [group.id for group in returned]
+    if len(set(ids)) < count:
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise ContractError(f"{where}: drew group {twice} twice; every draw is a group of its own (GroupId.draw)")
+    return returned
+
+
+def _is_finite(values: Sequence[object]) -> bool:
+    """Whether all are finite numbers; a sum that is a finite float or int says so at once, 25 times as fast."""
+    try:
+        total = sum(cast(Sequence[float], values))
+    except (TypeError, OverflowError):
+        total = nan
+    if type(total) in _NUMBERS and isfinite(total):
+        return True
+    return all(isinstance(each, float | int) and isfinite(each) for each in values)
+
+
+def _undrawable(group: Group) -> Iterator[str]:
+    if not group.samples:
+        yield "it has no samples"
+    for position, sample in enumerate(group.samples):
+        if not isinstance(sample, Sample):
+            refuse(f"group {group.id}, sample {position}", "a Sample", sample)
+        if sample.status is not Status.PENDING:
+            yield f"sample {position} is {sample.status.name}; drawn samples are PENDING"
+        if sample.index is None or sample.group_index is None:
+            yield f"sample {position} has no index or no group_index; number both"
+
+
+def _unfinished(made: Sample, asked: Sample) -> Iterator[str]:
+    """Why a generated sample cannot be scored and trained on."""
+    if made.status is Status.PENDING:
+        yield "status is still PENDING; set COMPLETED, TRUNCATED, ABORTED or FAILED"
+    if made.group_index != asked.group_index:
+        yield f"group_index changed from {asked.group_index} to {made.group_index}; samples stay in it"
+    if made.response_length > 0 and made.prompt_length == 0:
+        yield "tokens hold no prompt before the response"
+    if strange := [version for version in made.weight_versions if not version.isdecimal()]:
+        yield f"weight version {strange[0]!r} is not a number"
+    yield from made.problems()
+
+
+def _unknown(tokens: Sequence[int], vocab_size: int | None) -> Iterator[str]:
+    """Why a trainer could not look up the tokens."""
+    if unpackable("I", tokens):  # in two thirds of the time that `min` takes
+        yield f"tokens holds {min(tokens)}; token ids are 0 or more"
+    if vocab_size is not None and (high := max(tokens, default=0)) >= vocab_size:
+        yield f"tokens holds {high}; the model has {vocab_size} tokens (vocab_size), numbered from 0"
+
+
+def _verdict(returned: object, where: str) -> Verdict:
+    returned = as_verdict(returned)
+    match returned:
+        case Score(value=value, components=components):
+            for name in components:
+                if not isinstance(name, str):
+                    refuse(f"{where}, Score.components", "names that are texts", name)
+            if not all(isinstance(number, int | float) for number in (value, *components.values())):
+                parts = {name: _float(f"{where}, Score {name!r}", number) for name, number in components.items()}
+                returned = Score(_float(f"{where}, Score 'value'", value), parts)
+            size = sum(map(len, components))
+        case Unscored(reason=reason):
+            check_reason(f"{where}, Unscored.reason", reason)
+            size = len(reason) + len(returned.detail)
+        case NotApplicable():
+            size = 0
+        case _:
+            hint = "return Unscored(reason) when there is no score" if scalar(returned) or returned is None else ""
+            refuse(where, "a finite number, Score, Unscored or NotApplicable", returned, hint)
+    if size > LARGEST_VERDICT:
+        raise ContractError(f"{where}: its answer holds {size} characters of text; reasons and names are short")
+    return returned
+
+
+def _float(where: str, value: object) -> float:
+    number = scalar(value)
+    if number is None:
+        refuse(where, "a float", value, "pass float(value)")
+    return number
+
+
+def _named(sample: Sample) -> str:
+    return f"sample {sample.index} of group {sample.group_index}"
+
+
+# What plugins return, checked where the core takes it over, so that the error names the culprit.

@@ -1,0 +1,428 @@
+"""Finds the installed plugins, selects the ones that a `PluginSet` allows, and loads them in order.
+
+Finding and selecting read package metadata only. Loading imports each plugin and accepts all of it or none; one
+that loads slowly is named on standard error.
+
+Example:
+
+    for candidate in installed_candidates():
+        print(candidate.name, candidate.dist, candidate.version)        # from metadata; nothing is imported
+"""
+
+import enum
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from slime_core.catalog.packages import CORE, DEFAULTS, how_to_install
+from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean, said_by
+from slime_core.roles import PluginSet
+
+# PluginStatus: what became of one plugin at discovery. A broken one is a status and a warning, not a crash.
+
+
+class PluginWarning(UserWarning):
+    """A plugin was not loaded; its choices do not exist."""
+
+
+class PluginDeprecation(FutureWarning):
+    """A plugin uses what a later release will not have; it works as before."""
+
+
+class PluginState(enum.Enum):
+    """How discovery ended for a plugin."""
+
+    LOADED = "loaded"
+    """Its choices and hooks are in use."""
+    BROKEN = "broken"
+    """Its own code raised."""
+    REFUSED = "refused"
+    """It breaks a rule of the catalog."""
+    EXCLUDED = "excluded"
+    """The user left it out; nothing of it was imported."""
+
+
+class PluginPhase(enum.Enum):
+    """How far discovery came with a plugin."""
+
+    SELECTION = "selection"
+    """Before anything of it is imported: what the user asked for, and the entry point's name."""
+    IMPORT = "import"
+    """Importing its module."""
+    API = "api"
+    """Comparing its SLIME_API with the core's."""
+    HOOKS = "hooks"
+    """Checking the names and arguments of its hooks."""
+    SPECS = "specs"
+    """Collecting what its provider hooks yield."""
+    DONE = "done"
+    """Everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginStatus:
+    """One plugin: who it is and what became of it."""
+
+    name: str
+    """Its entry point's name, or the module's for a plugin of the project."""
+    dist: str
+    """The distribution that it came with; empty for a plugin of the project."""
+    version: str
+    """The distribution's version; empty for a plugin of the project."""
+    origin: str
+    """What was imported: the entry point's value, or the path."""
+    state: PluginState
+    """How discovery ended."""
+    phase: PluginPhase
+    """Where it ended."""
+    detail: str = ""
+    """What is wrong and what to do; empty when loaded."""
+
+    @property
+    def plugin(self) -> str:
+        """What its choices are qualified by: `plugin/name`."""
+        return self.dist or self.name
+
+    @property
+    def failed(self) -> bool:
+        """Whether it should have been loaded and is not."""
+        return self.state in (PluginState.BROKEN, PluginState.REFUSED)
+
+    def __str__(self) -> str:
+        version = f" {self.version}" if self.version else ""
+        what = f"{self.state.value} ({self.phase.value}): {self.detail}" if self.detail else self.state.value
+        return f"plugin {self.plugin}{version} ({self.origin}): {what}"
+
+
+# Imports code of the user's project: `./my.py` by path, `package.module` by name.
+
+_NAME = "slime_project_"
+
+
+def import_project_module(text: str, root: Path | None = None) -> ModuleType:
+    """The module that a run file or a command line names; a file is imported once per process.
+
+    Modules are looked for beside the installed ones in `root` (by default the current directory), and a file's own
+    directory is searched for what the file imports.
+
+    Raises:
+        UnknownName: there is no such file or module.
+        PluginError: importing it raised.
+    """
+    try:
+        directory = root or Path.cwd()
+        with in_one_process(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
+            return _import_file(text, directory) if text.endswith(".py") else _import_name(text, directory)
+    except (UnknownName, PluginError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{text} cannot be imported: {describe(error)}") from error
+
+
+def project_source(text: str, root: Path) -> Path | None:
+    """The source file of an imported module of the project; None for one without."""
+    if text.endswith(".py"):
+        return (root / text).resolve()
+    file = getattr(sys.modules.get(text), "__file__", None)
+    return Path(file) if file else None
+
+
+@contextmanager
+def in_one_process() -> Iterator[None]:
+    """Import in this block: if what is imported forks, and the child returns from the import, the child ends here."""
+    own = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != own:
+            os._exit(0)
+
+
+def describe(error: BaseException) -> str:
+    """Type, message and the innermost line of code that is not Python's import machinery, nor ours."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename[:1] != "<" and frame.filename != __file__
+    ]
+    at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {said_by(error)}{at}"
+
+
+class _ProjectFiles(MetaPathFinder):
+    """Finds modules by the names that `_name_of` gives to files, in every process that can read the file."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not fullname.startswith(_NAME):
+            return None
+        file = Path(os.fsdecode(bytes.fromhex(fullname.rpartition("_")[2])))
+        if not file.is_file():
+            raise PluginError(f"no file {file} on {socket.gethostname()}: every machine of a run needs the project")
+        _search_also(file.parent)
+        return importlib.util.spec_from_file_location(fullname, file)
+
+
+_PROJECT_FILES = _ProjectFiles()
+
+
+def find_project_files() -> None:
+    """Let this process import project files by their modules' names, which is how pickles name their classes."""
+    if _PROJECT_FILES not in sys.meta_path:
+        sys.meta_path.append(_PROJECT_FILES)
+
+
+def _import_file(text: str, directory: Path) -> ModuleType:
+    path = (directory / text).resolve()
+    if not path.is_file():
+        raise UnknownName(f"no file {text}: looked for {path}")
+    find_project_files()
+    return importlib.import_module(_name_of(path))
+
+
+def _name_of(path: Path) -> str:
+    """A module's name that holds the file's path: two files called reward.py are two modules, the same everywhere."""
+    return f"{_NAME}{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{os.fsencode(path).hex()}"
+
+
+def _import_name(text: str, directory: Path) -> ModuleType:
+    _search_also(directory)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(text)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (text == error.name or text.startswith(f"{error.name}.")):
+            raise UnknownName(f"no module {text!r}: looked in {directory} and among what is installed") from None
+        raise
+
+
+def _search_also(directory: Path) -> None:
+    """Append a directory to the import path: last, so that it shadows nothing that is installed."""
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
+
+
+GROUP = "slime.plugins"
+"""The entry-point group."""
+ENTRY_POINTS = "entry_points.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plugin before it is loaded."""
+
+    name: str
+    """The entry point's name, or the module's as it was written."""
+    dist: str
+    """Normalized name of the distribution; empty for a module of the project."""
+    version: str
+    """The distribution's version; empty for a module of the project."""
+    origin: str
+    """The entry point's value, or the module's as it was written."""
+    load: Callable[[], object]
+    """Imports it."""
+
+    @property
+    def plugin(self) -> str:
+        """What its choices are qualified by."""
+        return self.dist or self.name
+
+    def status(self, state: PluginState, phase: PluginPhase, detail: str = "") -> PluginStatus:
+        """What became of it."""
+        return PluginStatus(self.name, self.dist, self.version, self.origin, state, phase, detail)
+
+    def __str__(self) -> str:
+        return f"{self.plugin} {self.version}".rstrip()
+
+
+def normalize(name: str) -> str:
+    """A distribution's name in its one spelling (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirements_of(dist: str) -> list[str]:
+    """Names of the distributions that one requires, without those of its extras; none for a module of the project."""
+    try:
+        required = importlib.metadata.requires(dist) if dist else None
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    own = (each for each in required or () if "extra ==" not in each)
+    return [match[0] for each in own if (match := re.match(r"[\w.-]+", each))]
+
+
+def installed_candidates() -> list[Candidate]:
+    """Every entry point of the group: the core's, then by distribution and name."""
+    try:
+        candidates = list(map(_of_entry, importlib.metadata.entry_points(group=GROUP)))
+    except Exception:  # one malformed entry_points.txt, of whatever package; Python does not say which
+        candidates = [each for dist in importlib.metadata.distributions() for each in _of_distribution(dist)]
+    return sorted(candidates, key=lambda each: (each.dist != CORE, each.dist, each.name, each.origin))
+
+
+def _of_entry(entry: importlib.metadata.EntryPoint) -> Candidate:
+    dist, version = _identity(entry.dist) if entry.dist else (entry.module, "")
+    return Candidate(entry.name, dist, version, entry.value, entry.load)
+
+
+def _of_distribution(dist: importlib.metadata.Distribution) -> list[Candidate]:
+    """The plugins of one distribution; a single broken one if its entry points cannot be read."""
+    try:
+        return list(map(_of_entry, dist.entry_points.select(group=GROUP)))
+    except Exception as error:
+        if GROUP not in (dist.read_text(ENTRY_POINTS) or ""):
+            return []
+        why = f"its {ENTRY_POINTS} cannot be read ({error}): install it again"
+        name, version = _identity(dist)
+        return [Candidate(name, name, version, ENTRY_POINTS, partial(_refuse, why))]
+
+
+def _refuse(why: str) -> object:
+    raise PluginError(why)
+
+
+def _identity(dist: importlib.metadata.Distribution) -> tuple[str, str]:
+    """Normalized name and version; those of its folder where there is no metadata, as after half an uninstallation."""
+    # Once: `dist.name` and `dist.version` parse the whole file each, a sixth of the time that discovery takes.
+    about = dist.metadata
+    if "Name" in about:
+        return normalize(about["Name"]), about["Version"]
+    name, _, version = Path(str(getattr(dist, "_path", "unknown"))).stem.partition("-")
+    return normalize(name), version
+
+
+def project_candidates(modules: Iterable[str], root: Path | None) -> list[Candidate]:
+    """Plugin modules of the project, in the given order; relative files lie in `root`."""
+    return [Candidate(text, "", "", text, partial(import_project_module, text, root)) for text in modules]
+
+
+def is_plugin_module(text: str) -> bool:
+    """Whether a name given as a plugin's is a module of the project, `./my_plugin.py` or `package.my_plugin`."""
+    if text.endswith(".py") or "/" in text:
+        return True
+    if "." not in text:
+        return False
+    installed = {normalize(name) for each in installed_candidates() for name in (each.dist, each.name)}
+    return normalize(text) not in installed
+
+
+# Which installed plugins are loaded, and in which order: a `PluginSet` applied to what is installed.
+
+VARIABLE = "SLIME_PLUGINS"
+"""Names of plugins, comma-separated: an allow-list."""
+_ASKED_BY = {
+    "only": f"{VARIABLE} or [plugins] only",
+    "without": "--no-plugin or [plugins] without",
+    "require": "--plugin or [plugins] require",
+    "order": "--plugin or [plugins] order",
+}
+"""What a user typed, by field of `PluginSet`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a `PluginSet` makes of what is installed."""
+
+    candidates: tuple[Candidate, ...]
+    """What is to be loaded, in order."""
+    excluded: tuple[PluginStatus, ...]
+    """What is installed and left out."""
+    required: frozenset[Candidate]
+    """What must load."""
+
+
+def allowed_by_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """What SLIME_PLUGINS allows; None when it is not set. Set to nothing, it allows the core's own plugin alone."""
+    text = environment.get(VARIABLE)
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def select(installed: Sequence[Candidate], wanted: PluginSet) -> Selected:
+    """Apply a set to what is installed.
+
+    Raises:
+        UnknownName: it names a plugin that is not installed.
+        ConfigError: it contradicts itself, or a name means several plugins.
+    """
+    without, require, order = (
+        _resolve(field, getattr(wanted, field), installed) for field in ("without", "require", "order")
+    )
+    only = None if wanted.only is None else _resolve("only", wanted.only, installed)
+    core = [each for each in installed if each.dist == CORE]
+    defaults = [each for each in installed if each.dist in DEFAULTS]
+    if only is not None:
+        only = _with_required(only, installed)
+    for asked, named in (("require", require), ("order", order), ("only", only or ())):
+        for each in named:
+            if each in without:
+                raise ConfigError(
+                    f"plugin {each.plugin} is both asked for ({_ASKED_BY[asked]}) and left out "
+                    f"({_ASKED_BY['without']}): remove one"
+                )
+            if only is not None and each not in only and each not in defaults:
+                raise ConfigError(
+                    f"plugin {each.plugin} is asked for ({_ASKED_BY[asked]}), but not in the list of what may be "
+                    f"loaded ({_ASKED_BY['only']}): {', '.join(wanted.only or ()) or 'nothing'}"
+                )
+    if any(each in without for each in core):
+        raise ConfigError(f"{CORE} cannot be left out ({_ASKED_BY['without']}): every run needs what it offers")
+    ordered = dict.fromkeys([*core, *order, *(installed if only is None else [*only, *defaults])])
+    candidates = dict.fromkeys(each for each in ordered if each not in without)
+    excluded = tuple(_excluded(each, each in without) for each in installed if each not in candidates)
+    return Selected(tuple(candidates), excluded, frozenset(require))
+
+
+def _with_required(named: Sequence[Candidate], installed: Sequence[Candidate]) -> list[Candidate]:
+    """These plugins, and the plugins of the distributions that theirs require."""
+    found = dict.fromkeys(named)
+    for each in found.copy():
+        required = set(map(normalize, requirements_of(each.dist)))
+        found.update(dict.fromkeys(other for other in installed if other.dist in required))
+    return list(found) if len(found) == len(named) else _with_required(list(found), installed)
+
+
+def _excluded(candidate: Candidate, named: bool) -> PluginStatus:
+    detail = f"left out ({_ASKED_BY['without']})" if named else f"not in the list of what to load ({_ASKED_BY['only']})"
+    return candidate.status(PluginState.EXCLUDED, PluginPhase.SELECTION, detail)
+
+
+def _resolve(field: str, names: Iterable[str], installed: Sequence[Candidate]) -> list[Candidate]:
+    """The plugins that names mean, in their order: all of a distribution, or one entry point."""
+    found: dict[Candidate, None] = {}
+    for name in names:
+        found.update(dict.fromkeys(_named(field, name, installed)))
+    return list(found)
+
+
+def _named(field: str, name: str, installed: Sequence[Candidate]) -> list[Candidate]:
+    if of_dist := [each for each in installed if each.dist == normalize(name)]:
+        return of_dist
+    of_entry = [each for each in installed if normalize(each.name) == normalize(name)]
+    if len(of_entry) > 1:
+        dists = " and ".join(each.dist for each in of_entry)
+        raise ConfigError(f"plugin {name!r} ({_ASKED_BY[field]}) is an entry point of {dists}: name the distribution")
+    if not of_entry:
+        raise UnknownName(_not_installed(field, name, installed))
+    return of_entry
+
+
+def _not_installed(field: str, name: str, installed: Sequence[Candidate]) -> str:
+    known = [spelling for each in installed for spelling in (each.dist, each.name)]
+    listed = ", ".join(dict.fromkeys(str(each) for each in installed)) or "none"
+    text = f"no plugin {name!r} ({_ASKED_BY[field]}).{did_you_mean(name, known)} Installed: {listed}."
+    if Path(f"{name}.py").is_file():
+        text += f" For the file in this directory write ./{name}.py."
+    if field == "without":
+        return text
+    return f"{text} {how_to_install(normalize(name))}"

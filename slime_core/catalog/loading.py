@@ -1,0 +1,444 @@
+"""Loads plugins one by one, each whole or not at all, and names the ones that load slowly.
+
+`Registered` is a spec together with the plugin that offers it and the place of its code.
+"""
+
+import functools
+import inspect
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import CodeType
+from typing import Generic, ParamSpec
+
+import pluggy
+from typing_extensions import TypeVar
+
+from slime_core.catalog.discovery import Candidate, PluginPhase, PluginState, PluginStatus, describe, in_one_process
+from slime_core.catalog.packages import beside_this_core, how_to_install, is_ours
+from slime_core.errors import PluginError, did_you_mean
+from slime_core.hookspecs import (
+    API_VERSION,
+    HOOK_OF_EVENT,
+    HOOK_OF_RANK_EVENT,
+    NAMES_HOOK,
+    PROJECT,
+    PROVIDER_OF_ROLE,
+    ProviderHookSpecs,
+    RankHookSpecs,
+    RunHookSpecs,
+)
+from slime_core.roles import SPECS, ForeignName, Settings, Spec
+
+# Registered: a spec together with who offers it and where its code is.
+
+SpecT = TypeVar("SpecT", bound=Spec[object], covariant=True, default=Spec[object])
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Generic[SpecT]):
+    """One choice of a role, as a plugin or a file of the project offers it."""
+
+    spec: SpecT
+    """What was offered."""
+    qualified: str
+    """A name that finds it again, whatever else is installed: `plugin/name`, or `./file.py:name`."""
+    plugin: str
+    """The plugin: its distribution's name, or the module or file of the project."""
+    dist: str
+    """The distribution; empty for a module or file of the project."""
+    version: str
+    """The distribution's version; empty for a module or file of the project."""
+
+    @property
+    def origin(self) -> str:
+        """Where its factory is defined, `file:line`; the module's name if there is no source."""
+        return place_of(self.spec.factory)
+
+
+def place_of(function: Callable[..., object]) -> str:
+    """Where a function or a class is defined, `file:line`; the module's name if there is no source."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        path = inspect.getsourcefile(function)
+        # Only a class must be looked for in the source: 0.1 s for the core's own choices, if each function were.
+        line = code.co_firstlineno if (code := _code(function)) else inspect.getsourcelines(function)[1]
+    except (OSError, TypeError):
+        path = None
+    if path is None:
+        return str(getattr(function, "__module__", type(function).__module__))
+    return f"{path}:{line}"
+
+
+def _code(function: Callable[..., object]) -> CodeType | None:
+    code: object = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+# What is wrong with a plugin's hooks, found before pluggy sees them.
+
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys((*PROVIDER_OF_ROLE.values(), NAMES_HOOK), ()),
+    **dict.fromkeys(HOOK_OF_EVENT.values(), ("event",)),
+    **dict.fromkeys(HOOK_OF_RANK_EVENT.values(), ("event",)),
+}
+"""The arguments of every hook."""
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A pluggy manager that knows every hook and no plugin."""
+    manager = pluggy.PluginManager(PROJECT)
+    for specs in (ProviderHookSpecs, RunHookSpecs, RankHookSpecs):
+        manager.add_hookspecs(specs)
+    return manager
+
+
+def hook_faults(manager: pluggy.PluginManager, plugin: object) -> Iterator[str]:
+    """A sentence about each hook of the plugin that would not work as its author expects."""
+    for attribute in dir(plugin):
+        options = manager.parse_hookimpl_opts(plugin, attribute)
+        if options is None:
+            if attribute in ARGUMENTS and inspect.isfunction(inspect.getattr_static(plugin, attribute)):
+                yield f"{attribute} is not marked: put @hookimpl above it"
+            continue
+        name = options.get("specname") or attribute
+        if name not in ARGUMENTS and _is_anothers(plugin, attribute):
+            continue
+        if name not in ARGUMENTS:
+            yield f"there is no hook {name!r}.{did_you_mean(name, ARGUMENTS)} See slime_core.hookspecs"
+        elif options.get("wrapper") or options.get("hookwrapper"):
+            yield f"{name} is a wrapper, and hooks are not wrapped; to change what another makes, fill a role"
+        else:
+            yield from _signature_faults(name, getattr(plugin, attribute))
+
+
+def _is_anothers(plugin: object, attribute: str) -> bool:
+    """Whether a hook was imported from another module, which offers it already."""
+    home = getattr(getattr(plugin, attribute), "__module__", None)
+    return inspect.ismodule(plugin) and home != plugin.__name__
+
+
+def _signature_faults(name: str, function: Callable[..., object]) -> Iterator[str]:
+    known = ARGUMENTS[name]
+    if not known and (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)):
+        yield f"{name} is `async def`; a provider hook is a plain function that yields specs"
+    if known and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        yield f"{name} holds a `yield`, so that its body would never run; a run hook returns nothing"
+    if name in HOOK_OF_RANK_EVENT.values() and inspect.iscoroutinefunction(function):
+        yield f"{name} is `async def`; ranks have no event loop, so a rank hook is a plain function"
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            yield f"{name} takes {parameter}, which is always empty; name the arguments it wants"
+        elif parameter.name not in known:
+            offered = f"it may take {', '.join(known)}" if known else "it takes none"
+            hint = did_you_mean(parameter.name, known)
+            yield f"{name} has no argument {parameter.name!r}: {offered}.{hint}"
+        elif parameter.default is not parameter.empty:
+            yield f"{name}: {parameter.name!r} has a default, so it would never be passed; remove the default"
+
+
+# Makes a plugin's settings model or list of keys on demand, and names the plugin if that fails.
+
+MadeT = TypeVar("MadeT")
+
+
+P = ParamSpec("P")
+
+
+def blamed(spec: Spec[object], plugin: str) -> Spec[object]:
+    """The same spec; an error of its functions names the plugin."""
+    if isinstance(spec.settings, type) and not (callable(spec.flat_keys) or spec.installed or spec.prefixed):
+        return spec
+    settings, flat_keys, installed = spec.settings, spec.flat_keys, spec.installed
+    told = f"plugin {plugin}: {spec.role} {spec.name!r}"
+    if not isinstance(settings, type):
+        settings = _guarded(_checked_model(settings), f"{told}: making its settings")
+    if callable(flat_keys):
+        flat_keys = _guarded(flat_keys, f"{told}: listing its keys")
+    if installed is not None:
+        guarded = _guarded(_checked_model(installed.model), f"{told}: making the settings of {installed.key}")
+        installed = replace(installed, model=guarded)
+    prefixed = tuple(
+        replace(table, model=_guarded(_checked_model(table.model), f"{told}: making the settings of {table.key}"))
+        for table in spec.prefixed
+    )
+    return replace(spec, settings=settings, flat_keys=flat_keys, installed=installed, prefixed=prefixed)
+
+
+def _checked_model(make: Callable[P, type[Settings]]) -> Callable[P, type[Settings]]:
+    def checked(*given: P.args, **named: P.kwargs) -> type[Settings]:
+        made: object = make(*given, **named)
+        if isinstance(made, type) and issubclass(made, Settings):
+            return made
+        raise TypeError(f"they are {made!r}; expected a subclass of slime_core.Settings")
+
+    return checked
+
+
+def _guarded(make: Callable[P, MadeT], told: str) -> Callable[P, MadeT]:
+    def guarded(*given: P.args, **named: P.kwargs) -> MadeT:
+        try:
+            with in_one_process(), redirect_stdout(sys.stderr):  # standard output is for what the user asked
+                return make(*given, **named)
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{told} raised {describe(error)}") from error
+
+    return guarded
+
+
+# Names plugins that are slow to load: every command waits for them.
+
+SLOW_S = 2.0
+"""Seconds of loading after which a plugin is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The first load of a plugin in this process."""
+
+    seconds: float
+    """Wall time."""
+    imported: frozenset[str]
+    """Modules that it was the first to import, packages of others included."""
+
+
+_LOADS: dict[str, Load] = {}
+
+
+def loads() -> Mapping[str, Load]:
+    """The first load of each plugin, by `Candidate.plugin`; a later one finds its modules imported."""
+    return dict(_LOADS)
+
+
+@contextmanager
+def watched(plugin: str) -> Iterator[None]:
+    """Load a plugin in this block: record its load, and name the plugin once if it takes `SLOW_S` or more."""
+    before, began, unnamed = set(sys.modules), time.perf_counter(), threading.Lock()
+
+    def name() -> None:
+        if unnamed.acquire(blocking=False):
+            taken = time.perf_counter() - began
+            said = f"plugin {plugin} takes {taken:.1f} s to load and every command waits: {how_to_speed_up(plugin)}"
+            sys.stderr.write(f"warning: {said}\n")
+
+    timer = threading.Timer(SLOW_S, name)  # while it loads, for it may never end
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        load = Load(time.perf_counter() - began, frozenset(sys.modules.keys() - before))
+        _LOADS.setdefault(plugin, load)
+        if load.seconds >= SLOW_S:  # an import that holds the interpreter's lock keeps the timer waiting
+            name()
+
+
+def how_to_speed_up(plugin: str) -> str:
+    """What to do about a slow plugin."""
+    return f"its author imports heavy packages inside factories; you leave it out with --no-plugin {plugin}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One implementation of a run hook or a rank hook."""
+
+    plugin: str
+    """Who watches."""
+    function: Callable[..., object]
+    """What is called."""
+    takes_event: bool
+    """Whether it wants the event; a hook may leave out arguments."""
+
+
+class _Fault(Exception):
+    """Why a plugin is not loaded."""
+
+    def __init__(self, state: PluginState, phase: PluginPhase, detail: str) -> None:
+        super().__init__(detail)
+        self.state, self.phase = state, phase
+
+
+@dataclass(slots=True)
+class Loader:
+    """Collects the choices, listeners and foreign names of the plugins that load."""
+
+    manager: pluggy.PluginManager = field(default_factory=new_manager)
+    choices: dict[str, dict[str, Registered]] = field(default_factory=lambda: {role: {} for role in SPECS})
+    names: list[ForeignName] = field(default_factory=list)
+    order: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Rank and `Candidate.plugin` of what is registered, by its name in the manager."""
+    deprecated: list[str] = field(default_factory=list)
+    """What plugins use that will go, a sentence each."""
+    owners: dict[str, Candidate] = field(default_factory=dict)
+    """Who came first with each entry point's name."""
+
+    def load(self, candidate: Candidate) -> PluginStatus:
+        """Load one plugin; whatever goes wrong, nothing of it stays and the status says what."""
+        registered_as = f"{candidate.plugin}:{candidate.name}:{candidate.origin}"
+        owner = self.owners.setdefault(candidate.name, candidate)
+        if owner.dist != candidate.dist:
+            return candidate.status(PluginState.REFUSED, PluginPhase.SELECTION, _name_taken(candidate, owner))
+        try:
+            with in_one_process(), _staying(), watched(candidate.plugin):
+                found, names = self._load(candidate, registered_as)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"while plugin {candidate} was loaded") from None
+        except BaseException as error:  # also of an object that raises when it is looked at
+            fault = error if isinstance(error, _Fault) else _broken(PluginPhase.HOOKS, describe(error))
+            if registered_as in self.order:
+                self.manager.unregister(name=registered_as)
+                del self.order[registered_as]
+            return candidate.status(fault.state, fault.phase, str(fault))
+        for role, registered in found:
+            self.choices[role][registered.qualified] = registered
+        self.names += names
+        return candidate.status(PluginState.LOADED, PluginPhase.DONE)
+
+    def listeners(self) -> dict[str, tuple[Listener, ...]]:
+        """Who watches what, by hook: `tryfirst` first, `trylast` last, in between the order of loading."""
+        return {hook: tuple(self._listeners(hook)) for hook in (*HOOK_OF_EVENT.values(), *HOOK_OF_RANK_EVENT.values())}
+
+    def _listeners(self, hook: str) -> Iterator[Listener]:
+        impls = getattr(self.manager.hook, hook).get_hookimpls()
+        for impl in sorted(impls, key=lambda impl: (impl.trylast - impl.tryfirst, self.order[impl.plugin_name])):
+            yield Listener(self.order[impl.plugin_name][1], impl.function, "event" in impl.argnames)
+
+    def _load(self, candidate: Candidate, registered_as: str) -> tuple[list[tuple[str, Registered]], list[ForeignName]]:
+        try:
+            # Standard output is for what the user asked: `slime plan --json` must stay JSON.
+            with redirect_stdout(sys.stderr):
+                plugin = candidate.load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise _broken(PluginPhase.IMPORT, describe(error)) from error
+        _check_api(candidate, plugin)
+        if faults := list(hook_faults(self.manager, plugin)):
+            raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, "; ".join(faults))
+        if (first := self.manager.get_name(plugin)) is not None:
+            detail = f"plugin {first.partition(':')[0]} names the same module; remove one of the two entry points"
+            raise _Fault(PluginState.REFUSED, PluginPhase.HOOKS, detail)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", DeprecationWarning)  # by pluggy, of a hook that will go
+            self.manager.register(plugin, registered_as)
+        self.deprecated += [f"plugin {candidate}: {each.message} ({each.filename}:{each.lineno})" for each in told]
+        self.order[registered_as] = (len(self.order), candidate.plugin)
+        choices = [(spec.role, _registered(spec, candidate)) for spec in self._specs(candidate, plugin)]
+        return choices, list(self._names(plugin))
+
+    def _names(self, plugin: object) -> Iterator[ForeignName]:
+        """The names from elsewhere that a registered plugin knows, validated."""
+        for impl in getattr(self.manager.hook, NAMES_HOOK).get_hookimpls():
+            for offered in _yielded(NAMES_HOOK, impl.function) if impl.plugin is plugin else ():
+                if not isinstance(offered, ForeignName):
+                    detail = f"{NAMES_HOOK} offers a {type(offered).__name__}; expected a ForeignName"
+                    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+                yield offered
+
+    def _specs(self, candidate: Candidate, plugin: object) -> Iterator[Spec[object]]:
+        """Everything a registered plugin offers, validated."""
+        seen: set[tuple[str, str]] = set()
+        for role, hook in PROVIDER_OF_ROLE.items():
+            for impl in getattr(self.manager.hook, hook).get_hookimpls():
+                if impl.plugin is not plugin:
+                    continue
+                for offered in _yielded(hook, impl.function):
+                    spec = _checked(offered, role, hook)
+                    qualified = f"{candidate.plugin}/{spec.name}"
+                    if (role, spec.name) in seen or qualified in self.choices[role]:
+                        raise _Fault(
+                            PluginState.REFUSED,
+                            PluginPhase.SPECS,
+                            f"{hook} offers {spec.name!r} twice; rename one",
+                        )
+                    seen.add((role, spec.name))
+                    yield spec
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Come back to the working directory, from which a run file names its files."""
+    here = Path.cwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
+def _broken(phase: PluginPhase, detail: str) -> _Fault:
+    return _Fault(PluginState.BROKEN, phase, detail)
+
+
+def _name_taken(candidate: Candidate, owner: Candidate) -> str:
+    return (
+        f"its entry point {candidate.name!r} has the name of one of {owner}. Uninstall one of the two, leave one out "
+        f"(--no-plugin {owner.plugin}), or put this one first (--plugin {candidate.plugin})"
+    )
+
+
+def _check_api(candidate: Candidate, plugin: object) -> None:
+    if not any(getattr(plugin, hook, None) for hook in ARGUMENTS) and not hasattr(plugin, "SLIME_API"):
+        detail = (
+            "holds neither hooks nor SLIME_API: does the entry point name the right module?"
+            if candidate.dist
+            else f'holds neither hooks nor SLIME_API: write SLIME_API = "{API_VERSION}" and a hook, as slime_rewards'
+        )
+        raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+    declared: object = getattr(plugin, "SLIME_API", None)
+    if declared == API_VERSION:
+        return
+    if not isinstance(declared, str) or not declared.isdecimal():
+        found = "declares no SLIME_API" if declared is None else f"declares SLIME_API = {declared!r}"
+        detail = f'{found}; write SLIME_API = "{API_VERSION}" in its module'
+        raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+    detail = f"is written for plugin API {declared}; this slime-core has plugin API {API_VERSION}"
+    if is_ours(candidate.dist):
+        detail += f". {how_to_install(candidate.dist)}"
+    elif candidate.dist and int(declared) < int(API_VERSION):
+        detail += f". Take a newer one: {beside_this_core(candidate.dist, '--upgrade ')}"
+    elif candidate.dist:
+        older = beside_this_core(f"'{candidate.dist}<{candidate.version}'")
+        detail += f". Take a newer slime-core, or an older plugin: {older}"
+    raise _Fault(PluginState.REFUSED, PluginPhase.API, detail)
+
+
+def _yielded(hook: str, function: Callable[..., object]) -> list[object]:
+    try:
+        with redirect_stdout(sys.stderr):
+            offered = function()
+            if isinstance(offered, Iterable):
+                return list(offered)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _broken(PluginPhase.SPECS, f"{hook} raised {describe(error)}") from error
+    detail = f"{hook} returned {type(offered).__name__}; yield specs, or return a list of them"
+    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+
+
+def _checked(offered: object, role: str, hook: str) -> Spec[object]:
+    if isinstance(offered, SPECS[role]):
+        return offered
+    expected = SPECS[role].__name__
+    detail = f"{hook} offers a {type(offered).__name__}; expected a {expected}"
+    if isinstance(offered, Spec) and offered.role in PROVIDER_OF_ROLE:
+        right = PROVIDER_OF_ROLE[offered.role]
+        detail = f"{hook} offers {type(offered).__name__} {offered.name!r}; yield it from {right}"
+    raise _Fault(PluginState.REFUSED, PluginPhase.SPECS, detail)
+
+
+def _registered(spec: Spec[object], candidate: Candidate) -> Registered:
+    qualified = f"{candidate.plugin}/{spec.name}"
+    return Registered(blamed(spec, str(candidate)), qualified, candidate.plugin, candidate.dist, candidate.version)
+
+
+# Registered: a spec together with who offers it and where its code is.

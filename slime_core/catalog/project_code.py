@@ -1,0 +1,200 @@
+"""Finds choices in the user's project, such as `./my.py:reward`, and checks that each fits its role.
+
+The object is a function, a class or a spec. Its required signature comes from the role's Protocol, and it passes
+the same validation as a plugin's.
+
+Example:
+
+    shape_of("reward")              # `def __call__(sample, ctx)` or `async def __call__(sample, ctx)`
+    shape_of("tracker")             # `async def log(step, metrics)`, `async def close()`
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import get_args, get_type_hints
+
+from slime_core.catalog.discovery import import_project_module
+from slime_core.catalog.loading import Registered, blamed
+from slime_core.errors import PluginError, UnknownName, did_you_mean
+from slime_core.roles import SPECS, Settings, Setup, Spec
+from slime_core.roles.rewards import CALLED_AS, misfit
+
+# How the object of a role is called, read off the role's Protocol: what a function or a class of the project must
+# fit.
+
+NEEDS_SPEC: Mapping[str, str] = {
+    "batch_transform": "which columns it makes",
+    "engine": "which transports it accepts",
+    "trainer": "how many ranks it has and what it can do",
+    "transport": "whether it is for one machine and who waits for whom",
+}
+"""Roles whose spec says more than a function or a class can, and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of a Protocol."""
+
+    name: str
+    """Its name."""
+    signature: inspect.Signature
+    """Without `self`."""
+    is_async: bool
+    """Whether it may be `async def`."""
+    is_sync: bool
+    """Whether it may be a plain `def`."""
+
+    def written(self, name: str) -> str:
+        """How it is written under a name."""
+        arguments = ", ".join(self.signature.parameters)
+        return f"{'def' if self.is_sync else 'async def'} {name}({arguments})"
+
+    def check(self, function: object, name: str, role: str, *, bound: bool) -> None:
+        """Raise TypeError if a function cannot be called as the core calls it; `bound`: it takes no `self`."""
+        wanted = self.written(name.rpartition(".")[2])
+        if not callable(function):
+            raise TypeError(f"there is no {name}; {_spoken(role)} has `{wanted}`")
+        if role in CALLED_AS and (why := misfit(_bound(function, bound), name, role)) is not None:
+            raise TypeError(why)
+        signature = inspect.signature(function)
+        keywords = [each for each in self.signature.parameters.values() if each.kind is each.KEYWORD_ONLY]
+        count = len(self.signature.parameters) - len(keywords) + (not bound)
+        try:
+            signature.bind(*range(count), **{each.name: None for each in keywords})
+        except TypeError:
+            raise TypeError(f"{name}{signature} cannot be called as `{wanted}`") from None
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{name} holds a `yield`, so that calling it runs nothing; {_spoken(role)} returns")
+        is_async = inspect.iscoroutinefunction(function)
+        if not (self.is_async if is_async else self.is_sync):
+            raise TypeError(f"{name} is {'' if is_async else 'not '}`async def`; {_spoken(role)} is `{wanted}`")
+
+
+def _bound(function: Callable[..., object], is_bound: bool) -> Callable[..., object]:
+    """A method as its instance has it, for its signature."""
+    return function if is_bound else functools.partial(function, None)
+
+
+@functools.cache
+def shape_of(role: str) -> tuple[Method, ...]:
+    """The methods of a role's Protocol; where there are two Protocols, a method may be of either."""
+    base: object = next(base for base in SPECS[role].__orig_bases__ if get_args(base))  # type: ignore[attr-defined]  # typing's own; a generic class has it
+    (kind,) = get_args(base)
+    protocols: tuple[type, ...] = get_args(kind) or (kind,)
+    functions: dict[str, list[Callable[..., object]]] = {}
+    for protocol in protocols:
+        for owner in protocol.__mro__:
+            for name, value in vars(owner).items():
+                if inspect.isfunction(value) and value.__qualname__ == f"{owner.__name__}.{name}":
+                    functions.setdefault(name, []).append(value)
+    return tuple(_method(name, several) for name, several in functions.items())
+
+
+def _method(name: str, functions: list[Callable[..., object]]) -> Method:
+    signature = inspect.signature(functions[0])
+    own = signature.replace(parameters=list(signature.parameters.values())[1:])
+    kinds = {inspect.iscoroutinefunction(each) for each in functions}
+    return Method(name, own, is_async=True in kinds, is_sync=False in kinds)
+
+
+def spec_of(role: str, name: str, offered: object) -> Spec[object]:
+    """A spec around a function or a class; raises TypeError if it does not fit the role."""
+    if role in NEEDS_SPEC:
+        spec = SPECS[role].__name__
+        an = "an" if spec[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} is not {an} {spec}; {_spoken(role)} needs one, which says {NEEDS_SPEC[role]}")
+    methods, settings = shape_of(role), Settings
+    if isinstance(offered, type):
+        for method in methods:
+            found = _own(offered, method.name)
+            bound = isinstance(found, staticmethod)
+            function = found.__func__ if isinstance(found, staticmethod) else found
+            method.check(function, f"{name}.{method.name}", role, bound=bound)
+        factory, settings = _class_factory(offered)
+    elif inspect.isfunction(offered):
+        if len(methods) > 1:
+            several = ", ".join(f"`{method.written(method.name)}`" for method in methods)
+            raise TypeError(f"{name} is a function; {_spoken(role)} is a class with {several}")
+        methods[0].check(offered, name, role, bound=True)
+        factory = _function_factory(methods[0].name, offered)
+    else:
+        raise TypeError(f"{name} is a {type(offered).__name__}; expected a function, a class or a spec")
+    return SPECS[role](name, functools.update_wrapper(factory, offered, updated=()), settings)
+
+
+def _own(offered: type, name: str) -> object:
+    """What a class itself defines under a name, leaving out the Protocols that it inherits from."""
+    # Not getattr: every class can be called, by its metaclass.
+    for owner in offered.__mro__:
+        if name in vars(owner) and not getattr(owner, "_is_protocol", False):
+            return vars(owner)[name]
+    return None
+
+
+def _class_factory(offered: type) -> tuple[Callable[[Settings, Setup], object], type[Settings]]:
+    """A factory for a class built without arguments or from `(settings, setup)`, and its settings model."""
+    parameters = list(inspect.signature(offered).parameters)
+    if not parameters:
+        return lambda settings, setup: offered(), Settings
+    if len(parameters) != 2:
+        raise TypeError(f"{offered.__name__}({', '.join(parameters)}): expected no arguments or (settings, setup)")
+    hint = get_type_hints(offered.__init__).get(parameters[0], Settings)  # type: ignore[misc]  # of a class that is at hand, not of a subclass
+    return lambda settings, setup: offered(settings, setup), hint
+
+
+def _function_factory(method: str, function: Callable[..., object]) -> Callable[[Settings, Setup], object]:
+    if method == "__call__":
+        return lambda settings, setup: function
+    made = type(function.__name__, (), {method: staticmethod(function)})
+    return lambda settings, setup: made()
+
+
+def _spoken(role: str) -> str:
+    return f"{'an' if role[0] in 'aeiou' else 'a'} {role.replace('_', ' ')}"
+
+
+# Choices that are not a plugin: `./my.py:reward`, `package.module:Filter`, `package.module.function`.
+
+
+def is_in_project(name: str) -> bool:
+    """Whether a name points at a file or a module instead of a registered choice."""
+    return ":" in name or name.endswith(".py") or ("." in name and "/" not in name)
+
+
+def find_in_project(role: str, name: str, root: Path | None) -> Registered:
+    """The choice that a file or a module of the project offers; relative files lie in `root`.
+
+    Raises:
+        UnknownName: no such file, module or attribute.
+        PluginError: it cannot be imported, or is not what the role needs.
+    """
+    place, _, attribute = name.partition(":") if ":" in name or name.endswith(".py") else name.rpartition(".")
+    if not attribute or not place:
+        raise UnknownName(f"{role} {name!r} does not say which object: write {place or 'MODULE'}:NAME")
+    offered = _lookup(role, name, import_project_module(place, root), place, attribute)
+    try:
+        spec = offered if isinstance(offered, Spec) else spec_of(role, attribute, offered)
+    except (TypeError, ValueError, NameError) as error:
+        raise PluginError(f"{role} {name!r}: {error}") from error
+    if not isinstance(spec, SPECS[role]):
+        raise PluginError(f"{role} {name!r} is a {type(spec).__name__}; expected a {SPECS[role].__name__}")
+    return Registered(blamed(spec, place), qualified=name, plugin=place, dist="", version="")
+
+
+def _lookup(role: str, name: str, module: ModuleType, place: str, attribute: str) -> object:
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        own = [
+            key
+            for key, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__ and not key.startswith("_")
+        ]
+        listed = f" It has {', '.join(own)}." if own else ""
+        raise UnknownName(
+            f"{role} {name!r}: {place} has no {attribute!r}.{did_you_mean(attribute, own)}{listed}"
+        ) from None

@@ -1,0 +1,464 @@
+"""The core's own keys: their names, types, bounds and defaults; and `RunConfig`, which holds them all.
+
+Each key is flat in the run file and a flag on the command line. Where a key does the same as in slime, it has
+slime's name. Settings of plugins are in their own sections.
+
+Example:
+
+    config = parse_config({"prompt_data": "train.jsonl", "reward": {"use": "math"}, ...})
+    config.rollout.rollout_batch_size           # rollout_batch_size = 64, or --rollout-batch-size 64
+    config.roles["reward"].use
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from slime_core.config.family import (
+    AlarmArgs,
+    ClusterArgs,
+    CriticArgs,
+    DistillationArgs,
+    Family,
+    ReferenceArgs,
+    ServedArgs,
+)
+from slime_core.config.run_file import TABLE, plugins_table
+from slime_core.config.settings import DEFAULT_USE, RoleTable
+from slime_core.roles import (
+    MinNewTokens,
+    MinP,
+    Penalty,
+    PluginSet,
+    Positive,
+    RepetitionPenalty,
+    SamplingParams,
+    Temperature,
+    TokenId,
+    TopK,
+    TopP,
+    Workers,
+)
+from slime_core.sample import Json
+
+# The core's own keys, in families; every key is flat in the run file and a flag on the command line.
+
+Texts = list[Annotated[str, Field(min_length=1)]]
+MediaKeys = dict[Literal["image", "video", "audio"], str]
+
+
+class DataArgs(Family):
+    """Prompts."""
+
+    prompt_data: list[str] = Field(
+        [], description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice; several make one data set."
+    )
+    input_key: str = Field("input", description="Column of the prompt: a string or a list of chat messages.")
+    label_key: str | None = Field(None, description="Column of the gold answer.")
+    metadata_key: str = Field("metadata", description="Column of a mapping kept with the sample; may be absent.")
+    tool_key: str = Field("tools", description="Column of tool definitions for the chat template; may be absent.")
+    multimodal_keys: MediaKeys = Field(
+        {}, description='Column of each kind of media, {"image": "images"}; prompts say <image> (JSON).'
+    )
+    apply_chat_template: bool = Field(False, description="Render prompts through the model's chat template.")
+    apply_chat_template_kwargs: dict[str, JsonValue] = Field({}, description="Extra chat template arguments (JSON).")
+    final_assistant_message: Literal["refuse", "continue", "cut"] = Field(
+        "refuse",
+        description="Prompts that end with an assistant message: refuse them, have the model continue the message, or "
+        "cut it off.",
+    )
+    rollout_shuffle: bool = Field(False, description="Give each epoch an order of its own, derived from the seed.")
+    rollout_max_prompt_len: Positive | None = Field(None, description="Leave out prompts of more tokens.")
+    bad_rows: Literal["raise", "skip"] = Field(
+        "raise", description="Whether a row that cannot be used ends the run, or is left out and counted."
+    )
+    max_bad_row_rate: float = Field(
+        0.05, ge=0.0, le=1.0, description="With bad_rows = skip: share of bad rows that ends the run all the same."
+    )
+    accept_changed_data: bool = Field(
+        False, exclude=True, description="Continue although prompt files changed since the checkpoint; not kept."
+    )
+
+    @field_validator("prompt_data", mode="before")
+    @classmethod
+    def _one_file(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_serializer("prompt_data")
+    def _as_given(self, value: list[str]) -> str | list[str]:
+        return value[0] if len(value) == 1 else value
+
+
+class RolloutArgs(Family):
+    """Rollout."""
+
+    rollout_batch_size: Positive = Field(32, description="Groups trained on per rollout.")
+    n_samples_per_prompt: Positive = Field(8, description="Samples in a group.")
+    num_rollout: Positive | None = Field(None, description="Rollouts of the run; or give num_epoch.")
+    num_epoch: Positive | None = Field(None, description="Passes over the prompts; or give num_rollout.")
+    rollout_policy: Literal["sync", "async", "continuous"] = Field(
+        "sync",
+        description="When to generate: between training steps (reproducible to the bit), one rollout ahead of them, "
+        "or all the time.",
+    )
+    max_staleness: int | None = Field(
+        None,
+        ge=0,
+        le=1_000_000,
+        description="Versions that a group's weights may be behind those that are trained, where generation goes on "
+        "while weights change; default 1.",
+    )
+    partial_rollout: bool = Field(
+        False, description="Interrupt samples in flight when the weights change, and go on with the new ones."
+    )
+    mask_offpolicy_in_partial_rollout: bool = Field(
+        False, description="Leave the tokens that older weights made of such a sample out of the loss."
+    )
+    update_weights_interval: Positive = Field(
+        1,
+        description="Rollouts trained between two publications of the weights; a checkpoint and an evaluation publish "
+        "them, too.",
+    )
+    over_sampling_batch_size: Positive | None = Field(
+        None,
+        description="Groups drawn at a time when a group filter is on, or in flight with partial rollouts; "
+        "default rollout_batch_size.",
+    )
+    max_filter_waves: Positive = Field(
+        16, description="Waves without enough kept groups after which a rollout gives up, naming the reasons."
+    )
+    rollout_max_response_len: Positive = Field(256, description="Token budget of a response.")
+    rollout_max_context_len: Positive | None = Field(
+        None, description="Tokens of a prompt and its answer together; default the model's positions."
+    )
+    rollout_max_turns: Positive | None = Field(None, description="Engine calls that one sample may make.")
+    rollout_temperature: float = Field(1.0, gt=0.0, le=10.0, description="Sampling temperature.")
+    rollout_top_p: TopP = Field(1.0, description="Nucleus mass; 1 is off.")
+    rollout_top_k: TopK = Field(-1, description="Candidates kept; -1 is off.")
+    rollout_min_p: MinP = Field(
+        0.0, description="Least probability kept, as a share of the likeliest token's; 0 is off."
+    )
+    accept_biased_sampling: bool = Field(
+        False,
+        description="Train on samples whose tail was cut off by rollout_top_p, rollout_top_k or rollout_min_p, though "
+        "the trainer takes log-probs among all tokens.",
+    )
+    rollout_stop: Texts = Field([], description="Texts that end a response; their tokens stay in it.")
+    rollout_stop_token_ids: list[TokenId] = Field([], description="Ids that end a response, besides the model's own.")
+    rollout_skip_special_tokens: bool = Field(True, description="Leave special tokens out of a response's text.")
+    max_concurrency: Positive = Field(4096, description="Samples in flight at once.")
+    sample_timeout_s: float = Field(
+        600.0, gt=0.0, le=1e7, description="Seconds after which one sample's rollout is given up."
+    )
+    rollout_num_engines: Workers = Field(1, description="Engines of the chosen kind that share the samples.")
+    rollout_engine_timeout_s: float | None = Field(
+        None,
+        gt=0.0,
+        le=1e7,
+        description="Seconds without an answer after which an engine is replaced; default half of sample_timeout_s, "
+        "at most 300.",
+    )
+    reward_on_error: Literal["drop", "mask", "raise"] = Field(
+        "drop", description="What becomes of a sample that could not be generated or scored."
+    )
+    max_error_rate: float = Field(0.05, ge=0.0, le=1.0, description="Failed share of a rollout that stops the run.")
+
+    def sampling(self) -> SamplingParams:
+        """How the samples that are trained on are drawn."""
+        return SamplingParams(
+            max_new_tokens=self.rollout_max_response_len,
+            temperature=self.rollout_temperature,
+            top_p=self.rollout_top_p,
+            top_k=self.rollout_top_k,
+            stop_token_ids=frozenset(self.rollout_stop_token_ids),
+            min_p=self.rollout_min_p,
+            stop=tuple(self.rollout_stop),
+            skip_special_tokens=self.rollout_skip_special_tokens,
+        )
+
+
+class EvalSetArgs(Family):
+    """One data set to evaluate on, as a table: `[eval_prompt_data.aime]`; what it leaves out is as for all sets."""
+
+    path: str = Field(description="Prompt file, .jsonl or .parquet; file@[a:b] takes a slice.")
+    reward: str | None = Field(None, description="What scores it, instead of the run's rewards.")
+    generator: str | None = Field(None, description="What runs its samples, instead of the run's generator.")
+    n_samples_per_eval_prompt: Positive | None = Field(None, description="Samples per prompt.")
+    temperature: Temperature | None = Field(None, description="Sampling temperature; 0 is greedy.")
+    top_p: TopP | None = Field(None, description="Nucleus mass.")
+    top_k: TopK | None = Field(None, description="Candidates kept.")
+    min_p: MinP | None = Field(None, description="Least share of the likeliest one's probability.")
+    max_response_len: Positive | None = Field(None, description="Token budget of a response.")
+    min_new_tokens: MinNewTokens | None = Field(None, description="Tokens before which no stop token is drawn.")
+    stop: Texts | None = Field(None, description="Texts that end a response.")
+    stop_token_ids: list[TokenId] | None = Field(None, description="Ids that end a response.")
+    no_stop_trim: bool | None = Field(None, description="Leave the stop text in the response's text; the default.")
+    skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of a response's text.")
+    repetition_penalty: RepetitionPenalty | None = Field(
+        None, description="Divides the logits of tokens made so far; 1 is off."
+    )
+    presence_penalty: Penalty | None = Field(None, description="Taken off the logits of tokens made so far.")
+    frequency_penalty: Penalty | None = Field(None, description="The same, as often as each was made.")
+    input_key: str | None = Field(None, description="Column of the prompt.")
+    label_key: str | None = Field(None, description="Column of the gold answer.")
+    metadata_key: str | None = Field(None, description="Column of a mapping kept with the sample.")
+    tool_key: str | None = Field(None, description="Column of tool definitions for the chat template.")
+    multimodal_keys: MediaKeys | None = Field(None, description="Column of each kind of media.")
+    apply_chat_template: bool | None = Field(None, description="Render prompts through the model's chat template.")
+    apply_chat_template_kwargs: dict[str, JsonValue] | None = Field(None, description="Extra template arguments.")
+    final_assistant_message: Literal["refuse", "continue", "cut"] | None = Field(
+        None, description="Prompts that end with an assistant message: refuse, continue or cut it."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: object) -> object:
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_serializer(mode="wrap")
+    def _to_path(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue] | str:
+        table = {key: value for key, value in handler(self).items() if value is not None}
+        return str(table["path"]) if table.keys() == {"path"} else table
+
+
+class EvalArgs(Family):
+    """Evaluation."""
+
+    eval_prompt_data: dict[str, EvalSetArgs] = Field(
+        {}, description="Data sets to evaluate on: NAME PATH, repeatable; in a run file also a table each."
+    )
+    eval_interval: Positive | None = Field(None, description="Rollouts between evaluations.")
+    skip_eval_before_train: bool = Field(False, description="Do not evaluate before the first rollout.")
+    n_samples_per_eval_prompt: Positive = Field(
+        1, description="Samples per evaluation prompt; pass@k when more than 1."
+    )
+    eval_input_key: str | None = Field(None, description="Default input_key.")
+    eval_label_key: str | None = Field(None, description="Default label_key.")
+    eval_temperature: Temperature | None = Field(None, description="Default rollout_temperature; 0 is greedy.")
+    eval_top_p: TopP | None = Field(None, description="Default rollout_top_p.")
+    eval_top_k: TopK | None = Field(None, description="Default rollout_top_k.")
+    eval_max_response_len: Positive | None = Field(None, description="Default rollout_max_response_len.")
+    eval_min_new_tokens: MinNewTokens = Field(0, description="Tokens before which no stop token is drawn.")
+
+
+class OptimArgs(Family):
+    """Optimization."""
+
+    lr: float = Field(1e-6, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
+    lr_warmup_iters: int = Field(0, ge=0, le=10**9, description="Optimizer steps of linear warm-up.")
+    lr_warmup_fraction: float | None = Field(
+        None, gt=0.0, le=1.0, description="Warm-up as a share of lr_decay_iters, instead of lr_warmup_iters."
+    )
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = Field(
+        "constant", description="Shape after warm-up."
+    )
+    lr_decay_iters: Positive | None = Field(
+        None, description="Optimizer steps after which the decay has ended; default: those of the run."
+    )
+    lr_wsd_decay_iters: Positive | None = Field(None, description="Optimizer steps of the decay that ends WSD.")
+    lr_wsd_decay_style: Literal["exponential", "linear", "cosine", "minus_sqrt"] = Field(
+        "exponential", description="Shape of the decay that ends WSD."
+    )
+    min_lr: float = Field(0.0, ge=0.0, le=1.0, description="Where the decay ends.")
+    adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="Decay of the first moment.")
+    adam_beta2: float = Field(0.95, ge=0.0, lt=1.0, description="Decay of the second moment.")
+    adam_eps: float = Field(1e-8, gt=0.0, le=1.0, description="Added to the root of the second moment.")
+    weight_decay: float = Field(0.0, ge=0.0, le=10.0, description="Decoupled weight decay of matrices.")
+    clip_grad: float = Field(1.0, ge=0.0, le=1e6, description="Global gradient norm limit; 0 is off.")
+    num_steps_per_rollout: Positive = Field(1, description="Optimizer steps a rollout's groups are dealt to.")
+    balance_by_flops: bool = Field(
+        False, description="Balance ranks by operations, attention among them, instead of tokens; for long texts."
+    )
+    calculate_per_token_loss: bool = Field(
+        False, description="Average the loss over all tokens of a step instead of over samples."
+    )
+    constant_loss_length: Positive | None = Field(
+        None, description="Tokens that the losses of a sample are divided by, instead of its own (Dr.GRPO)."
+    )
+    reset_optimizer_states: bool = Field(
+        False, description="Forget the optimizer's moments before a rollout's first step; the schedule goes on."
+    )
+    keep_old_actor: bool = Field(
+        False,
+        description="Hold the weights that generated a rollout beside the policy; with a correction, ratios are "
+        "against these.",
+    )
+    max_mean_logprob_abs_diff: float | None = Field(
+        None,
+        gt=0.0,
+        le=1e6,
+        description="Nats between trainer's and sampler's log-probs, on average, at which the run stops.",
+    )
+    max_logprob_abs_diff: float | None = Field(
+        None, gt=0.0, le=1e6, description="The same for the largest distance of a token."
+    )
+
+
+class DebugArgs(Family):
+    """Half of a run, for debugging."""
+
+    debug_rollout_only: bool = Field(
+        False, description="Start no trainer: generate and keep samples; the weights stay as they are."
+    )
+    debug_train_only: bool = Field(
+        False, description="Start no engine: train on kept samples; implied by load_debug_rollout_data."
+    )
+    load_debug_rollout_data: Path | None = Field(
+        None, description="Run folder whose samples are trained on, rollout by rollout, instead of new ones."
+    )
+    load_debug_rollout_data_subsample: float = Field(
+        1.0,
+        gt=0.0,
+        le=1.0,
+        description="Share of a kept rollout's groups that is trained on: from its beginning and its end.",
+    )
+    save_debug_train_data: str | None = Field(
+        None,
+        description="File for what ranks train on, advantages and all log-probs included: PATH with {rollout_id} and "
+        "{rank} in it, .safetensors.",
+    )
+
+
+class RunArgs(Family):
+    """Run."""
+
+    hf_checkpoint: Path = Field(description="Model directory in HF format: weights, config and tokenizer.")
+    save: Path = Field(
+        description="Run folder: checkpoints, metrics, samples, report; default runs/NAME of the run file."
+    )
+    save_interval: Positive = Field(10, description="Rollouts between checkpoints; the last one is always kept.")
+    save_keep: Positive = Field(2, description="Newest checkpoints to keep.")
+    save_best: str | None = Field(
+        None, description="Evaluation set whose best model so far is kept in RUN/best, beside the checkpoints."
+    )
+    checkpoint_hf: bool = Field(
+        True, description="Write the model in HF format into each checkpoint; training goes on without it."
+    )
+    save_hf: str | None = Field(
+        None,
+        description="Directory for the model in HF format at each save, apart from checkpoints; {rollout_id} in it is "
+        "the number of rollouts done.",
+    )
+    async_save: bool = Field(
+        False, description="Checksum and sync a checkpoint while the next rollout runs; its snapshot is taken before."
+    )
+    accept_changed_plugins: bool = Field(
+        False, exclude=True, description="Continue although plugins changed since the checkpoint; not kept."
+    )
+    accept_changed_settings: bool = Field(
+        False, exclude=True, description="Continue although other keys changed since the checkpoint; not kept."
+    )
+    seed: int = Field(1234, ge=0, le=2**63 - 1, description="Every random number derives from it.")
+    float32_matmul_precision: Literal["highest", "high", "medium"] = Field(
+        "highest", description="What fp32 matrices may be multiplied in, torch's names: fp32, tf32 or bf16."
+    )
+    bf16: bool = Field(False, description="Compute in bf16; master weights, moments, log-probs and loss stay in fp32.")
+    step_timeout_s: float | None = Field(
+        None,
+        gt=0.0,
+        le=1e7,
+        description="Seconds a training step, a save or a publication may take before the run ends; if unset, a step "
+        "may take 20 times the longest so far and at least 300, the first one and the others 1800.",
+    )
+
+    @field_validator("save", mode="before")
+    @classmethod
+    def _refuse_empty(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("it is empty. Give a folder that does not exist yet")
+        return value
+
+
+FAMILIES: dict[str, type[Family]] = {
+    "data": DataArgs,
+    "rollout": RolloutArgs,
+    "evaluation": EvalArgs,
+    "optim": OptimArgs,
+    "reference": ReferenceArgs,
+    "distillation": DistillationArgs,
+    "critic": CriticArgs,
+    "served": ServedArgs,
+    "cluster": ClusterArgs,
+    "debug": DebugArgs,
+    "alarms": AlarmArgs,
+    "run": RunArgs,
+}
+"""Attribute of `RunConfig` -> family."""
+
+FAMILY_OF_KEY: dict[str, str] = {key: name for name, family in FAMILIES.items() for key in family.model_fields}
+"""Which family a flat key belongs to."""
+
+
+# RunConfig: what a run file and a command line say, sorted into families of keys and tables of roles.
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """A whole configuration; each part of the house is handed its family only."""
+
+    data: DataArgs
+    """Prompts."""
+    rollout: RolloutArgs
+    """Rollout."""
+    evaluation: EvalArgs
+    """Evaluation."""
+    optim: OptimArgs
+    """Optimization."""
+    reference: ReferenceArgs
+    """Reference model and KL terms."""
+    distillation: DistillationArgs
+    """On-policy distillation."""
+    critic: CriticArgs
+    """Critic."""
+    served: ServedArgs
+    """Models beside the policy."""
+    cluster: ClusterArgs
+    """How many workers."""
+    debug: DebugArgs
+    """Which half of a run is left out."""
+    alarms: AlarmArgs
+    """From when on a run says that something goes wrong."""
+    run: RunArgs
+    """Run folder, model and seed."""
+    roles: Mapping[str, RoleTable]
+    """Selections by role."""
+    plugins: PluginSet
+    """Which plugins are loaded."""
+    finetunes: bool
+    """Whether it is a finetuning on responses that are given: nothing scores, and its loss reads no advantages."""
+    missing_model: Path | None = None
+    """The directory that `hf_checkpoint` names, where it is gone and `run.hf_checkpoint` is a checkpoint's model."""
+
+    def to_dict(self) -> dict[str, Json]:
+        """The configuration as a run file's keys, defaults written out."""
+        flat: dict[str, Json] = {}
+        for family in FAMILIES:
+            flat.update(getattr(self, family).model_dump(mode="json", exclude_none=True))
+        if self.missing_model is not None:
+            flat["hf_checkpoint"] = str(self.missing_model)
+        for role, chosen in self.roles.items():
+            table: dict[str, Json] = {"use": dict(chosen.use)}
+            table.update({name: dict(section) for name, section in chosen.sections.items()})
+            flat[role] = table
+        if plugins := plugins_table(self.plugins):
+            flat[TABLE] = plugins
+        return flat
+
+
+def default_settings() -> dict[str, Json]:
+    """What every key is that a run file does not name, those without a default left out."""
+    flat: dict[str, Json] = {}
+    for family in FAMILIES.values():
+        flat.update(family.model_construct().model_dump(mode="json", exclude_none=True, warnings=False))
+    return flat | {role: {"use": dict(use)} for role, use in DEFAULT_USE.items()}

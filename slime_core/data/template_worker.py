@@ -1,0 +1,144 @@
+"""The worker process that compiles and renders one model's chat templates, under limits that the driver enforces.
+
+Jinja is imported here alone: a run whose prompts need no template works without it.
+"""
+
+import json
+import random
+import socket
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from typing import NoReturn, cast
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from slime_core.data.chat_template import FAILED, MADE, MEMORY, REFUSED, Answer
+from slime_core.processes.channel import receive, send
+from slime_core.processes.limits import die_with, limit_memory
+from slime_core.sample import Json
+
+Renderings = list[tuple[str, dict[str, Json]]]
+"""Name of a template and its variables, of each text to make."""
+LONGEST_DETAIL = 2_000
+"""Characters of what is wrong that are sent back."""
+
+
+# The dialect of Jinja in which chat templates are written, as transformers has it, in a sandbox.
+
+_OF_DICTS = frozenset(dir(dict))
+"""What is an attribute of a dict before it is a member."""
+
+
+class Generation(Extension):
+    """`{% generation %}` marks the assistant's part for trainers; it prints its body."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it a plain set
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The body alone."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class Dialect(ImmutableSandboxedEnvironment):
+    """Compiles templates."""
+
+    def __init__(self, day: date) -> None:
+        """Set up as transformers does, so that a text is the same; `strftime_now` formats the beginning of `day`."""
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
+        self.filters["tojson"] = _to_json
+        self.globals["raise_exception"] = _refuse
+        self.globals["strftime_now"] = datetime.combine(day, time()).strftime
+
+    def getattr(self, obj: object, attribute: str) -> object:
+        """`message.role`: of a plain dict the member at once, for to fail as an attribute first takes longer."""
+        if type(obj) is dict and attribute in obj and attribute not in _OF_DICTS:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as templates expect it: no HTML escapes, unlike Jinja's own filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+# The worker.
+
+
+def main(channel_fd: int, lifeline_fd: int) -> None:
+    """Serve until the other end closes."""
+    die_with(lifeline_fd)
+    channel = socket.socket(fileno=channel_fd)
+    sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
+    limit_memory(memory_mb)
+    dialect = Dialect(date.fromisoformat(day))
+    _tell(channel, None)  # ready: what it imports counts as no template's time
+    templates = dict[str, Template]()
+    while True:
+        try:
+            request = _received(channel)
+        except (EOFError, ConnectionError):
+            return
+        match request:
+            case "compile":
+                _tell(channel, _compiled(dialect, sources, templates))
+            case "variables":
+                _tell(channel, _variables(dialect, sources))
+            case _:
+                _tell(channel, [_rendered(templates[name], own) for name, own in cast(Renderings, request)])
+
+
+def _compiled(dialect: Dialect, sources: Mapping[str, str], templates: dict[str, Template]) -> Answer:
+    try:
+        templates.update({name: dialect.from_string(text) for name, text in sources.items()})
+    except TemplateSyntaxError as error:
+        return FAILED, f"is broken in line {error.lineno}: {error.message}"
+    except MemoryError:
+        return FAILED, "needs too much memory"
+    except RecursionError:
+        return FAILED, "is nested too deeply"
+    except Exception as error:
+        return FAILED, f"cannot be compiled: {_described(error)}"
+    return MADE, ""
+
+
+def _rendered(template: Template, variables: Mapping[str, Json]) -> Answer:
+    random.seed(0)  # what a template draws is the same whenever it is rendered
+    try:
+        return MADE, template.render(variables)
+    except TemplateError as error:
+        return REFUSED, str(error)[:LONGEST_DETAIL]
+    except MemoryError:
+        return MEMORY, ""
+    except Exception as error:  # a template may do anything with these messages
+        return FAILED, _described(error)
+
+
+def _variables(dialect: Dialect, sources: Mapping[str, str]) -> list[str]:
+    """Names that any of the templates reads and does not set before."""
+    return sorted(set[str]().union(*(meta.find_undeclared_variables(dialect.parse(text)) for text in sources.values())))
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST_DETAIL]
+
+
+def _tell(channel: socket.socket, answer: object) -> None:
+    send(channel, json.dumps(answer, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def _received(channel: socket.socket) -> object:
+    return json.loads(receive(channel).decode("utf-8", "surrogatepass"))

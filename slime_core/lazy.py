@@ -1,0 +1,72 @@
+"""Packages that import each exported name on first use: listing plugins needs few of the core's modules.
+
+Example:
+
+    if TYPE_CHECKING:
+        from slime_core.roles.rewards import Reward as Reward
+        from slime_core.roles.rewards import RewardSpec as RewardSpec
+    else:
+        __getattr__, __all__ = exports(__name__)
+"""
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_EXPORT = re.compile(r"^    from ([\w.]+) import \(?\s*(\w+) as \2\b", re.MULTILINE)
+
+
+def exports(package: str) -> tuple[Callable[[str], object], list[str]]:
+    """`__getattr__` (PEP 562) and `__all__` of a package, read from the source of its `__init__.py`.
+
+    Exported are the names that its block `if TYPE_CHECKING:` imports under their own name, `Reward as Reward`. Type
+    checkers read the block the same way.
+
+    Args:
+        package: its name.
+    """
+    module = vars(sys.modules[package])
+    # `get_source` would import `tokenize`, and the loader of pytest has `get_data` alone.
+    source = module["__loader__"].get_data(module["__file__"]).decode()
+    module_of = {name: home for home, name in _EXPORT.findall(source)}
+
+    def get(name: str) -> object:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(module_of[name]), name)
+        module[name] = value
+        return value
+
+    return get, sorted(module_of)
+
+
+def from_package(group: str, name: str, dist: str) -> object:
+    """What another package offers under a name of ours.
+
+    Args:
+        group: of its entry point.
+        name: of its entry point.
+        dist: the first-party package that has it.
+
+    Raises:
+        ImportError: none that is installed has it; it says what to install.
+    """
+    if (entry := entry_point_of(group, name)) is not None:
+        found: object = entry.load()
+        return found
+    raise ImportError(
+        f"{name} comes with {dist}, which is not installed: from a checkout of slime-core, "
+        f"`pip install -e . -e ./plugins/{dist}`"
+    )
+
+
+def entry_point_of(group: str, name: str) -> "EntryPoint | None":
+    """What an installed package offers under a name, not loaded; None: no package does."""
+    from importlib.metadata import entry_points
+
+    return next(iter(entry_points(group=group, name=name)), None)

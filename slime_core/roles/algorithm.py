@@ -1,0 +1,218 @@
+"""The roles of the training algorithm: advantage, loss and off-policy correction, all on the trainer's ranks.
+
+The suffix of a name is its shape: `_S` has one entry per sample, `_T` one per response token. A loss returns one
+value per token, and the trainer reduces it.
+
+Example:
+
+    class Centered:
+        def __call__(self, batch):
+            mean_G = ...                       # always by group_index_S, never by position
+            return (batch.rewards_S - mean_G[batch.group_index_S])[batch.sample_index_T]
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+from slime_core.roles.spec import Settings, Spec, Stability
+
+if TYPE_CHECKING:
+    import torch
+
+
+# Advantage: turns the rewards of a rollout into one advantage per response token, on the ranks.
+
+
+def _alone(tensor: "torch.Tensor") -> "torch.Tensor":
+    """The sum over one rank."""
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageInput:
+    """Shape legend: S samples, T response tokens. Whole groups only; a rank may have none."""
+
+    rewards_S: "torch.Tensor"
+    """Rewards, float32 [S]."""
+    group_index_S: "torch.Tensor"
+    """Group of each sample, int64 [S]."""
+    rollout_index_S: "torch.Tensor"
+    """Rollout of each sample, int64 [S]: those that one execution fanned out into share a number."""
+    sample_index_T: "torch.Tensor"
+    """Sample of each token, int64 [T]; a sample's tokens are neighbours, in their order."""
+    loss_mask_T: "torch.Tensor"
+    """1 where trained on, float32 [T]."""
+    columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a sample, float32 [S]."""
+    columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a token, float32 [T]."""
+    sum_over_ranks: "Callable[[torch.Tensor], torch.Tensor]" = _alone
+    """Adds up a tensor over the ranks, for what is of the whole rollout; every rank calls it equally often."""
+    kl_penalty_T: "torch.Tensor | None" = None
+    """What the KL to the reference takes off each token's reward, `kl_coef` times the KL, float32 [T]; 0 where the mask
+    is 0. None without `kl_coef`."""
+    values_T: "torch.Tensor | None" = None
+    """The critic's estimate of what is still to come before each token is drawn, float32 [T]; None unless the spec
+    `uses_values`."""
+
+
+@runtime_checkable
+class Advantage(Protocol):
+    """A pure function of one rank's shares of all steps of a rollout."""
+
+    def __call__(self, batch: AdvantageInput) -> "torch.Tensor":
+        """Advantages, float32 [T], finite."""
+        ...
+
+
+@runtime_checkable
+class ValueAdvantage(Advantage, Protocol):
+    """An estimator that also says what the critic should have found."""
+
+    def returns(self, batch: AdvantageInput) -> "torch.Tensor":
+        """What the values of the trained tokens are to become, float32 [T], finite."""
+        ...
+
+
+@dataclass(frozen=True)
+class AdvantageSpec(Spec[Advantage]):
+    """Offers an advantage estimator (`--advantage-estimator`)."""
+
+    role: ClassVar[str] = "advantage"
+    also_chosen_by: ClassVar[str] = "advantage_estimator"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+
+    uses_kl_penalty: bool = False
+    """Whether it takes `kl_penalty_T` off the rewards; if not, `kl_coef` is refused."""
+    reward_keys: Callable[[Settings], Sequence[str]] = lambda settings: ()
+    """Which parts of a sample's reward it reads, with these settings: names of rewards, `NAME/COMPONENT`, or keys of a
+    reward that is a dict; `columns_S` has each as `reward/KEY`."""
+    token_columns: Sequence[str] = ()
+    """Columns of batch transforms that it reads from `columns_T`: a run in which none makes one of them is refused."""
+    compares_samples: Callable[[Settings], bool] = lambda settings: False
+    """Whether, with these settings, a sample's advantage is relative to others of its group, so that one alone has 0: a
+    run with `n_samples_per_prompt = 1` is refused then."""
+    uses_values: bool = False
+    """Whether it needs a critic: it reads `values_T` and is a `ValueAdvantage`."""
+
+
+# Loss: one loss per response token, differentiable in `log_probs_T`; reduction is the trainer's.
+
+
+@dataclass(frozen=True, slots=True)
+class LossInput:
+    """Shape legend: S samples, T response tokens of one micro-batch; float32 [T] unless said otherwise."""
+
+    log_probs_T: "torch.Tensor"
+    """Log-probs under the weights being trained; carries the gradient."""
+    old_log_probs_T: "torch.Tensor"
+    """What the ratio is taken against: the sampler's log-probs; with a correction, which answers for the sampler, the
+    trainer's own before the rollout was trained on, which in a rollout's first step are `log_probs_T`'s values."""
+    rollout_log_probs_T: "torch.Tensor"
+    """The sampler's log-probs, with a correction or without."""
+    advantages_T: "torch.Tensor"
+    """From the advantage estimator."""
+    loss_mask_T: "torch.Tensor"
+    """1 where trained on."""
+    entropy_T: "torch.Tensor"
+    """Entropy of each predicting distribution in nats; carries a gradient, which costs nothing where it is not used."""
+    sample_index_T: "torch.Tensor"
+    """Sample of each token, int64 [T], from 0 within the micro-batch."""
+    columns_S: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a sample of the micro-batch, float32 [S]."""
+    columns_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Columns of batch transforms with one number a token, float32 [T]."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """A loss and what to report of it."""
+
+    loss_T: "torch.Tensor"
+    """Loss of each token [T]; masked and reduced by the trainer."""
+    metrics_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Per-token values [T] to average over trained tokens, reported as `train/<name>`."""
+    regularizer_T: "torch.Tensor | None" = None
+    """Loss of each token [T] that an off-policy correction leaves alone, added after it: an entropy bonus."""
+    zero_without_advantage: frozenset[str] = frozenset()
+    """Metrics that are 0 for every token of zero advantage (a clipped share): their means are over all trained tokens,
+    also those that a trainer does not compute because its spec says `zero_without_advantage`. Means of others (an
+    entropy) are over the tokens that were computed."""
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A pure function of one micro-batch."""
+
+    def __call__(self, batch: LossInput) -> LossOutput:
+        """Return the per-token loss and metrics."""
+        ...
+
+
+@dataclass(frozen=True)
+class LossSpec(Spec[Loss]):
+    """Offers a loss (`--loss-type`)."""
+
+    role: ClassVar[str] = "loss"
+    also_chosen_by: ClassVar[str] = "loss_type"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+    zero_without_advantage: Callable[[Settings], bool] = lambda settings: False
+    """Whether, with these settings, tokens of zero advantage add nothing to loss and gradient, so that their groups
+    need no forward."""
+    uses_advantages: bool = True
+    """Whether it reads `advantages_T`; if not, keys that only change advantages are refused, and a run without a reward
+    is a finetuning on responses that are given."""
+    estimator: str = ""
+    """Where slime calls this loss an advantage estimator: the estimator that goes with it. `advantage_estimator = NAME`
+    chooses both then."""
+
+
+# Correction: weighs or masks tokens whose sampler disagrees with the trainer (off-policy correction, TIS, rejection).
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionInput:
+    """Shape legend: T response tokens of one micro-batch; samples are never split. No gradient flows."""
+
+    log_probs_T: "torch.Tensor"
+    """Log-probs under the trainer's weights before the rollout was trained on, float32 [T]."""
+    rollout_log_probs_T: "torch.Tensor"
+    """The sampler's log-probs, float32 [T]."""
+    loss_mask_T: "torch.Tensor"
+    """1 where trained on, float32 [T]."""
+    sample_index_T: "torch.Tensor"
+    """Sample of each token, int64 [T], from 0 within the micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionOutput:
+    """What becomes of each token's loss."""
+
+    weights_T: "torch.Tensor"
+    """Factor of each token's loss, finite and not negative, float32 [T]."""
+    loss_mask_T: "torch.Tensor"
+    """1 where still trained on; nowhere more than before. Denominators stay as they were."""
+    metrics_T: "Mapping[str, torch.Tensor]" = field(default_factory=dict)
+    """Per-token values [T] to average over trained tokens, reported as `train/<name>`."""
+
+
+@runtime_checkable
+class Correction(Protocol):
+    """A pure function of one micro-batch."""
+
+    def __call__(self, batch: CorrectionInput) -> CorrectionOutput:
+        """Return weights, mask and metrics."""
+        ...
+
+
+@dataclass(frozen=True)
+class CorrectionSpec(Spec[Correction]):
+    """Offers an off-policy correction (slime: `--use-tis`, `--custom-tis-function-path`).
+
+    With one, the loss's own ratio is against the trainer's log-probs before the rollout: the difference between those
+    and the sampler's is weighed once, by the correction.
+    """
+
+    role: ClassVar[str] = "correction"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL

@@ -1,0 +1,411 @@
+"""The roles that samples pass from prompt to batch: data source, buffer, their filters and the batch transform.
+
+The order is: data source, group filter, sample filter, buffer with its filter, batch transform. Each role is one
+small protocol with a spec; the default choices are in `slime_core.data`, `slime_core.rollout` and
+`slime_core.buffer`.
+
+Example:
+
+    class NonzeroStd:
+        def __call__(self, group, ctx):
+            return Keep() if max(group.rewards) > min(group.rewards) else Drop("zero_std")
+"""
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+
+from slime_core.roles.generation import Tokenizer
+from slime_core.roles.rewards import ShapeContext
+from slime_core.roles.spec import Settings, Setup, Spec, Stability
+from slime_core.sample import Group, GroupId, Json, Sample
+
+# Data source: draws groups of pending samples, for ever, from exact and savable state.
+
+MediaKeys: TypeAlias = Mapping[Literal["image", "video", "audio"], str]
+"""Column of each kind of media."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFormat:
+    """How rows become prompts; slime's flags of the same names."""
+
+    input_key: str = "input"
+    """Column of the prompt: a string, or a list of chat messages."""
+    label_key: str | None = None
+    """Column of the gold answer, or a place within one, `reward_model.ground_truth`; a row without it is a bad row."""
+    metadata_key: str = "metadata"
+    """Column of a mapping kept as `sample.metadata`; may be absent."""
+    tool_key: str = "tools"
+    """Column of tool definitions for the chat template; may be absent."""
+    multimodal_keys: MediaKeys | None = None
+    """Column of each kind of media, `{"image": "images"}`; the text says `<image>` where each belongs."""
+    apply_chat_template: bool = False
+    """Whether to render the prompt through the model's chat template."""
+    apply_chat_template_kwargs: Mapping[str, Json] | None = None
+    """Extra arguments of the chat template."""
+    final_assistant_message: Literal["refuse", "continue", "cut"] = "refuse"
+    """What becomes of an assistant message that ends a prompt: a bad row, continued by the model, or left out."""
+    max_prompt_len: int | None = None
+    """Prompts of more tokens are left out, and counted; None keeps all."""
+    bad_rows: Literal["raise", "skip"] = "raise"
+    """Whether a row that cannot be used is an error, or is left out and counted."""
+    max_bad_row_rate: float = 0.05
+    """With "skip": the share of bad rows above which they are an error all the same."""
+    flag_prefix: str = ""
+    """Comes before its keys where they are flags: `eval-` of `--eval-label-key`."""
+    check: Callable[[Sample], str | None] | None = field(default=None, compare=False)
+    """Returns why the run cannot use a row, given as a pending sample, or None. Such a row is a bad row, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile(RowFormat):
+    """One prompt file and how to read its rows."""
+
+    path: Path
+    """A .jsonl or .parquet file, or a directory saved by HF `datasets`; `file@[a:b]` takes a slice of its rows."""
+    name: str
+    """Name of the data set: the first part of every group's identity."""
+
+    @classmethod
+    def of(cls, path: Path, name: str, row_format: RowFormat) -> "PromptFile":
+        """A file whose rows are of a format."""
+        return cls(path, name, **{each.name: getattr(row_format, each.name) for each in fields(RowFormat)})
+
+
+@dataclass(frozen=True, slots=True)
+class DataSourceSetup(Setup):
+    """What a data source's factory is given."""
+
+    prompts: Sequence[PromptFile]
+    """The files of the run's `prompt_data`, their names all different; empty when a source makes its own prompts."""
+    tokenizer: Tokenizer
+    """The policy's tokenizer."""
+    n_samples_per_prompt: int
+    """Samples in each drawn group."""
+    shuffle: bool
+    """Whether each epoch has its own order, derived from the seed."""
+    row_format: RowFormat = field(default_factory=RowFormat)
+    """How the run reads rows, for sources that find or make their own."""
+    accept_changed_data: bool = False
+    """Whether `load_state_dict` takes a position in data that has changed since."""
+
+
+@runtime_checkable
+class DataSource(Protocol):
+    """Where prompts come from. After `load_state_dict(state_dict())` it continues exactly."""
+
+    async def draw(self, count: int) -> list[Group]:
+        """Exactly `count` new groups; requeued ones first."""
+        ...
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """Take back groups that were drawn and not finished."""
+        ...
+
+    def state_dict(self) -> dict[str, Json]:
+        """Everything needed to continue, as plain JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Continue from a saved state."""
+        ...
+
+    def __len__(self) -> int:
+        """Prompts in one epoch."""
+        ...
+
+
+@runtime_checkable
+class NamesChoices(Protocol):
+    """A data source that knows before it draws which rewards and generators its samples name; optional.
+
+    A name that does not exist is then refused before any process starts, and else at its first draw.
+    """
+
+    def named_choices(self) -> Mapping[tuple[str, str], str]:
+        """By role ("reward" or "generator") and name: where it is named first, such as `train.jsonl:3`."""
+        ...
+
+
+@runtime_checkable
+class DescribesData(Protocol):
+    """A data source that tells what it read and what it left out; optional."""
+
+    def data_metrics(self) -> Mapping[str, float]:
+        """Counts for the metrics, by names that begin with `data/`."""
+        ...
+
+    def data_notes(self) -> Sequence[str]:
+        """A sentence for everything that was left out, for `slime plan` and the display."""
+        ...
+
+
+@dataclass(frozen=True)
+class DataSourceSpec(Spec[DataSource]):
+    """Offers a data source."""
+
+    role: ClassVar[str] = "data_source"
+    reads_prompt_data: bool | None = True
+    """Whether `prompt_data` is required; False for sources that make their own prompts, None where they may read it."""
+
+
+# Buffer filter: a pure choice of which held groups to train on next, and which to drop.
+
+
+@dataclass(frozen=True, slots=True)
+class BufferContext:
+    """When the buffer is asked."""
+
+    rollout_id: int
+    """Number of the rollout, from 0."""
+    weight_version: int
+    """Version of the weights about to be trained; minus a group's oldest version, that is its staleness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Positions in the sequence that the filter was given."""
+
+    take: Sequence[int]
+    """Train on these now, in this order; at most `want`, no repeats."""
+    drop: Sequence[int] = ()
+    """Never train on these; disjoint from `take`."""
+
+
+@runtime_checkable
+class BufferFilter(Protocol):
+    """A pure function of what is held; the core checks the answer and does the removing."""
+
+    def select(self, groups: Sequence[Group], want: int, ctx: BufferContext) -> Selection:
+        """Choose at most `want` of `groups`."""
+        ...
+
+
+@dataclass(frozen=True)
+class BufferFilterSpec(Spec[BufferFilter]):
+    """Offers a buffer filter."""
+
+    role: ClassVar[str] = "buffer_filter"
+
+
+# Buffer: holds finished groups between rollout and training, and hands them out with importance weights.
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Groups to train on."""
+
+    groups: Sequence[Group]
+    """At most as many as were wanted, none twice, all of them held until now."""
+    weights: Sequence[float]
+    """Importance weight of each group in the loss, finite and 0 or more; 1.0 without priorities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How often a buffer hands out one group; the core generates by it, and its ledger counts."""
+
+    max_uses: int = 1
+    """Most uses of one group; after the last one the buffer no longer holds it."""
+    ratio: float = 1.0
+    """Mean uses of a group, 1 to `max_uses`: a rollout generates so many groups that uses are at most this many times
+    the groups; more only while the buffer cannot fill a batch."""
+    max_staleness: int | None = None
+    """Weight versions by which a group may lag before the buffer gives it up; None: any number."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ratio <= self.max_uses:
+            raise ValueError(f"the mean uses of a group are 1 to max_uses = {self.max_uses}, not {self.ratio}")
+
+
+def _once(settings: Settings) -> Replay:
+    return Replay()
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSetup(Setup):
+    """What a buffer's factory is given."""
+
+    buffer_filter: BufferFilter
+    """The run's filter, for buffers that take one; its answers are checked already."""
+
+
+@runtime_checkable
+class Buffer(Protocol):
+    """State between rollout and training; the core calls it from one task, never concurrently."""
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """Take finished groups in."""
+        ...
+
+    def sample(self, want: int, ctx: BufferContext) -> Draw:
+        """Hand out at most `want` groups."""
+        ...
+
+    def update(self, scores: Mapping[GroupId, float]) -> None:
+        """Learn how training went: the mean absolute advantage of each trained group."""
+        ...
+
+    def evict(self, ctx: BufferContext) -> Mapping[GroupId, str]:
+        """Remove groups that will not be trained again; returns the reason of each.
+
+        Called when a step is done, with the context of the next: what will be too old by then goes now.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Json]:
+        """Everything needed to continue, as plain JSON, held groups included."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Continue from a saved state."""
+        ...
+
+    def __len__(self) -> int:
+        """Groups that `sample` could still hand out."""
+        ...
+
+
+@dataclass(frozen=True)
+class BufferSpec(Spec[Buffer]):
+    """Offers a buffer."""
+
+    role: ClassVar[str] = "buffer"
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+    uses_buffer_filter: bool = False
+    """Whether the run's buffer filter has a say; selecting one is refused otherwise."""
+    replay: Callable[..., Replay] = _once
+    """`replay(settings)`: how often it hands out one group; once, unless it says more."""
+
+
+# Group filter: decides whether a finished group is trained on (dynamic sampling).
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Train on this group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Do not train on this group."""
+
+    reason: str
+    """A short, countable text; becomes `rollout/dynamic_filter/drop_<reason>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepIfShort:
+    """Drop this group unless the rollout would otherwise come up short."""
+
+    reason: str
+    """As in `Drop`."""
+
+
+Decision = Keep | Drop | KeepIfShort
+
+
+@dataclass(frozen=True, slots=True)
+class FilterContext:
+    """What a filter may know besides the group."""
+
+    rollout_id: int
+    """Number of the rollout, from 0."""
+
+
+@runtime_checkable
+class GroupFilter(Protocol):
+    """A pure, quick function of one finished group."""
+
+    def __call__(self, group: Group, ctx: FilterContext) -> Decision:
+        """Return `Keep`, `Drop` or `KeepIfShort`."""
+        ...
+
+
+@dataclass(frozen=True)
+class GroupFilterSpec(Spec[GroupFilter]):
+    """Offers a group filter."""
+
+    role: ClassVar[str] = "group_filter"
+
+
+# Sample filter: takes single samples of a finished rollout out of training; their rewards still count for their
+# group.
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One sample that is not trained on: its `remove_sample` is set, and its loss mask counts as zeros."""
+
+    group: GroupId
+    """Its group."""
+    position: int
+    """Its position among the group's samples, from 0."""
+    reason: str
+    """A short, countable text; becomes `rollout/sample_filter/<reason>`."""
+
+
+@runtime_checkable
+class SampleFilter(Protocol):
+    """A pure, quick function of all kept groups of a rollout."""
+
+    def __call__(self, groups: Sequence[Group], ctx: FilterContext) -> Sequence[Removal]:
+        """Return what is to be removed; samples that are already removed stay so."""
+        ...
+
+
+@dataclass(frozen=True)
+class SampleFilterSpec(Spec[SampleFilter]):
+    """Offers a sample filter (slime: `--rollout-sample-filter-path`); several run in their order."""
+
+    role: ClassVar[str] = "sample_filter"
+    many: ClassVar[bool] = True
+
+
+# Batch transform: adds declared columns to what the trainer gets, or replaces the loss mask.
+
+LOSS_MASK = "loss_mask"
+"""A token column of this name replaces the sample's loss mask; it may take tokens out, not put them in."""
+
+
+class Grain(enum.Enum):
+    """What a column has one number for."""
+
+    SAMPLE = "sample"
+    """Each sample; losses and estimators read it from `columns_S`."""
+    TOKEN = "token"
+    """Each response token; losses and estimators read it from `columns_T`."""
+
+
+@runtime_checkable
+class BatchTransform(Protocol):
+    """A pure function of one sample that is about to be trained on."""
+
+    def __call__(self, sample: Sample, group: Group, ctx: ShapeContext) -> Mapping[str, float | Sequence[float]]:
+        """Return a value for every declared column: a number, or one a response token."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchTransformSpec(Spec[BatchTransform]):
+    """Offers a batch transform (slime: `--custom-convert-samples-to-train-data-path`)."""
+
+    role: ClassVar[str] = "batch_transform"
+    many: ClassVar[bool] = True
+    stability: ClassVar[Stability] = Stability.PROVISIONAL
+
+    columns: Mapping[str, Grain] = field(default_factory=dict)
+    """The columns that it makes; a name belongs to one transform of a run."""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if not self.columns:
+            raise ValueError(f"BatchTransformSpec {self.name!r}: declare its columns, {{NAME: Grain.TOKEN}}")
+        for column, grain in self.columns.items():
+            if not column.isidentifier():
+                raise ValueError(f"BatchTransformSpec {self.name!r}: column {column!r} is not an identifier")
+            if column == LOSS_MASK and grain is not Grain.TOKEN:
+                raise ValueError(f"BatchTransformSpec {self.name!r}: {LOSS_MASK!r} is a column of Grain.TOKEN")

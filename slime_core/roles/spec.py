@@ -1,0 +1,479 @@
+"""Defines how a plugin offers a choice: `Spec` and `Settings`, and the types that a factory receives.
+
+A spec holds a name, a factory, typed settings and one line of help. The core calls `factory(settings, setup)` once
+per run, after all validation and before anything starts.
+
+Example:
+
+    class Mine(Settings):
+        workers: Workers = Field(2, description="Processes.")
+        weight: Coefficient = Field(0.1, description="Of its term in the loss.")
+
+    RewardSpec("exact", ExactMatch, summary="1.0 when the stripped response equals the label")
+"""
+
+import enum
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import (
+    Annotated,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from slime_core.errors import PluginError
+from slime_core.roles.generation import RANGES, GenerateOutput, GenerateRequest, Range, Tokenizer
+from slime_core.sample import Json
+from slime_core.secrets import PREFIX, REDACTOR, read_variable
+
+# Spec: how a plugin offers one choice of a role: a name, a factory, typed settings, one line of help.
+
+
+class Settings(BaseModel):
+    """Base of every settings model: frozen; unknown keys, NaN, infinity, and a truth value for a number refused.
+
+    A text `$env:NAME` is read from the environment, a `SecretStr` in no other way; what was read is never shown.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+    _reads_environment: ClassVar[bool] = True
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_given(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        wanted = set(_alternatives(annotation))
+        if _has_bool_for_number(value, annotation):
+            raise PydanticCustomError("bool_for_number", "input should be a number")
+        read = _read(value, allowed=cls._reads_environment)
+        if isinstance(read, str) and SecretStr in wanted and read and not REDACTOR.knows(read):
+            line = f'{info.field_name} = "{PREFIX}{(info.field_name or "").upper()}"'
+            raise PydanticCustomError("literal_secret", f"a secret is read from the environment, write {line}")
+        return read
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        for name, value in super().__repr_args__():
+            is_secret = REDACTOR.within(value) or REDACTOR.redact(repr(value)) != repr(value)
+            yield name, REDACTOR.redact_data(value) if is_secret else value
+
+    def __getstate__(self) -> dict[object, object]:
+        # The process that this goes to must hide the same values.
+        return {**super().__getstate__(), "secrets": REDACTOR.within(self.model_dump())}
+
+    def __setstate__(self, state: dict[object, object]) -> None:
+        for value, words in cast(Mapping[str, str], state["secrets"]).items():
+            REDACTOR.add(value, words)
+        super().__setstate__({key: value for key, value in state.items() if key != "secrets"})
+
+
+def _read(value: object, *, allowed: bool) -> object:
+    """A given value with each `$env:NAME` in it read from the environment."""
+    match value:
+        case str() if value.startswith(PREFIX):
+            if not allowed:
+                raise PydanticCustomError("no_variable", "only settings of plugins are read from the environment")
+            try:
+                return read_variable(value)
+            except LookupError as error:
+                raise PydanticCustomError("missing_variable", "{why}", {"why": str(error)}) from None
+        case dict():
+            return {key: _read(each, allowed=allowed) for key, each in value.items()}
+        case list():
+            return [_read(each, allowed=allowed) for each in value]
+        case SecretStr() if (words := value.get_secret_value()).startswith(PREFIX):  # a default
+            return _read(words, allowed=allowed)
+    return value
+
+
+def _has_bool_for_number(value: object, annotation: object) -> bool:
+    """Whether a truth value stands where only a number may, within lists and tables as well."""
+    kinds = set(_alternatives(annotation))
+    if isinstance(value, bool):
+        takes_number = any(isinstance(kind, type) and issubclass(kind, int | float) for kind in kinds)
+        return takes_number and bool not in kinds
+    held = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    inner = [get_args(each) for each in kinds if get_origin(each) in (dict, list, tuple)]
+    return any(_has_bool_for_number(each, last) for each in held for *_, last in inner)
+
+
+def _alternatives(annotation: object) -> Iterator[object]:
+    """The types that a field may have, without their bounds."""
+    match get_origin(annotation), get_args(annotation):
+        case (origin, (first, *_)) if origin is Annotated:
+            yield from _alternatives(first)
+        case (origin, several) if origin in (Union, UnionType):
+            for each in several:
+                yield from _alternatives(each)
+        case _:
+            yield annotation
+
+
+class Stability(enum.Enum):
+    """What a role's or a hook's author promises its users."""
+
+    STABLE = "stable"
+    """Changes only with SLIME_API; what goes is deprecated for a release first."""
+    PROVISIONAL = "provisional"
+    """May change in any release; the changelog says how to follow."""
+
+
+class Make(Protocol):
+    """Builds another registered choice by role and name, so that a plugin can wrap it."""
+
+    def __call__(self, role: str, name: str, **settings: object) -> object:
+        """Return the object that the named spec's factory makes from these settings."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every factory is given besides its settings."""
+
+    make: Make
+    """`setup.make("reward", "math")` builds another choice."""
+    seed: int
+    """The run's seed; derive from it with `slime_core.seeds.derive_seed`."""
+    models: "Mapping[str, ServedModel]" = field(default_factory=dict, kw_only=True)
+    """Models that the run serves beside the policy, by name; none outside of a run, and none in worker processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledSettings:
+    """That a choice passes settings on to installed software."""
+
+    key: str
+    """The setting that takes them as a table, a `dict[str, JsonValue]`: `server` of `[engine.NAME.server]`."""
+    model: Callable[[Mapping[str, Json]], type[Settings]]
+    """Their model, given the choice's section as it is written, which may say where the software is. What is not given
+    is not passed on: a default is there to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixedTable:
+    """That a table among a choice's settings has keys and flags of its own, as those of software beside an engine."""
+
+    prefix: str
+    """What they begin with: `router_` makes `router_policy` of `policy`."""
+    key: str
+    """The setting that is the table, which takes each of them by its name: `router` of `[engine.NAME.router]`."""
+    model: Callable[[Mapping[str, Json]], type[Settings]]
+    """A model of all that may be in the table, given the table as it is written: it says what a flag takes, and which
+    there are. The setting itself is validated by the choice."""
+
+
+RoleT = TypeVar("RoleT", covariant=True)
+
+
+@dataclass(frozen=True)
+class Spec(Generic[RoleT]):
+    """One registered choice of a role."""
+
+    role: ClassVar[str] = ""
+    """Name of the role, as `slime plan` and the run file write it."""
+    many: ClassVar[bool] = False
+    """Whether a run may use several choices of this role at once."""
+    selectable: ClassVar[bool] = True
+    """Whether run files choose among the choices; if not, all of them are used."""
+    also_chosen_by: ClassVar[str] = ""
+    """Another key that says what the role uses, and its flag: slime's `loss_type`."""
+    added: ClassVar[str] = "0.1"
+    """Release of slime-core in which the role appeared."""
+    stability: ClassVar[Stability] = Stability.STABLE
+    """What is promised about the role's Protocol and Spec."""
+
+    name: str
+    """What a run file selects it by; unique within the plugin and the role."""
+    factory: Callable[..., RoleT]
+    """`factory(settings, setup)`; import heavy libraries inside it."""
+    settings: type[Settings] | Callable[[], type[Settings]] = Settings
+    """Model of its section in the run file; `Settings` itself means that there are none. Or a function that makes the
+    model, called once, when the choice is selected or shown: for one that needs a heavy library. Other processes find
+    it by its module and name."""
+    summary: str = ""
+    """One line for `slime plugins list`."""
+    flat_keys: Sequence[str] | Callable[[], Sequence[str]] = field(default=(), kw_only=True)
+    """Settings that are keys and flags of a run, too: `lora_rank = 8`, `--lora-rank 8`. Or a function that lists them
+    without a heavy library. Other choices may have the same: it is a setting of the one that is selected."""
+    flat_prefix: str = field(default="", kw_only=True)
+    """Makes all settings keys and flags, with this before their names: `mine_` makes `mine_dtype` of `dtype`."""
+    installed: InstalledSettings | None = field(default=None, kw_only=True)
+    """Settings of software that it passes on; with a `flat_prefix` they are keys and flags, too."""
+    prefixed: tuple[PrefixedTable, ...] = field(default=(), kw_only=True)
+    """Tables among its settings whose keys are keys and flags behind a prefix of their own."""
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("_", "").replace("-", "").isalnum():
+            raise ValueError(f"{type(self).__name__} name {self.name!r}: use letters, digits, '-' and '_'")
+        settings: object = self.settings
+        if isinstance(settings, type) and not issubclass(settings, Settings):
+            raise TypeError(f"{self._told}: settings must be a subclass of slime_core.Settings")
+        if not callable(settings):
+            raise TypeError(f"{self._told}: settings must be a model, or a function that makes one")
+        if not callable(self.factory):
+            raise TypeError(f"{self._told}: factory must be callable as factory(settings, setup)")
+        if self.flat_prefix and not (self.flat_prefix.isidentifier() and self.flat_prefix.endswith("_")):
+            raise ValueError(f"{self._told}: flat_prefix {self.flat_prefix!r} must be a name that ends in '_'")
+        if self.installed and isinstance(settings, type) and self.installed.key not in self.model.model_fields:
+            raise ValueError(f"{self._told}: installed is for {self.installed.key!r}, which is none of its settings")
+        for table in self.prefixed:
+            if not (table.prefix.isidentifier() and table.prefix.endswith("_")):
+                raise ValueError(f"{self._told}: prefix {table.prefix!r} must be a name that ends in '_'")
+            if isinstance(settings, type) and table.key not in self.model.model_fields:
+                raise ValueError(f"{self._told}: prefixed is for {table.key!r}, which is none of its settings")
+        if isinstance(self.flat_keys, str):
+            raise TypeError(f"{self._told}: flat_keys must be several names, write ({self.flat_keys!r},)")
+        if isinstance(settings, type) and not callable(self.flat_keys):
+            for key in self.flat_keys:
+                if key not in self.model.model_fields:
+                    raise ValueError(f"{self._told}: flat_keys names {key!r}, which is none of its settings")
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the settings model is made only when it is asked for."""
+        return not isinstance(self.settings, type)
+
+    @functools.cached_property
+    def model(self) -> type[Settings]:
+        """The settings model, made by the first who asks.
+
+        Raises:
+            PluginError: the function that makes it raised, or made something else.
+        """
+        if isinstance(self.settings, type):
+            return self.settings
+        try:
+            made: object = self.settings()
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{self._told}: making its settings raised {type(error).__name__}: {error}") from error
+        if isinstance(made, type) and issubclass(made, Settings):
+            return made
+        raise PluginError(f"{self._told}: its settings are {made!r}; expected a subclass of slime_core.Settings")
+
+    @functools.cached_property
+    def flat_names(self) -> tuple[str, ...]:
+        """`flat_keys`, listed by the first who asks.
+
+        Raises:
+            PluginError: the function that lists them raised.
+        """
+        try:
+            return tuple(self.flat_keys() if callable(self.flat_keys) else self.flat_keys)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{self._told}: listing its keys raised {type(error).__name__}: {error}") from error
+
+    @property
+    def _told(self) -> str:
+        return f"{type(self).__name__} {self.name!r}"
+
+
+# ServedModel: a model that a run serves beside the policy and does not train: a judge, a teacher, a critic of texts.
+
+
+@runtime_checkable
+class ServedModel(Protocol):
+    """A frozen model, on engines of its own."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its own, which may be another one than the policy's."""
+        ...
+
+    async def generate(self, request: GenerateRequest) -> GenerateOutput:
+        """Generate one continuation, as an engine does; the version of its weights is 0.
+
+        Raises:
+            SlimeError: it cannot be asked, or does not do what is asked for.
+        """
+        ...
+
+
+# Types of settings that several keys share, each with its bounds. Other keys have their bounds in their `Field`.
+
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+"""A number of samples, tokens, steps or rollouts."""
+Workers = Annotated[int, Field(ge=1, le=4096)]
+"""A number of processes, GPUs, nodes or engines."""
+Weight = Annotated[float, Field(gt=0.0, le=1e6)]
+"""A share of a sum, in proportion to the others."""
+Coefficient = Annotated[float, Field(ge=0.0, le=1e6)]
+"""A factor of a term."""
+Number = Annotated[float, Field(ge=-1e9, le=1e9)]
+"""A reward, or a weight that may be negative."""
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+"""An id of a vocabulary."""
+
+
+def _float(given: Range) -> object:
+    return Field(ge=None if given.is_open else given.least, gt=given.least if given.is_open else None, le=given.most)
+
+
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise ValueError("0 keeps no candidate: give 1 or more, or -1 for off")
+    return value
+
+
+Temperature = Annotated[float, _float(RANGES["temperature"])]
+TopP = Annotated[float, _float(RANGES["top_p"])]
+TopK = Annotated[int, Field(ge=-1, le=RANGES["top_k"].most), AfterValidator(_not_zero)]
+MinP = Annotated[float, _float(RANGES["min_p"])]
+MinNewTokens = Annotated[int, Field(ge=0, le=RANGES["min_new_tokens"].most)]
+RepetitionPenalty = Annotated[float, _float(RANGES["repetition_penalty"])]
+Penalty = Annotated[float, _float(RANGES["presence_penalty"])]
+
+
+# Arguments of installed software as settings: hundreds that no plugin lists by hand, and that differ by release.
+
+
+class ArgumentKind(enum.Enum):
+    """What an argument takes."""
+
+    INTEGER = "integer"
+    """A whole number."""
+    NUMBER = "number"
+    """A number."""
+    TEXT = "text"
+    """A text, and so a number, too; also a size such as 32k."""
+    SWITCH = "switch"
+    """Nothing: it is given or not."""
+    JSON = "json"
+    """A table or list, as JSON; or a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a program."""
+
+    name: str
+    """As a key of a run file: `mem_fraction_static`."""
+    kind: ArgumentKind
+    """What it takes."""
+    help: str = ""
+    """What the software says of it."""
+    default: Json = None
+    """What it is where it is not given; None where the software decides."""
+    choices: tuple[str | int, ...] = ()
+    """What it may be, if that is a list."""
+    many: bool = False
+    """Whether it takes several."""
+    negative: str = ""
+    """Of a switch: the argument that says no, `no_enable_x`; without one, no is what is not said."""
+    why_not: str = ""
+    """Why it cannot be given, where that is so: "follows from hf_checkpoint"."""
+
+
+def arguments_model(title: str, arguments: Iterable[Argument]) -> type[Settings]:
+    """A model with a field for each argument; `model_fields_set` says which were given.
+
+    Args:
+        title: name of the class.
+        arguments: which there are.
+    """
+    fields = {each.name: _field(each) for each in arguments}
+    return cast(type[Settings], create_model(title, __base__=_Arguments, **fields))  # type: ignore[call-overload]  # fields that are known when it runs alone
+
+
+def command_line(arguments: Iterable[Argument], given: Mapping[str, Json]) -> Iterator[str]:
+    """What is given as a command line has it; a switch that is false is left out or denied, and null is left out."""
+    known = {each.name: each for each in arguments}
+    for name, value in given.items():
+        if value is False and name in known and known[name].negative:
+            yield _flag(known[name].negative)
+        if value is False or value is None:
+            continue
+        yield _flag(name)
+        if value is not True:
+            yield from map(_text, value) if isinstance(value, list) and _takes_many(known.get(name)) else [_text(value)]
+
+
+class _Arguments(Settings, validate_default=False, protected_namespaces=()):
+    """Base of such models: a default is the software's own, whatever that is."""
+
+
+def _field(argument: Argument) -> tuple[object, object]:
+    told = f"It {argument.why_not}, and cannot be given." if argument.why_not else argument.help
+    return _annotation(argument), Field(argument.default, description=told)
+
+
+def _annotation(argument: Argument) -> object:
+    if argument.why_not:
+        return Annotated[None, BeforeValidator(_refusing(argument.why_not))]
+    one: object = _TYPES[argument.kind]
+    if argument.choices:
+        one = Annotated[Literal[argument.choices], BeforeValidator(_spelled(argument.choices))]
+    if argument.many:
+        return Annotated[list[one], BeforeValidator(_several)]  # type: ignore[valid-type]  # a type that is made when it runs
+    return one
+
+
+def _refusing(why: str) -> Callable[[object], object]:
+    def refuse(value: object) -> object:
+        raise PydanticCustomError("not_free", "it {why}, and cannot be given", {"why": why})
+
+    return refuse
+
+
+def _spelled(choices: tuple[str | int, ...]) -> Callable[[object], object]:
+    """A choice that was read as a number, or as true, from the text that it is."""
+    texts = {str(each).lower(): each for each in choices}
+    return lambda value: value if value in choices else texts.get(str(value).lower(), value)
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _several(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+_TYPES: Mapping[ArgumentKind, object] = {
+    ArgumentKind.INTEGER: int,
+    ArgumentKind.NUMBER: float,
+    ArgumentKind.TEXT: Annotated[str, BeforeValidator(_as_text)],
+    ArgumentKind.SWITCH: bool,
+    ArgumentKind.JSON: JsonValue,
+}
+
+
+def _takes_many(argument: Argument | None) -> bool:
+    return argument is None or argument.many
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

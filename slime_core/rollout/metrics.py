@@ -1,0 +1,331 @@
+"""Metrics of a rollout: lengths, truncation, repetition, pass rates, kept and dropped groups, length bias.
+
+Names are slime's. Sums follow the order of the draws, so metrics do not depend on which sample finishes first.
+Metrics that depend on the machine or its load have the prefix `perf/`.
+
+Example:
+
+    sample_metrics("rollout/", samples)["rollout/repetition_frac"]
+    pass_rates("passrate/", [[1.0, 0.0], [0.0, 0.0]])           # {"passrate/pass@1": 0.25, "passrate/pass@2": 0.5}
+"""
+
+import math
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from slime_core.errors import RolloutError
+from slime_core.roles import Removal
+from slime_core.rollout.runner import RunGroup, failure_of
+from slime_core.rollout.scoring import Allowance, Failures, Scored, execution_rewards
+from slime_core.sample import Group, GroupId, Json, Sample, Status
+from slime_core.score import NotApplicable, Score
+from slime_core.stats import percentile
+
+# What samples come to: lengths, truncation, repetition, turns, pass rates, what an engine said of its own work.
+
+PASSING_REWARD = 1.0
+"""A sample passes, for pass@k, when its reward is at least this."""
+ROUNDS = "round_number"
+"""Where in a sample's metadata a generator says how many turns it made, as slime's do."""
+LOOKED_AT, REPEATS = 10_000, 10.0
+"""Characters at a response's end, and how many times smaller zlib makes them where it repeats itself; slime's."""
+
+
+def sample_metrics(prefix: str, samples: Sequence[Sample]) -> dict[str, float]:
+    """Lengths, truncation and repetition of some samples; nothing of none."""
+    if not samples:
+        return {}
+    return {
+        **_four(f"{prefix}response_len/", [sample.response_length for sample in samples]),
+        f"{prefix}truncated_ratio": mean([sample.status is Status.TRUNCATED for sample in samples]),
+        f"{prefix}repetition_frac": mean([repeats_itself(sample.response) for sample in samples]),
+    }
+
+
+def repeats_itself(text: str) -> bool:
+    """Whether a long text is the same again and again: its end shrinks to less than a tenth."""
+    if len(text) <= LOOKED_AT:
+        return False
+    end = text[-LOOKED_AT:].encode("utf-8", "surrogatepass")
+    return len(end) > REPEATS * len(zlib.compress(end, 9))
+
+
+def turns(samples: Sequence[Sample]) -> dict[str, float]:
+    """Lengths with and without what tools said, where they said something; turns, where a generator counts them."""
+    found: dict[str, float] = {}
+    whole = [sample.response_length for sample in samples]
+    own = [sample.effective_response_length for sample in samples]
+    if whole != own:
+        found |= _three("multi_turn/raw_response_length/response_length_", whole)
+        found |= _three("multi_turn/wo_obs_response_length/response_length_", own)
+    counted = [each for sample in samples if isinstance(each := sample.metadata.get(ROUNDS), int)]
+    return found | (_three("multi_turn/multi_turn_metric/round_number_", counted) if counted else {})
+
+
+def pass_rates(prefix: str, rewards: Sequence[Sequence[float]]) -> dict[str, float]:
+    """`pass@1`, `pass@2`, `pass@4`, … of prompts with several samples, by their rewards; nothing of single ones."""
+    size = max(map(len, rewards), default=0)
+    powers = [2**power for power in range(size.bit_length())] if size > 1 else []
+    return {f"{prefix}pass@{k}": pass_at_k(rewards, k) for k in powers}
+
+
+def pass_at_k(rewards: Sequence[Sequence[float]], k: int) -> float:
+    """Mean chance that one of k samples passes, from n samples of each prompt of which c pass.
+
+    The unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), eq. 1; prompts of fewer
+    than k samples are left out.
+    """
+    chances = [
+        _pass_at_k(len(each), sum(reward >= PASSING_REWARD for reward in each), k) for each in rewards if len(each) >= k
+    ]
+    return mean(chances)
+
+
+def _pass_at_k(n: int, c: int, k: int) -> float:
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def speculation(samples: Sequence[Sample]) -> dict[str, float]:
+    """What came of speculative decoding, over all tokens of some samples; nothing where none was done.
+
+    It depends on what else the engine was at, and so not on the run's seed alone.
+    """
+    known = [sample.spec_info for sample in samples if sample.spec_info.spec_verify_ct]
+    if not known:
+        return {}
+    accepted, drafted = (sum(getattr(each, f"spec_{name}_token_num") for each in known) for name in ("accept", "draft"))
+    made = sum(each.completion_token_num for each in known)
+    found = {"perf/spec_accept_length": made / sum(each.spec_verify_ct for each in known)}
+    return {**found, "perf/spec_accept_rate": accepted / drafted} if drafted else found
+
+
+def caching(samples: Sequence[Sample]) -> dict[str, float]:
+    """What prompts an engine had computed before, over some samples; nothing where no engine says."""
+    known = [sample.prefix_cache_info for sample in samples]
+    if not (prompts := sum(each.total_prompt_tokens for each in known)):
+        return {}
+    cached = sum(each.cached_tokens for each in known)
+    return {
+        "perf/prefix_cache_hit_rate": cached / prompts,
+        "perf/avg_cached_tokens_per_sample": cached / len(known),
+    }
+
+
+def non_generation(seconds: Sequence[float]) -> dict[str, float]:
+    """Seconds in tools and environments, one number an execution; nothing where there were none."""
+    return _four("perf/non_generation_time/", seconds) if any(seconds) else {}
+
+
+def measured_metrics(prefix: str, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Mean and 99th percentile, nearest rank, of what generators measured."""
+    found: dict[str, float] = {}
+    for name, values in sorted(measured.items()):
+        found[f"{prefix}{name}/mean"] = mean(values)
+        found[f"{prefix}{name}/p99"] = percentile(sorted(values), 0.99)
+    return found
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """Arithmetic mean of at least one number."""
+    return sum(numbers) / len(numbers)
+
+
+def _three(prefix: str, values: Sequence[float]) -> dict[str, float]:
+    return {f"{prefix}mean": mean(values), f"{prefix}max": float(max(values)), f"{prefix}min": float(min(values))}
+
+
+def _four(prefix: str, values: Iterable[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return {**_three(prefix, ordered), f"{prefix}median": float(median)}
+
+
+# Tally: what a rollout has come to so far: kept and dropped groups, failures, metrics under slime's names.
+
+COUNTS = ("/zero_std/", "/dynamic_filter/", "/sample_filter/", "/errors/")
+"""Parts of the names of metrics that count."""
+
+
+class Tally:
+    """Accounts of one rollout, or of one evaluation."""
+
+    def __init__(self, what: str) -> None:
+        """Nothing happened yet; `what` is its name in error texts: "rollout 3"."""
+        self._what = what
+        self.kept: list[Group] = []
+        """In order of the draws."""
+        self.dropped: list[Group] = []
+        """In order of the draws."""
+        self.reasons: dict[GroupId, str] = {}
+        """Why each dropped group was."""
+        self.failed: list[Group] = []
+        """Of groups that go on without them, the samples that failed."""
+        self._samples = 0  # by execution, as failures are
+        self._failures = Failures()
+        self._rewards: defaultdict[str, list[float]] = defaultdict(list)
+        self._not_applicable: Counter[str] = Counter()
+        self._removed: Counter[str] = Counter()
+        self._measured: defaultdict[str, list[float]] = defaultdict(list)
+        self._elsewhere: list[float] = []
+
+    def add_samples(self, groups: Iterable[RunGroup]) -> None:
+        """Count what became of the samples of a wave, by execution."""
+        for group in groups:
+            for execution in group.executions:
+                self._samples += 1
+                if (failure := failure_of(execution)) is not None:
+                    self._failures.add(failure)
+                for scored in execution:
+                    self._add_verdicts(scored)
+            for name, values in group.measured.items():
+                self._measured[name] += values
+            self._elsewhere += group.elsewhere
+
+    def _add_verdicts(self, scored: Scored) -> None:
+        for metric, verdict in scored.verdicts.items():
+            if isinstance(verdict, Score):
+                self._rewards[metric].append(verdict.value)
+                for part, number in verdict.components.items():
+                    self._rewards[f"{metric}/{part}"].append(number)
+            elif isinstance(verdict, NotApplicable):
+                self._not_applicable[metric] += 1
+
+    def drop(self, group: Group, reason: str) -> None:
+        """Account for a group that is not trained on."""
+        self.dropped.append(group)
+        self.reasons[group.id] = reason
+
+    def remove(self, removals: Iterable[Removal]) -> None:
+        """Take samples of kept groups out of training; watchers that were told of the groups keep theirs as told."""
+        by_group: defaultdict[GroupId, set[int]] = defaultdict(set)
+        for removal in removals:
+            by_group[removal.group].add(removal.position)
+            self._removed[removal.reason] += 1
+        self.kept = [_without(group, by_group[group.id]) if group.id in by_group else group for group in self.kept]
+
+    def check_error_rate(self, limit: float, expected: int = 0) -> None:
+        """Stop a rollout in which too much fails.
+
+        Args:
+            limit: share of the samples that may fail.
+            expected: samples that the rollout will come to, where more are to come.
+
+        Raises:
+            RolloutError: more failed; names the commonest reasons.
+        """
+        samples = max(self._samples, expected)
+        if self._failures.total > limit * samples:
+            raise self._failures.too_many(self._what, samples, limit, samples - self._samples)
+
+    def allowance(self, drawn: int, limit: float) -> Allowance:
+        """What a wave of so many samples is counted against while it runs."""
+        return Allowance(self._what, drawn, limit, self._failures.copy(), self._samples)
+
+    def give_up(self, want: int, waves: int) -> RolloutError:
+        """The error of a rollout that came up short, with a histogram of why groups were dropped."""
+        counts = Counter(self.reasons.values()).most_common()
+        histogram = "".join(f"\n  {count} x {reason}" for reason, count in counts) or "\n  none: all were interrupted"
+        return RolloutError(
+            f"{self._what}: {waves} waves of draws kept {len(self.kept)} of the {want} groups wanted; dropped were:"
+            f"{histogram}\nGive prompts that are neither too easy nor too hard for the model, choose another "
+            f"--group-filter, or allow more with --max-filter-waves"
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """The rollout's metrics; those of lengths and rewards are over kept groups, as in slime."""
+        samples = [sample for group in self.kept for sample in group.samples if sample.reward is not None]
+        found = sample_metrics("rollout/", samples)
+        if samples:
+            rewards = [reward for group in self.kept for reward in execution_rewards(group.samples)]
+            found["rollout/raw_reward"] = found["rollout/rewards"] = mean(rewards)
+        found |= {f"rollout/zero_std/count_{reward}": float(count) for reward, count in _zero_std(self.kept).items()}
+        drops = Counter(self.reasons.values())
+        found |= {f"rollout/dynamic_filter/drop_{reason}": float(count) for reason, count in sorted(drops.items())}
+        found |= {f"rollout/{metric}": mean(values) for metric, values in sorted(self._rewards.items())}
+        for metric, count in sorted(self._not_applicable.items()):
+            found[f"rollout/{metric}/not_applicable"] = float(count)
+        found |= {f"rollout/sample_filter/{reason}": float(count) for reason, count in sorted(self._removed.items())}
+        found |= {f"rollout/errors/{reason}": float(count) for reason, count in sorted(self._failures.counts.items())}
+        found |= pass_rates("passrate/", [execution_rewards(group.samples) for group in self.kept]) | turns(samples)
+        found |= speculation(samples) | caching(samples) | non_generation(self._elsewhere)
+        return found | measured_metrics("rollout/", self._measured)
+
+
+def joined_metrics(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
+    """The metrics of a rollout made in parts, each with its number of groups.
+
+    Counts are summed and extremes compared. Other figures are means weighted by the groups; that of a median or a
+    percentile is not exact.
+    """
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(name for metrics, _ in parts for name in metrics):
+        values = [(metrics[name], groups) for metrics, groups in parts if name in metrics]
+        if name.endswith("/not_applicable") or any(each in name for each in COUNTS):
+            found[name] = sum(value for value, _ in values)
+        elif name.endswith(("max", "min")):
+            found[name] = (max if name.endswith("max") else min)(value for value, _ in values)
+        else:
+            groups = sum(groups for _, groups in values)
+            found[name] = sum(value * (count / groups if groups else 1 / len(values)) for value, count in values)
+    return found
+
+
+def _without(group: Group, positions: Collection[int]) -> Group:
+    samples = [
+        replace(sample, remove_sample=True) if position in positions else sample
+        for position, sample in enumerate(group.samples)
+    ]
+    return replace(group, samples=samples)
+
+
+def _zero_std(groups: Iterable[Group]) -> dict[str, int]:
+    """Groups whose rewards are all alike, by reward."""
+    alike = [rewards[0] for group in groups if (rewards := group.rewards) and min(rewards) == max(rewards)]
+    return dict(sorted(Counter(str(round(float(reward), 1)) for reward in alike).items()))
+
+
+# LengthBias: whether what is trained on is shorter than what was generated, as it is wherever late samples are lost.
+
+
+class LengthBias:
+    """Mean response length of the groups that were handed over so far, against that of all that were kept so far."""
+
+    def __init__(self) -> None:
+        """Nothing was seen."""
+        self._all, self._given = [0, 0], [0, 0]
+
+    def finished(self, group: Group) -> None:
+        """A kept group; [tokens, samples] are added up."""
+        _add(self._all, group)
+
+    def handed_over(self, group: Group) -> None:
+        """One of them goes to training."""
+        _add(self._given, group)
+
+    @property
+    def value(self) -> float:
+        """Ratio of the means, less 1: -0.1 says that the trained ones are a tenth shorter."""
+        if not self._given[0] or not self._all[0]:
+            return 0.0
+        return (self._given[0] / self._given[1]) / (self._all[0] / self._all[1]) - 1.0
+
+    def state_dict(self) -> dict[str, Json]:
+        """The sums so far, for a checkpoint."""
+        return {"all": list(self._all), "given": list(self._given)}
+
+    def load_state_dict(self, state: Mapping[str, Json]) -> None:
+        """Continue from saved sums."""
+        self._all, self._given = _sums(state["all"]), _sums(state["given"])
+
+
+def _add(sums: list[int], group: Group) -> None:
+    sums[0] += sum(sample.response_length for sample in group.samples)
+    sums[1] += len(group.samples)
+
+
+def _sums(saved: Json) -> list[int]:
+    assert isinstance(saved, list)
+    return [int(str(each)) for each in saved]

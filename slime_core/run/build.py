@@ -1,0 +1,384 @@
+"""Builds the live objects of a run from a plan's choices, and names the plugin whose factory fails.
+
+Each factory gets the small setup of its role. `setup.make` builds other choices of that role, so a choice can wrap
+another one.
+
+Example:
+
+    generator = build(plan.roles.one(GeneratorSpec), setup)
+    setup = with_own_make("engine", EngineSetup(make, seed, ...), catalog)
+    setup.make("engine", "local")           # an engine's factory may do this; a reward's factory gets an error
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import TypeVar, cast
+
+from slime_core.batching.prepare import ColumnMaker, Preparation, reward_columns, teacher_column
+from slime_core.buffer import CheckedBuffer, CheckedFilter
+from slime_core.catalog import Catalog
+from slime_core.catalog.catalog import Used
+from slime_core.catalog.checks import blaming
+from slime_core.config import TEACHER_COLUMN, Chosen, Plan, teacher_of
+from slime_core.data import HfTokenizer, name_files
+from slime_core.errors import ContractError, PluginError
+from slime_core.processes import OnLoop, Protection
+from slime_core.roles import (
+    AdvantageSpec,
+    BatchTransform,
+    BatchTransformSpec,
+    Buffer,
+    BufferFilter,
+    BufferFilterSpec,
+    BufferSetup,
+    BufferSpec,
+    DataSource,
+    DataSourceSetup,
+    DataSourceSpec,
+    Engine,
+    EngineSpec,
+    GenerateContext,
+    Generator,
+    GeneratorSpec,
+    GroupFilter,
+    GroupFilterSpec,
+    GroupReward,
+    GroupRewardSpec,
+    Launcher,
+    LauncherSetup,
+    LauncherSpec,
+    PromptFile,
+    Replay,
+    Reward,
+    RewardShaper,
+    RewardShaperSpec,
+    RewardSpec,
+    RowFormat,
+    SampleFilter,
+    SampleFilterSpec,
+    SamplingParams,
+    ServedModel,
+    Setup,
+    Spec,
+    StartsAndStops,
+    Tokenizer,
+    Tracker,
+    TrackerSetup,
+    TrackerSpec,
+    Transport,
+    TransportSetup,
+    TransportSpec,
+)
+from slime_core.roles.rewards import misfit
+from slime_core.rollout import ENVIRONMENT, Lifecycle, UsedGenerator, UsedReward
+from slime_core.run.checkpoint import run_day, today
+from slime_core.run.folder import RunFolder
+from slime_core.run.watching import Trackers
+from slime_core.sample import Sample
+from slime_core.stats import PluginStats
+
+# build: one choice of a plan through its factory, whose errors and products are blamed on its plugin.
+
+PartT = TypeVar("PartT")
+
+PROTOCOLS: dict[str, type] = {
+    "data_source": DataSource,
+    "generator": Generator,
+    "reward": Reward,
+    "group_reward": GroupReward,
+    "group_filter": GroupFilter,
+    "sample_filter": SampleFilter,
+    "buffer": Buffer,
+    "buffer_filter": BufferFilter,
+    "reward_shaper": RewardShaper,
+    "batch_transform": BatchTransform,
+    "engine": Engine,
+    "launcher": Launcher,
+    "transport": Transport,
+    "tracker": Tracker,
+}
+"""What the factory of a role must make, as far as its methods tell."""
+
+
+def build(chosen: Chosen[Spec[PartT]], setup: Setup) -> PartT:
+    """What a choice's factory makes.
+
+    Raises:
+        PluginError: the factory raised, or made something else than its role needs.
+    """
+    spec = chosen.spec
+    with blaming(f"the factory of {spec.role} {chosen.reference!r}", chosen.plugin):
+        made = spec.factory(chosen.settings, setup)
+    needed = PROTOCOLS.get(spec.role)
+    if needed is not None and not isinstance(made, needed):
+        raise ContractError(
+            f"the factory of {spec.role} {chosen.reference!r} of plugin {chosen.plugin} made "
+            f"{type(made).__name__} {made!r:.80}; expected a {needed.__name__} (slime_core.roles)"
+        )
+    return made
+
+
+def build_used(chosen: Chosen[Spec[PartT]], setup: Setup) -> Used[PartT]:
+    """The same, with the names that error texts and metrics call it by."""
+    return Used(chosen.reference, chosen.plugin, build(chosen, setup))
+
+
+# Own make: a factory's `setup.make` builds choices of its own role with its own setup, so that any can be wrapped.
+
+SetupT = TypeVar("SetupT", bound=Setup)
+
+OF_A_RUN = frozenset({"buffer", "data_source", "engine", "launcher", "tracker", "trainer", "transport"})
+"""Roles whose factories need more than a plain `Setup`: what a run has for them alone."""
+
+
+def with_own_make(own_role: str, setup: SetupT, catalog: Catalog) -> SetupT:
+    """The setup of a role's factory, with which it can build other choices of that role."""
+
+    def make(role: str, name: str, **settings: object) -> object:
+        if role != own_role:
+            return setup.make(role, name, **settings)
+        spec = catalog.find(role, name).spec
+        return spec.factory(spec.model.model_validate(settings), own)
+
+    own = replace(setup, make=make)
+    return own
+
+
+def refuse_of_a_run(role: str, name: str) -> None:
+    """Refuse what a factory of another role asks for.
+
+    Raises:
+        PluginError: only a factory of that role is given what it needs.
+    """
+    if role in OF_A_RUN:
+        words = role.replace("_", " ")
+        one = f"an {words}" if words[0] in "aeiou" else f"a {words}"
+        raise PluginError(
+            f'setup.make("{role}", "{name}"): {one} is built from what a run has for it alone, which only the factory '
+            f"of {one} is given: offer one that wraps it, and choose that by [{role}] use"
+        )
+
+
+# Builders: from a plan's choices to live objects, each given its own small setup and nothing else.
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Builds what a plan chose."""
+
+    plan: Plan
+    """The resolved configuration."""
+    stats: PluginStats
+    """Where the calls of what is built are counted."""
+    protection: Protection
+    """Isolates rewards."""
+    models: dict[str, ServedModel] = field(default_factory=dict)
+    """What `serve` has made, for factories."""
+    day: date = field(default_factory=today)
+    """The date that chat templates write."""
+    tokenizers: dict[Path, HfTokenizer] = field(default_factory=dict)
+    """Tokenizers that were loaded, by model directory."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Builder":
+        """A builder whose calls are counted and isolated on their own."""
+        stats, run = PluginStats(), plan.config.run
+        protection = Protection(plugins=plan.catalog.plugin_set, seed=run.seed, stats=stats)
+        return cls(plan, stats, protection, day=run_day(run.save, run.hf_checkpoint))
+
+    @property
+    def setup(self) -> Setup:
+        """The setup that every factory may expect."""
+        return Setup(self.make, self.plan.config.run.seed, models=self.models)
+
+    def make(self, role: str, name: str, **settings: object) -> object:
+        """Build another registered choice; plugins get this as `setup.make`. A reward is isolated as in a run.
+
+        Raises:
+            PluginError: it is of a role that only its own factories can build.
+        """
+        refuse_of_a_run(role, name)
+        registered = self.plan.catalog.find(role, name)
+        validated = registered.spec.model.model_validate(settings)
+        return self.protection.protect(
+            registered, validated, lambda: registered.spec.factory(validated, self.setup), name=name
+        )
+
+    def own(self, role: str, setup: SetupT) -> SetupT:
+        """The setup of a role's factory, with which it can build other choices of that role."""
+        return with_own_make(role, setup, self.plan.catalog)
+
+    def _protected(self, chosen: Chosen) -> object:
+        """A reward or a group reward, where its spec says that it runs."""
+        return self.protection.protect(
+            chosen.registered, chosen.settings, lambda: build(chosen, self.setup), name=chosen.reference
+        )
+
+    def tokenizer(self) -> HfTokenizer:
+        """The policy's tokenizer, loaded once."""
+        return self.tokenizer_of(self.plan.config.run.hf_checkpoint)
+
+    def tokenizer_of(self, model: Path) -> HfTokenizer:
+        """The tokenizer of a model directory, loaded once; its chat template writes the run's day."""
+        if model not in self.tokenizers:
+            self.tokenizers[model] = HfTokenizer.load(model, self.day)
+        return self.tokenizers[model]
+
+    def data_source(self, tokenizer: Tokenizer, check: Callable[[Sample], str | None] | None = None) -> DataSource:
+        """The run's data source; reads the prompts, so bad rows and rows that fail a check are found here."""
+        config, row_format = self.plan.config, replace(self.row_format(), check=check)
+        setup = DataSourceSetup(
+            self.make,
+            config.run.seed,
+            prompts=[PromptFile.of(*each, row_format) for each in name_files(config.data.prompt_data)],
+            tokenizer=tokenizer,
+            n_samples_per_prompt=config.rollout.n_samples_per_prompt,
+            shuffle=config.data.rollout_shuffle,
+            row_format=row_format,
+            accept_changed_data=config.data.accept_changed_data,
+        )
+        return build(self.plan.roles.one(DataSourceSpec), self.own("data_source", setup))
+
+    def row_format(self) -> RowFormat:
+        """How the run reads rows."""
+        data = self.plan.config.data
+        return RowFormat(
+            input_key=data.input_key,
+            label_key=data.label_key,
+            metadata_key=data.metadata_key,
+            tool_key=data.tool_key,
+            multimodal_keys=data.multimodal_keys,
+            apply_chat_template=data.apply_chat_template,
+            apply_chat_template_kwargs=data.apply_chat_template_kwargs,
+            final_assistant_message=data.final_assistant_message,
+            max_prompt_len=data.rollout_max_prompt_len,
+            bad_rows=data.bad_rows,
+            max_bad_row_rate=data.max_bad_row_rate,
+        )
+
+    def generator(self, chosen: Chosen[GeneratorSpec]) -> UsedGenerator:
+        """A generator, with its own limits."""
+        spec, plugin = chosen.spec, chosen.plugin
+        with blaming(f"the limits of generator {chosen.reference!r}", plugin):
+            own_s, most = spec.timeout_of(chosen.settings), spec.concurrency_of(chosen.settings)
+        timeout_s = self.plan.config.rollout.sample_timeout_s if own_s is None else own_s
+        made = build(chosen, self.setup)
+        if (why := misfit(made, chosen.reference, "generator")) is not None:
+            raise PluginError(f"generator {chosen.reference!r}: {why}")
+        generator = OnLoop(
+            made,
+            timeout_s=timeout_s,
+            max_concurrency=most,
+            calls=self.stats.calls("generator", chosen.reference, plugin),
+            until=_until,
+        )
+        lifecycle = Lifecycle(chosen.reference, plugin, made, timeout_s) if isinstance(made, StartsAndStops) else None
+        return UsedGenerator(chosen.reference, plugin, cast(Generator, generator), lifecycle)
+
+    def reward(self, chosen: Chosen[RewardSpec]) -> UsedReward[Reward]:
+        """A reward, with its weight."""
+        reward = cast(Reward, self._protected(chosen))
+        reads_own = chosen.registered.qualified == f"slime-core/{ENVIRONMENT}"
+        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain, reads_own)
+
+    def group_reward(self, chosen: Chosen[GroupRewardSpec]) -> UsedReward[GroupReward]:
+        """A group reward, with its weight."""
+        reward = cast(GroupReward, self._protected(chosen))
+        return UsedReward(chosen.reference, chosen.plugin, reward, chosen.weight, chosen.spec.grain)
+
+    def group_filter(self) -> Used[GroupFilter] | None:
+        """The run's group filter, if any."""
+        chosen = self.plan.roles.maybe(GroupFilterSpec)
+        return self._counted(chosen) if chosen else None
+
+    def sample_filters(self) -> list[Used[SampleFilter]]:
+        """The run's sample filters."""
+        return [self._counted(each) for each in self.plan.roles.all(SampleFilterSpec)]
+
+    def _counted(self, chosen: Chosen[Spec[FunctionT]]) -> Used[FunctionT]:
+        """A plain function of the driver, its calls counted."""
+        used = build_used(chosen, self.setup)
+        measured = self.stats.calls(chosen.spec.role, used.name, used.plugin).measured(used.part)
+        return replace(used, part=cast(FunctionT, measured))
+
+    def preparation(self) -> Preparation:
+        """What is done to the groups of a draw before they are trained on."""
+        makers = [
+            ColumnMaker(build_used(chosen, self.setup), chosen.spec.columns)
+            for chosen in self.plan.roles.all(BatchTransformSpec)
+        ]
+        made = {name for maker in makers for name in maker.columns}
+        teacher = teacher_of(self.plan.config)
+        if teacher and teacher.load is None and TEACHER_COLUMN not in made:
+            makers.append(teacher_column())
+        if keys := self.reward_keys():
+            makers.append(reward_columns(keys))
+        shapers = [self._counted(chosen) for chosen in self.plan.roles.all(RewardShaperSpec)]
+        return Preparation(shapers, makers)
+
+    def reward_keys(self) -> Sequence[str]:
+        """The parts of a sample's reward that the advantage estimator reads."""
+        chosen = self.plan.roles.one(AdvantageSpec)
+        return chosen.spec.reward_keys(chosen.settings)
+
+    def buffer(self) -> CheckedBuffer:
+        """The run's buffer, with its filter."""
+        buffer_filter = CheckedFilter(build_used(self.plan.roles.one(BufferFilterSpec), self.setup))
+        setup = BufferSetup(self.make, self.plan.config.run.seed, buffer_filter=buffer_filter)
+        used = build_used(self.plan.roles.one(BufferSpec), self.own("buffer", setup))
+        return CheckedBuffer(used, self.replay().max_uses)
+
+    def replay(self) -> Replay:
+        """How often the run's buffer hands out one group."""
+        chosen = self.plan.roles.one(BufferSpec)
+        with blaming("buffer (replay)", chosen.plugin):
+            return chosen.spec.replay(chosen.settings)
+
+    def launcher(self, folder: RunFolder) -> Launcher:
+        """The run's launcher."""
+        plugins = self.plan.catalog.plugin_set
+        setup = LauncherSetup(self.make, self.plan.config.run.seed, scratch=folder.logs, plugins=plugins)
+        return build(self.plan.roles.one(LauncherSpec), self.own("launcher", setup))
+
+    def transport(self, folder: RunFolder) -> Used[Transport]:
+        """The way from the run's trainer to its engines, not opened."""
+        engine, scratch = self.plan.roles.one(EngineSpec), folder.scratch / "weights"
+        scratch.mkdir(parents=True, exist_ok=True)
+        with blaming("engine (workers)", engine.plugin):
+            receivers = engine.spec.workers(engine.settings)
+        setup = TransportSetup(
+            self.make,
+            self.plan.config.run.seed,
+            scratch=scratch,
+            engines=self.plan.config.rollout.rollout_num_engines,
+            receivers=receivers,
+        )
+        return build_used(self.plan.roles.one(TransportSpec), self.own("transport", setup))
+
+    def trackers(self, folder: RunFolder) -> Trackers:
+        """The run's trackers."""
+        setup = TrackerSetup(self.make, self.plan.config.run.seed, run_dir=folder.root)
+        own = self.own("tracker", setup)
+        return Trackers([build_used(chosen, own) for chosen in self.plan.roles.all(TrackerSpec)])
+
+    def sampling(self) -> SamplingParams:
+        """How training rollouts sample."""
+        return self.plan.config.rollout.sampling()
+
+
+def tokenizer_notes(build: Builder) -> Sequence[str]:
+    """What the policy's tokenizer and chat template do that a user may not expect, in sentences.
+
+    Raises:
+        ModelError: the tokenizer cannot be read, or the chat template is not valid Jinja.
+    """
+    chat = build.plan.config.data.apply_chat_template or build.plan.config.debug.load_debug_rollout_data is not None
+    return build.tokenizer().notes(chat=chat)
+
+
+def _until(ctx: GenerateContext, deadline: float) -> GenerateContext:
+    return replace(ctx, deadline=deadline)

@@ -1,0 +1,180 @@
+"""What other packages add to a run: its loops without an engine, and what is kept for readers of a finished run.
+
+An entry point of the group `slime.run` offers each part. A run needs none of the readers' parts: without slime-view it
+writes metrics, ledger and checkpoints, and no samples.
+
+Example:
+
+    with sample_writer(folder.samples) as samples:
+        await samples.write(rollout_id, generated, draw)
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, cast
+
+from slime_core.catalog import PARTS, part_of
+from slime_core.config import AlarmArgs, AlarmName, RolloutArgs
+from slime_core.lazy import entry_point_of
+from slime_core.roles import Draw
+from slime_core.sample import Group, GroupId, Sample
+from slime_core.telemetry.metrics import MetricsRow
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The groups of a rollout's shard."""
+
+    kept: Sequence[Group]
+    """In order of the draws; without the buffer's notes."""
+    dropped: Sequence[Group]
+    """The others."""
+    reasons: Mapping[GroupId, str]
+    """Why each dropped group was."""
+    failed: Sequence[Group] = ()
+    """Samples that failed, by the groups that went on without them."""
+
+
+class SampleWriter(Protocol):
+    """Keeps the samples of a run; slime-view's `SampleStore` is one."""
+
+    async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None:
+        """Keep what a rollout generated, and what it is trained on."""
+        ...
+
+    async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """Keep the samples of an evaluation, by data set."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until everything is on disk."""
+        ...
+
+    def rewind(self, rollouts: int | None) -> None:
+        """Remove what came after a commit point of so many rollouts; None removes everything."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class SpanWriter(Protocol):
+    """Keeps what a run did when; slime-view's `SpanLog` is one. Times are seconds of `time.monotonic`."""
+
+    def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None:
+        """Note a part of the loop's work."""
+        ...
+
+    def phase(self, name: str, rollout_id: int) -> AbstractContextManager[None]:
+        """Note what is done inside as a part of the loop's work."""
+        ...
+
+    def add_sample(
+        self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
+    ) -> None:
+        """Note a sample that is no longer in flight."""
+        ...
+
+    async def write(self, rollout_id: int) -> None:
+        """Append what was noted since the line before."""
+        ...
+
+    def clear(self) -> None:
+        """Remove what is kept so far."""
+        ...
+
+
+class RaisedAlarm(Protocol):
+    """What an alarm saw; `str()` is the line that is shown."""
+
+    @property
+    def name(self) -> AlarmName:
+        """Which alarm, as in `stop_on_alarms`."""
+        ...
+
+
+class AlarmWatch(Protocol):
+    """Looks at rows of metrics in their order; slime-view's `Alarms` is one."""
+
+    def look(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
+        """The alarms that this row raises and the row before did not."""
+        ...
+
+
+class NoSamples:
+    """Keeps no samples."""
+
+    async def write(self, rollout_id: int, generated: Generated, draw: Draw) -> None: ...
+
+    async def write_eval(self, rollout_id: int, samples: Mapping[str, Sequence[Sample]]) -> None: ...
+
+    async def flush(self) -> None: ...
+
+    def rewind(self, rollouts: int | None) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class NoSpans:
+    """Keeps no spans."""
+
+    def add_phase(self, name: str, rollout_id: int, began: float, ended: float) -> None: ...
+
+    def phase(self, name: str, rollout_id: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def add_sample(
+        self, group: GroupId, index: int | None, evaluation: bool, marks: Sequence[tuple[str, float]], ended: float
+    ) -> None: ...
+
+    async def write(self, rollout_id: int) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class NoAlarms:
+    """Raises no alarm."""
+
+    def look(self, row: MetricsRow) -> Sequence[RaisedAlarm]:
+        return ()
+
+
+def sample_writer(directory: Path) -> SampleWriter:
+    """What keeps the run's samples in a directory."""
+    entry = entry_point_of(PARTS, "samples")
+    return cast(Callable[[Path], SampleWriter], entry.load())(directory) if entry else NoSamples()
+
+
+def span_writer(path: Path) -> SpanWriter:
+    """What keeps the run's spans in a file."""
+    entry = entry_point_of(PARTS, "spans")
+    return cast(Callable[[Path], SpanWriter], entry.load())(path) if entry else NoSpans()
+
+
+def alarm_watch(settings: AlarmArgs, rollout: RolloutArgs) -> AlarmWatch:
+    """What looks at the run's rows of metrics.
+
+    Raises:
+        ConfigError: `stop_on_alarms` is set, and no package that is installed has alarms.
+    """
+    if settings.stop_on_alarms:
+        part_of("alarms", "slime-view", "stop_on_alarms")
+    entry = entry_point_of(PARTS, "alarms")
+    return (
+        cast(Callable[[AlarmArgs, RolloutArgs], AlarmWatch], entry.load())(settings, rollout) if entry else NoAlarms()
+    )
+
+
+def write_run_report(run_dir: Path) -> Sequence[tuple[str, Path]]:
+    """Write the report of a run, and name what was written; nothing without a package that writes reports."""
+    entry = entry_point_of(PARTS, "report")
+    return cast(Callable[[Path], Sequence[tuple[str, Path]]], entry.load())(run_dir) if entry else ()
