@@ -117,10 +117,13 @@ def is_run_folder(folder: Path) -> bool:
     """Whether a run was begun in a folder."""
     if run_id_of(folder):
         return True
-    # A run that was killed before it had its number, or that had none.
-    return os.path.isfile(folder / "lock") and (  # noqa: PTH113
-        (folder / "checkpoints").is_dir() or len([*folder.iterdir()]) == 1
-    )
+    try:
+        names = set(os.listdir(folder))  # noqa: PTH208
+    except OSError:
+        return False
+    # A run that was killed before it had its number, or while it was written; or one that had none.
+    begun = bool(names) and names <= {"lock", RUN_MARK} and all((folder / name).is_file() for name in names)
+    return begun or ("lock" in names and (folder / "checkpoints").is_dir())
 
 
 def mark_run(folder: Path) -> None:

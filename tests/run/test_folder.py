@@ -11,6 +11,7 @@ import pytest
 
 from slime_core.config import parse_config
 from slime_core.errors import ConfigError, RunFolderError
+from slime_core.outputs import claim_run_folder, is_run_folder
 from slime_core.run import RunFolder
 from slime_core.sample import Json
 
@@ -180,3 +181,20 @@ def test_a_full_disk_is_named(tiny_disk: Path) -> None:
         (tiny_disk / "more").write_bytes(bytes(2_000_000))
     with pytest.raises(RunFolderError, match=re.escape(f"cannot write to run folder {root}: the disk is full")):
         RunFolder.open(root, config())
+
+
+@pytest.mark.parametrize("names", [[".slime-run"], ["lock"], ["lock", ".slime-run"]])
+def test_a_run_that_was_killed_at_its_number_starts_there_again(tmp_path: Path, names: list[str]) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    claim_run_folder("save", folder)
+    assert is_run_folder(folder)
+
+
+def test_a_number_does_not_claim_a_folder_with_files_of_a_user(tmp_path: Path) -> None:
+    for name in (".slime-run", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match="this run did not make it"):
+        claim_run_folder("save", tmp_path)

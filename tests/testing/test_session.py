@@ -156,7 +156,7 @@ def test_the_kit_imports_nothing_heavy() -> None:
 
 
 def test_a_manager_finds_what_is_added_and_nothing_else(slime_plugins: PluginManager, tmp_path: Path) -> None:
-    assert [each.dist for each in slime_plugins.catalog.loaded] == ["slime-core"]
+    assert [each.dist for each in slime_plugins.catalog.loaded] == ["slime-core", "slime-train"]
     path = tmp_path / "bad.py"
     path.write_text(BAD)
     catalog = slime_plugins.add(str(path)).from_installed("slime-reward-math").catalog
