@@ -104,37 +104,33 @@ def main() -> None:
 
 
 def measure_commands(folder: Path, repeat: int) -> dict[str, float]:
-    """Processor seconds of commands with 50 plugins installed, the cache warm and cold."""
+    """Processor seconds of commands with 50 plugins installed."""
     site = folder / "site"
     for number in range(PLUGINS):
         write_plugin(site, number)
-    environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(folder / "cache")}
-    bare = [sys.executable, "-c", "pass"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
     slime = [sys.executable, "-m", "slime_core"]
     listing = [*slime, "plugins", "list", "--json"]
-    subprocess.run([*listing, "--role", "reward"], env=environment, capture_output=True, check=True)
-    shown = json.loads(subprocess.run(listing, env=environment, capture_output=True, check=True).stdout)
+    loading = [*listing, "--load"]
+    shown = json.loads(subprocess.run(loading, env=environment, capture_output=True, check=True).stdout)
     loaded = [each for each in shown["plugins"] if each["plugin"].startswith("slime-reward-many-") and each["choices"]]
     assert len(loaded) == PLUGINS, f"{len(loaded)} of {PLUGINS} plugins are known"
     commands = {
-        "bare": bare,
+        "bare": [sys.executable, "-c", "pass"],
         "help": [*slime, "--help"],
         "list": listing,
-        "list_cold": listing,
-        "list_loading_all": [*listing, "--role", "reward"],
+        "list_loading_all": loading,
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(repeat):
-        empty = {**environment, "XDG_CACHE_HOME": str(folder / f"empty-{number}")}
+    for _ in range(repeat):
         for name, command in commands.items():
-            # The last two start from an empty cache: the first fills it with the core's own alone.
-            times[name].append(cpu_of(command, empty if name.startswith("list_") else environment))
+            times[name].append(cpu_of(command, environment))
     return {f"{name}_cpu_s": round(statistics.median(those), 4) for name, those in times.items()}
 
 
 def measure_kit(folder: Path) -> dict[str, float]:
     """Processor seconds of `slime plugins check` of one of the plugins: one reward and one run hook."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "site"), "XDG_CACHE_HOME": str(folder / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(folder / "site")}
     command = [sys.executable, "-m", "slime_core", "plugins", "check", "slime-reward-many-0"]
     return {"kit_cpu_s": round(statistics.median(cpu_of(command, environment) for _ in range(3)), 4)}
 

@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from slime_core.catalog.discovery import find_project_files as find_project_files
     from slime_core.catalog.discovery import import_project_module as import_project_module
     from slime_core.catalog.discovery import installed_candidates as installed_candidates
+    from slime_core.catalog.discovery import installed_statuses as installed_statuses
     from slime_core.catalog.discovery import is_plugin_module as is_plugin_module
     from slime_core.catalog.discovery import project_source as project_source
-    from slime_core.catalog.listing import Facts as Facts
-    from slime_core.catalog.listing import Listed as Listed
-    from slime_core.catalog.listing import ListedChoice as ListedChoice
-    from slime_core.catalog.listing import ListedHook as ListedHook
-    from slime_core.catalog.listing import cache_folder as cache_folder
-    from slime_core.catalog.listing import list_plugins as list_plugins
-    from slime_core.catalog.listing import remember as remember
     from slime_core.catalog.loading import Load as Load
     from slime_core.catalog.loading import Registered as Registered
     from slime_core.catalog.loading import how_to_speed_up as how_to_speed_up

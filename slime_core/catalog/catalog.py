@@ -14,7 +14,7 @@ import os
 import socket
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar, cast, overload
@@ -24,10 +24,7 @@ from slime_core.catalog.discovery import (
     PluginState,
     PluginStatus,
     PluginWarning,
-    allowed_by_environment,
-    installed_candidates,
-    project_candidates,
-    select,
+    selected_plugins,
 )
 from slime_core.catalog.loading import Listener, Loader, Registered
 from slime_core.catalog.packages import CORE, brought_by, how_to_install, usual_name
@@ -138,12 +135,9 @@ class Catalog:
         """
         if strict is None:
             strict = os.environ.get("SLIME_PLUGINS_STRICT", "0") not in ("", "0")
-        if plugins.only is None:
-            plugins = replace(plugins, only=allowed_by_environment())
-        root = plugins.root or Path.cwd()
-        selected = select(installed_candidates(), plugins)
+        selected, modules = selected_plugins(plugins)
         loader, statuses = Loader(), []
-        for candidate in [*selected.candidates, *project_candidates(plugins.modules, root)]:
+        for candidate in [*selected.candidates, *modules]:
             status = loader.load(candidate)
             statuses.append(status)
             if not status.failed:
@@ -153,7 +147,7 @@ class Catalog:
             warnings.warn(str(status), PluginWarning, stacklevel=2)
         for text in loader.deprecated:
             warnings.warn(text, PluginDeprecation, stacklevel=2)
-        catalog = cls(loader, [*statuses, *selected.excluded], root)
+        catalog = cls(loader, [*statuses, *selected.excluded], plugins.root or Path.cwd())
         catalog._refuse_other_versions(plugins.expected)
         return catalog
 

@@ -20,7 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -53,6 +53,8 @@ class PluginState(enum.Enum):
     """It breaks a rule of the catalog."""
     EXCLUDED = "excluded"
     """The user left it out; nothing of it was imported."""
+    UNKNOWN = "unknown"
+    """It is installed, and was not imported to find out."""
 
 
 class PluginPhase(enum.Enum):
@@ -381,6 +383,25 @@ def select(installed: Sequence[Candidate], wanted: PluginSet) -> Selected:
     candidates = dict.fromkeys(each for each in ordered if each not in without)
     excluded = tuple(_excluded(each, each in without) for each in installed if each not in candidates)
     return Selected(tuple(candidates), excluded, frozenset(require))
+
+
+def selected_plugins(wanted: PluginSet) -> tuple[Selected, list[Candidate]]:
+    """A set applied to what is installed, and the modules of the project; `only` is SLIME_PLUGINS by default."""
+    if wanted.only is None:
+        wanted = replace(wanted, only=allowed_by_environment())
+    return select(installed_candidates(), wanted), project_candidates(wanted.modules, wanted.root or Path.cwd())
+
+
+def installed_statuses(wanted: PluginSet) -> tuple[PluginStatus, ...]:
+    """What would be loaded, in order, and then what is left out; from metadata, nothing is imported.
+
+    Raises:
+        UnknownName: `wanted` names a plugin that is not installed.
+        ConfigError: it contradicts itself.
+    """
+    selected, modules = selected_plugins(wanted)
+    unknown = (each.status(PluginState.UNKNOWN, PluginPhase.SELECTION) for each in (*selected.candidates, *modules))
+    return (*unknown, *selected.excluded)
 
 
 def _with_required(named: Sequence[Candidate], installed: Sequence[Candidate]) -> list[Candidate]:

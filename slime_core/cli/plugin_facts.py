@@ -17,14 +17,14 @@ from pydantic_core import to_jsonable_python
 
 from slime_core.catalog import (
     Catalog,
+    PluginState,
     PluginStatus,
     PluginWarning,
     Registered,
     is_in_project,
     place_of,
-    remember,
 )
-from slime_core.cli.plugins import plugin_options, plugin_set
+from slime_core.cli.plugins import ListedRow, OfferedRow, listed_rows, plugin_options, plugin_set
 from slime_core.config import settings_schema
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, RankHookSpecs, RunHookSpecs
@@ -105,7 +105,7 @@ def describe_plugin(catalog: Catalog, status: PluginStatus) -> PluginRow:
         state=status.state.value,
         phase=status.phase.value,
         detail=status.detail,
-        api=str(getattr(module, "SLIME_API", "")),
+        api=_declared_api(status),
         summary=str(metadata.json.get("summary", "")) if metadata else "",
         requires=list(importlib.metadata.requires(status.dist) or []) if metadata else [],
     )
@@ -192,14 +192,41 @@ def describe_hooks(catalog: Catalog, plugin: str) -> Iterator[HookRow]:
                 )
 
 
+def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
+    """The rows of `slime plugins list` with what each plugin offers, of one role if it is given.
+
+    Raises:
+        UnknownName: there is no such role.
+    """
+    catalog = quiet_catalog(plugins)
+    roles = list(SPECS) if role is None else [role.replace("-", "_")]
+    offered = [(name, each) for name in roles for each in catalog.choices(name).values()]
+    rows = listed_rows(catalog.statuses)
+    seen: set[str] = set()
+    for row, status in zip(rows, catalog.statuses, strict=True):
+        row["choices"], row["hooks"], row["api"] = [], [], _declared_api(status)
+        if status.state is PluginState.LOADED and status.plugin not in seen:  # its entry points share its choices
+            seen.add(status.plugin)
+            row["choices"] = [
+                OfferedRow(role=name, choice=each.qualified, summary=each.spec.summary, origin=each.origin)
+                for name, each in offered
+                if each.plugin == status.plugin
+            ]
+            hooks = describe_hooks(catalog, status.plugin)
+            row["hooks"] = [{"hook": each["hook"], "origin": each["origin"]} for each in hooks]
+    return rows
+
+
+def _declared_api(status: PluginStatus) -> str:
+    return str(getattr(sys.modules.get(status.origin.partition(":")[0]), "SLIME_API", ""))
+
+
 # What a NAME on the command line means: a plugin, a module of the project, or choices of plugins.
 
 
 def open_catalog(ctx: click.Context, name: str) -> Catalog:
     """The catalog, without a word about plugins that are broken; and with NAME, if it is a module file."""
-    catalog = quiet_catalog(with_module(plugin_set(ctx), name))
-    remember(catalog)
-    return catalog
+    return quiet_catalog(with_module(plugin_set(ctx), name))
 
 
 def with_module(plugins: PluginSet, name: str) -> PluginSet:
@@ -256,7 +283,7 @@ def _unknown(catalog: Catalog, name: str, choices: list[Registered]) -> str:
     spellings |= {f"{each.spec.role}/{each.spec.name}" for each in choices}
     text = f"no plugin and no choice {name!r}.{did_you_mean(name, spellings)}"
     plugins = ", ".join(dict.fromkeys(each.plugin for each in catalog.statuses))
-    text += f" Plugins: {plugins}. `slime plugins list` shows their choices."
+    text += f" Plugins: {plugins}. `slime plugins list --load` shows their choices."
     for status in catalog.statuses:
         if status.failed:
             text += f" Not loaded, and might have offered it: {status}."

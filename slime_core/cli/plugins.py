@@ -1,6 +1,6 @@
 """The options `--plugin` and `--no-plugin`, and `slime plugins list`: which plugins are installed and what they offer.
 
-Listing imports no plugin, so this module imports no role. `plugin_facts.py` shows one plugin in full.
+Listing without `--load` imports no plugin, so this module imports no role. `plugin_facts.py` shows one plugin in full.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import click
 
-from slime_core.catalog import Listed, allowed_by_environment, list_plugins
+from slime_core.catalog import PluginState, PluginStatus, allowed_by_environment, installed_statuses
 from slime_core.cli.main import Commands, OpenGroup
 from slime_core.config import (
     RUN_FILES,
@@ -23,7 +23,7 @@ from slime_core.config import (
     parse_plugins,
     read_run_file,
 )
-from slime_core.errors import ConfigError, UnknownName, did_you_mean
+from slime_core.errors import ConfigError
 from slime_core.roles import PluginSet
 from slime_core.sample import Json
 
@@ -125,116 +125,111 @@ def plugins() -> None:
     """List, show, check and write plugins."""
 
 
-# `slime plugins list`: what is installed, in which order, and what it offers; imports no plugin.
+# `slime plugins list`: what is installed, in which order; imports a plugin only if it must show what that offers.
 
 NARROW = 12
 """Columns below which a summary is left out."""
-_COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow", "unknown": "yellow"}
-
-_SHOWN = {"unknown": "not loaded yet"}
+_COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow"}
 
 
 @click.command("list")
-@click.option("--role", metavar="ROLE", help="Only what fills this role.")
+@click.option("--role", metavar="ROLE", help="Load the plugins; show only what fills this role.")
+@click.option("--load", is_flag=True, help="Load the plugins, and show what each offers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--requirements", is_flag=True, help="Print one pip requirement a line, of what can be used.")
 @plugin_options
 @click.pass_context
-def list_command(ctx: click.Context, role: str | None, as_json: bool, requirements: bool) -> None:
-    """List plugins in the order of hook calls, with what they offer; broken ones with the reason.
+def list_command(ctx: click.Context, role: str | None, load: bool, as_json: bool, requirements: bool) -> None:
+    """List plugins in the order of hook calls; with --load what they offer, and broken ones with the reason.
 
     \b
     slime plugins list
     slime plugins list --role reward
     slime plugins list --requirements > plugins.txt
-
-    What a plugin offers is remembered since it was last loaded. Nothing is imported, unless --role asks for what is
-    not known yet.
     """  # noqa: D301  # \b keeps click from filling the lines below it
-    if role is not None:
-        role = _known(role)
-    listed = list_plugins(plugin_set(ctx), load=role is not None)
+    plugins = plugin_set(ctx)
+    if role is not None or load:
+        from slime_core.cli.plugin_facts import loaded_rows  # and with it every role
+
+        rows = loaded_rows(plugins, role)
+    else:
+        rows = listed_rows(installed_statuses(plugins))
     if requirements:
-        usable = (
-            f"{each.dist}=={each.version}" for each in listed if each.dist and each.state in ("loaded", "unknown")
-        )
-        for line in dict.fromkeys(usable):
+        usable = (f"{each['plugin']}=={each['version']}" for each in rows if each["state"] in ("loaded", "unknown"))
+        for line in dict.fromkeys(each for each in usable if not each.endswith("==")):
             click.echo(line)
     elif as_json:
-        click.echo(json.dumps(as_plain_data(listed, role), indent=2))
+        click.echo(json.dumps({"schema_version": 1, "plugins": rows}, indent=2))
     else:
-        for each in listed:
+        for each in rows:
             _show(each, role)
-        _advise(listed)
+        _advise(rows)
 
 
-def _known(role: str) -> str:
-    from slime_core.roles import SPECS  # and with it every role: not where the cache is all that is read
+class OfferedRow(TypedDict):
+    """One choice of a listed plugin."""
 
-    plain = role.replace("-", "_")
-    if plain not in SPECS:
-        raise UnknownName(f"no role {role!r}.{did_you_mean(role, SPECS)} Roles: {', '.join(SPECS)}.")
-    return plain
+    role: str
+    choice: str
+    summary: str
+    origin: str
 
 
-def as_plain_data(listed: tuple[Listed, ...], role: str | None) -> dict[str, Json]:
-    """The list as docs/formats.md describes it."""
-    rows: list[Json] = []
-    for each in listed:
-        facts = each.facts
-        choices: list[Json] | None = None
-        hooks: list[Json] | None = None
-        if facts is not None:
-            choices = [
-                {
-                    "role": choice.role,
-                    "choice": f"{each.plugin}/{choice.name}",
-                    "summary": choice.summary,
-                    "origin": choice.origin,
-                }
-                for choice in facts.choices
-                if role in (None, choice.role)
-            ]
-            hooks = [{"hook": hook.hook, "origin": hook.origin} for hook in facts.hooks]
-        rows.append(
-            {
-                "order": each.order,
-                "plugin": each.plugin,
-                "version": each.version,
-                "entry_point": each.name,
-                "origin": each.origin,
-                "state": each.state,
-                "phase": facts.phase.value if facts else "",
-                "detail": facts.detail if facts else "",
-                "api": facts.api if facts else "",
-                "choices": choices,
-                "hooks": hooks,
-            }
+class ListedRow(TypedDict):
+    """One listed plugin; `choices` and `hooks` are None if it was not loaded. docs/formats.md describes the fields."""
+
+    order: int
+    plugin: str
+    version: str
+    entry_point: str
+    origin: str
+    state: str
+    phase: str
+    detail: str
+    api: str
+    choices: list[OfferedRow] | None
+    hooks: list[dict[str, str]] | None
+
+
+def listed_rows(statuses: Sequence[PluginStatus]) -> list[ListedRow]:
+    """The rows of plugins, as far as their metadata tells."""
+    return [
+        ListedRow(
+            order=0 if each.state is PluginState.EXCLUDED else order,
+            plugin=each.plugin,
+            version=each.version,
+            entry_point=each.name,
+            origin=each.origin,
+            state=each.state.value,
+            phase="" if each.state is PluginState.UNKNOWN else each.phase.value,
+            detail=each.detail,
+            api="",
+            choices=None,
+            hooks=None,
         )
-    return {"schema_version": 1, "plugins": rows}
+        for order, each in enumerate(statuses, 1)
+    ]
 
 
-def _show(listed: Listed, role: str | None) -> None:
-    """A plugin and what it offers; with a role, only plugins that have something to say about it."""
-    facts = listed.facts
-    choices = [each for each in facts.choices if role in (None, each.role)] if facts else []
-    if role and facts and not choices and not facts.detail:
+def _show(row: ListedRow, role: str | None) -> None:
+    choices = row["choices"] or []
+    if role and not choices and not row["detail"]:
         return
-    number = f"{listed.order:2}" if listed.order else " -"
-    name = click.style(listed.plugin, fg="cyan", bold=True)
-    api = f"  API {facts.api}" if facts and facts.api else ""
-    shown = _SHOWN.get(listed.state, listed.state)
-    state = "" if listed.state == "loaded" else click.style(f"  {shown}", fg=_COLOURS[listed.state])
-    click.echo(f"{number}  {name} {listed.version}{api}{state}".rstrip())
-    if facts and facts.detail:
-        click.echo(f"      {click.style(f'{facts.phase.value}: {facts.detail}', fg=_COLOURS.get(listed.state))}")
-    names = max((len(each.name) for each in choices), default=0)
-    roles = max((len(each.role) for each in choices), default=0)
-    for each in choices:
-        summary = _fitting(each.summary, taken=6 + roles + 2 + names + 2)
-        click.echo(f"      {each.role:{roles}}  {click.style(f'{each.name:{names}}', bold=True)}  {summary}".rstrip())
-    if facts and facts.hooks and not role:
-        click.echo(f"      hooks  {', '.join(dict.fromkeys(each.hook for each in facts.hooks))}")
+    number = f"{row['order']:2}" if row["order"] else " -"
+    name = click.style(row["plugin"], fg="cyan", bold=True)
+    api = f"  API {row['api']}" if row["api"] else ""
+    state = "" if row["state"] in ("loaded", "unknown") else click.style(f"  {row['state']}", fg=_COLOURS[row["state"]])
+    click.echo(f"{number}  {name} {row['version']}{api}{state}".rstrip())
+    if row["detail"]:
+        reason = f"{row['phase']}: {row['detail']}"
+        click.echo(f"      {click.style(reason, fg=_COLOURS.get(row['state']))}")
+    names = [each["choice"].removeprefix(f"{row['plugin']}/") for each in choices]
+    wide, roles = max(map(len, names), default=0), max((len(each["role"]) for each in choices), default=0)
+    for name, each in zip(names, choices, strict=True):
+        summary = _fitting(each["summary"], taken=6 + roles + 2 + wide + 2)
+        click.echo(f"      {each['role']:{roles}}  {click.style(f'{name:{wide}}', bold=True)}  {summary}".rstrip())
+    if row["hooks"] and not role:
+        click.echo(f"      hooks  {', '.join(dict.fromkeys(each['hook'] for each in row['hooks']))}")
 
 
 def _fitting(text: str, taken: int) -> str:
@@ -247,11 +242,8 @@ def _fitting(text: str, taken: int) -> str:
     return click.style(text if len(text) <= room else f"{text[: room - 1]}…", dim=True)
 
 
-def _advise(listed: tuple[Listed, ...]) -> None:
-    unknown = [each.plugin for each in listed if each.facts is None]
-    if unknown:
-        click.echo(
-            f"\nnot loaded yet: {', '.join(unknown)}. `slime plugins show NAME` loads and shows what one offers."
-        )
-    if any(each.state in ("broken", "refused") for each in listed):
+def _advise(rows: Sequence[ListedRow]) -> None:
+    if any(each["state"] == "unknown" for each in rows):
+        click.echo("\n`slime plugins list --load` shows what they offer, `slime plugins show NAME` what one does.")
+    if any(each["state"] in ("broken", "refused") for each in rows):
         click.echo("\n`slime plugins check NAME` says more about what is wrong.")

@@ -21,11 +21,6 @@ def slime_run_end(event):
 """
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def watcher(install_plugin: Install) -> None:
     install_plugin("slime-watcher", {"slime_watcher.py": WATCHER}, entry_points={"watcher": "slime_watcher"})
@@ -38,32 +33,38 @@ def rows(slime: Slime, *options: str) -> dict[str, Any]:
     return {row["plugin"]: row for row in ran.json()["plugins"]}
 
 
-def test_what_was_never_loaded_is_listed_without_being_imported(slime: Slime, watcher: None) -> None:
+def test_listing_imports_no_plugin(slime: Slime, watcher: None) -> None:
     row = rows(slime)["slime-watcher"]
-    assert (row["state"], row["choices"], row["hooks"]) == ("unknown", None, None)
+    assert (row["version"], row["entry_point"], row["origin"]) == ("1.0", "watcher", "slime_watcher")
+    assert (row["state"], row["phase"], row["choices"], row["hooks"]) == ("unknown", "", None, None)
     assert "slime_watcher" not in sys.modules
-    assert "not loaded yet: " in slime("plugins", "list").out
+    shown = slime("plugins", "list").out
+    assert "`slime plugins list --load` shows what they offer" in shown
+    assert shown.startswith(" 1  slime-core 0.1.0\n")
 
 
-def test_asking_for_a_role_loads_and_remembers(slime: Slime, watcher: None) -> None:
+def test_a_role_or_load_shows_what_plugins_offer(slime: Slime, watcher: None) -> None:
     offered = rows(slime, "--role", "reward")
     (math,) = [each for each in offered["slime-reward-math"]["choices"] if each["choice"] == "slime-reward-math/math"]
     assert offered["slime-reward-math"]["version"] == "0.1.0"
     assert "slime_reward_math" in math["origin"]
     assert {each["role"] for row in offered.values() for each in row["choices"]} == {"reward"}
-    everything = rows(slime)
+    everything = rows(slime, "--load")
     assert "slime-core/local" in {each["choice"] for each in everything["slime-core"]["choices"]}
     assert [each["hook"] for each in everything["slime-watcher"]["hooks"]] == ["slime_run_end"]
 
 
-def test_showing_a_plugin_is_remembered(slime: Slime, watcher: None) -> None:
-    assert slime("plugins", "show", "slime-watcher").code == 0
-    assert rows(slime)["slime-watcher"]["state"] == "loaded"
+def test_the_choices_of_a_distribution_are_shown_once(slime: Slime, install_plugin: Install) -> None:
+    files = {"slime_two.py": WATCHER, "slime_more.py": 'SLIME_API = "1"'}
+    install_plugin("slime-two", files, entry_points={"two": "slime_two", "two_more": "slime_more"})
+    both = [
+        row for row in slime("plugins", "list", "--load", "--json").json()["plugins"] if row["plugin"] == "slime-two"
+    ]
+    assert [len(row["hooks"]) for row in both] == [1, 0]
 
 
-def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    slime("plugins", "list", "--role", "reward")
-    lines = slime("plugins", "list").out.splitlines()
+def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None) -> None:
+    lines = slime("plugins", "list", "--load").out.splitlines()
     assert lines[0] == " 1  slime-core 0.1.0  API 1"
     found = next(number for number, line in enumerate(lines) if "slime-watcher 1.0  API 1" in line)
     assert lines[found + 1].split() == ["hooks", "slime_run_end"]
@@ -72,7 +73,7 @@ def test_the_table_shows_order_choices_and_hooks(slime: Slime, watcher: None, mo
 
 def test_a_narrow_terminal_is_not_overrun(slime: Slime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, slime("plugins", "list").out.splitlines()[:10])) <= 60
+    assert max(map(len, slime("plugins", "list", "--role", "reward").out.splitlines()[:10])) <= 60
 
 
 def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Install) -> None:
@@ -81,7 +82,7 @@ def test_a_broken_one_is_shown_with_its_reason(slime: Slime, install_plugin: Ins
     assert shown.code == 0
     assert "slime-bad 1.0  broken" in shown.out
     assert "import: ZeroDivisionError" in shown.out
-    row = rows(slime)["slime-bad"]
+    row = rows(slime, "--load")["slime-bad"]
     assert (row["state"], row["phase"]) == ("broken", "import")
 
 
@@ -95,8 +96,8 @@ def test_another_api_is_shown_as_refused(slime: Slime, install_plugin: Install) 
 
 def test_requirements_are_lines_for_pip(slime: Slime, install_plugin: Install, watcher: None) -> None:
     install_plugin("slime-bad", {"slime_bad.py": "1/0"}, entry_points={"bad": "slime_bad"})
-    slime("plugins", "list", "--role", "loss")
-    lines = slime("plugins", "list", "--requirements").out.splitlines()
+    assert "slime-bad==1.0" in slime("plugins", "list", "--requirements").out.splitlines()
+    lines = slime("plugins", "list", "--load", "--requirements").out.splitlines()
     assert "slime-watcher==1.0" in lines
     assert not [line for line in lines if line.startswith("slime-bad")]
 

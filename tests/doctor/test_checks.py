@@ -10,7 +10,7 @@ import pytest
 from slime_core import __version__
 from slime_core.roles import Health
 from slime_testing.doctor.environment import cpus, python_version, requirements, shared_memory
-from slime_testing.doctor.folders import cache_folder, leftovers, room
+from slime_testing.doctor.folders import leftovers, room
 from slime_testing.doctor.packages import core_distribution, duplicates
 from slime_testing.doctor.plugins import plugin_api, plugins
 
@@ -200,17 +200,3 @@ def test_what_a_running_run_holds_is_left_alone(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(BlockingIOError):
             before.fix()
     assert scratch.exists()
-
-
-def test_a_cache_that_cannot_be_written_is_named(
-    tmp_path: Path, read_only_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert "can be made" in cache_folder().text
-    (tmp_path / "slime-core").mkdir()
-    assert "can be written" in cache_folder().text
-    monkeypatch.setenv("XDG_CACHE_HOME", str(read_only_folder))
-    assert cache_folder().health is Health.WARNING
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    (tmp_path / "file").write_text("")
-    assert cache_folder().health is Health.WARNING

@@ -88,7 +88,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-003", needs=("PKG-002", "PKG-008"))
     def test_importing_it_is_light_and_silent(self) -> None:
-        """`slime plugins list` imports every plugin: import heavy libraries inside the factory, and warn of nothing."""
+        """Every command imports every plugin: import heavy libraries inside the factory, and warn of nothing."""
         found = self._probed
         require(not found["error"], f"importing it with -W error failed: {found['error']}")
         require(not found["heavy"], f"importing it imports {', '.join(found['heavy'])}")
@@ -109,7 +109,7 @@ class PluginPackageContract(Contract):
 
     @check("PKG-005", needs=("PKG-002",))
     def test_every_choice_has_a_summary(self) -> None:
-        """`slime plugins list` shows one line for each choice: give the spec a `summary`."""
+        """`slime plugins list --load` shows one line for each choice: give the spec a `summary`."""
         for registered in self._choices():
             spec = registered.spec
             require(spec.summary and "\n" not in spec.summary, f"{spec.role} {spec.name!r} has no one-line summary")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from slime_core.roles import CheckSpec
 from slime_testing.doctor.environment import cpus, python_version, requirements, shared_memory
-from slime_testing.doctor.folders import cache_folder, leftovers, room
+from slime_testing.doctor.folders import leftovers, room
 from slime_testing.doctor.packages import core_distribution, duplicates
 from slime_testing.doctor.plugins import plugin_api, plugin_speed, plugins
 
@@ -22,4 +22,3 @@ def core_checks() -> Iterator[CheckSpec]:
     yield CheckSpec.from_function("shared_memory", shared_memory, "Is /dev/shm large enough?")
     yield CheckSpec.from_function("room", room, "Is there room for runs?")
     yield CheckSpec.from_function("leftovers", leftovers, "Did a killed run leave scratch files?")
-    yield CheckSpec.from_function("cache", cache_folder, "Can what plugins offer be remembered?")

@@ -1,4 +1,4 @@
-"""Checks of folders: room for runs, what killed runs left behind, and the cache of what plugins offer."""
+"""Checks of folders: room for runs, and what killed runs left behind."""
 
 import fcntl
 import os
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from slime_core.catalog import cache_folder as folder_of_the_cache
 from slime_core.roles import Finding, Health
 
 GIB = 2**30
@@ -68,15 +67,3 @@ def _clear(scratches: list[Path]) -> str:
             shutil.rmtree(scratch)
         done.append(str(scratch))
     return f"removed {', '.join(done)}"
-
-
-def cache_folder() -> Finding:
-    """Looks whether the cache can be written; without it, listing plugins knows only their metadata."""
-    folder = folder_of_the_cache()
-    if folder.is_dir() and os.access(folder, os.W_OK):
-        return Finding(Health.OK, f"{folder} can be written")
-    above = next((each for each in folder.parents if each.exists()), folder)
-    if folder.exists() or not above.is_dir() or not os.access(above, os.W_OK):
-        text = f"{folder} cannot be written"
-        return Finding(Health.WARNING, text, "set XDG_CACHE_HOME to a folder that this user may write to")
-    return Finding(Health.OK, f"{folder} can be made when it is needed")
