@@ -17,14 +17,13 @@ from pydantic_core import to_jsonable_python
 
 from slime_core.catalog import (
     Catalog,
-    PluginState,
     PluginStatus,
     PluginWarning,
     Registered,
     is_in_project,
     place_of,
 )
-from slime_core.cli.plugins import ListedRow, OfferedRow, listed_rows, plugin_options, plugin_set
+from slime_core.cli.plugins import plugin_options, plugin_set
 from slime_core.config import settings_schema
 from slime_core.errors import ConfigError, PluginError, UnknownName, did_you_mean
 from slime_core.hookspecs import HOOK_OF_EVENT, HOOK_OF_RANK_EVENT, RankHookSpecs, RunHookSpecs
@@ -105,7 +104,7 @@ def describe_plugin(catalog: Catalog, status: PluginStatus) -> PluginRow:
         state=status.state.value,
         phase=status.phase.value,
         detail=status.detail,
-        api=_declared_api(status),
+        api=declared_api(status),
         summary=str(metadata.json.get("summary", "")) if metadata else "",
         requires=list(importlib.metadata.requires(status.dist) or []) if metadata else [],
     )
@@ -192,32 +191,8 @@ def describe_hooks(catalog: Catalog, plugin: str) -> Iterator[HookRow]:
                 )
 
 
-def loaded_rows(plugins: PluginSet, role: str | None) -> list[ListedRow]:
-    """The rows of `slime plugins list` with what each plugin offers, of one role if it is given.
-
-    Raises:
-        UnknownName: there is no such role.
-    """
-    catalog = quiet_catalog(plugins)
-    roles = list(SPECS) if role is None else [role.replace("-", "_")]
-    offered = [(name, each) for name in roles for each in catalog.choices(name).values()]
-    rows = listed_rows(catalog.statuses)
-    seen: set[str] = set()
-    for row, status in zip(rows, catalog.statuses, strict=True):
-        row["choices"], row["hooks"], row["api"] = [], [], _declared_api(status)
-        if status.state is PluginState.LOADED and status.plugin not in seen:  # its entry points share its choices
-            seen.add(status.plugin)
-            row["choices"] = [
-                OfferedRow(role=name, choice=each.qualified, summary=each.spec.summary, origin=each.origin)
-                for name, each in offered
-                if each.plugin == status.plugin
-            ]
-            hooks = describe_hooks(catalog, status.plugin)
-            row["hooks"] = [{"hook": each["hook"], "origin": each["origin"]} for each in hooks]
-    return rows
-
-
-def _declared_api(status: PluginStatus) -> str:
+def declared_api(status: PluginStatus) -> str:
+    """The SLIME_API of an imported plugin; empty for one that has none."""
     return str(getattr(sys.modules.get(status.origin.partition(":")[0]), "SLIME_API", ""))
 
 

@@ -5,17 +5,13 @@ Listing without `--load` imports no plugin, so this module imports no role. `plu
 
 import contextlib
 import itertools
-import json
-import os
-import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from slime_core.catalog import PluginState, PluginStatus, allowed_by_environment, installed_statuses
+from slime_core.catalog import allowed_by_environment
 from slime_core.cli.main import Commands, OpenGroup
 from slime_core.config import (
     RUN_FILES,
@@ -114,7 +110,7 @@ def discover(ctx: click.Context) -> "Catalog":
 # `slime plugins …`: what is installed and what it offers.
 
 COMMANDS: Commands = {
-    "list": ("slime_core.cli.plugins:list_command", "List what is installed."),
+    "list": ("slime_core.cli.plugin_list:list_command", "List what is installed."),
     "show": ("slime_core.cli.plugin_facts:show", "Show a plugin or a choice: place, settings, isolation, hooks."),
     "schema": ("slime_core.cli.plugin_facts:schema", "Print the JSON Schema of a choice's settings."),
 }
@@ -123,127 +119,3 @@ COMMANDS: Commands = {
 @click.group(cls=OpenGroup, known=COMMANDS, prefix="plugins.")
 def plugins() -> None:
     """List, show, check and write plugins."""
-
-
-# `slime plugins list`: what is installed, in which order; imports a plugin only if it must show what that offers.
-
-NARROW = 12
-"""Columns below which a summary is left out."""
-_COLOURS = {"broken": "red", "refused": "red", "excluded": "yellow"}
-
-
-@click.command("list")
-@click.option("--role", metavar="ROLE", help="Load the plugins; show only what fills this role.")
-@click.option("--load", is_flag=True, help="Load the plugins, and show what each offers.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--requirements", is_flag=True, help="Print one pip requirement a line, of what can be used.")
-@plugin_options
-@click.pass_context
-def list_command(ctx: click.Context, role: str | None, load: bool, as_json: bool, requirements: bool) -> None:
-    """List plugins in the order of hook calls; with --load what they offer, and broken ones with the reason.
-
-    \b
-    slime plugins list
-    slime plugins list --role reward
-    slime plugins list --requirements > plugins.txt
-    """  # noqa: D301  # \b keeps click from filling the lines below it
-    plugins = plugin_set(ctx)
-    if role is not None or load:
-        from slime_core.cli.plugin_facts import loaded_rows  # and with it every role
-
-        rows = loaded_rows(plugins, role)
-    else:
-        rows = listed_rows(installed_statuses(plugins))
-    if requirements:
-        usable = (f"{each['plugin']}=={each['version']}" for each in rows if each["state"] in ("loaded", "unknown"))
-        for line in dict.fromkeys(each for each in usable if not each.endswith("==")):
-            click.echo(line)
-    elif as_json:
-        click.echo(json.dumps({"schema_version": 1, "plugins": rows}, indent=2))
-    else:
-        for each in rows:
-            _show(each, role)
-        _advise(rows)
-
-
-class OfferedRow(TypedDict):
-    """One choice of a listed plugin."""
-
-    role: str
-    choice: str
-    summary: str
-    origin: str
-
-
-class ListedRow(TypedDict):
-    """One listed plugin; `choices` and `hooks` are None if it was not loaded. docs/formats.md describes the fields."""
-
-    order: int
-    plugin: str
-    version: str
-    entry_point: str
-    origin: str
-    state: str
-    phase: str
-    detail: str
-    api: str
-    choices: list[OfferedRow] | None
-    hooks: list[dict[str, str]] | None
-
-
-def listed_rows(statuses: Sequence[PluginStatus]) -> list[ListedRow]:
-    """The rows of plugins, as far as their metadata tells."""
-    return [
-        ListedRow(
-            order=0 if each.state is PluginState.EXCLUDED else order,
-            plugin=each.plugin,
-            version=each.version,
-            entry_point=each.name,
-            origin=each.origin,
-            state=each.state.value,
-            phase="" if each.state is PluginState.UNKNOWN else each.phase.value,
-            detail=each.detail,
-            api="",
-            choices=None,
-            hooks=None,
-        )
-        for order, each in enumerate(statuses, 1)
-    ]
-
-
-def _show(row: ListedRow, role: str | None) -> None:
-    choices = row["choices"] or []
-    if role and not choices and not row["detail"]:
-        return
-    number = f"{row['order']:2}" if row["order"] else " -"
-    name = click.style(row["plugin"], fg="cyan", bold=True)
-    api = f"  API {row['api']}" if row["api"] else ""
-    state = "" if row["state"] in ("loaded", "unknown") else click.style(f"  {row['state']}", fg=_COLOURS[row["state"]])
-    click.echo(f"{number}  {name} {row['version']}{api}{state}".rstrip())
-    if row["detail"]:
-        reason = f"{row['phase']}: {row['detail']}"
-        click.echo(f"      {click.style(reason, fg=_COLOURS.get(row['state']))}")
-    names = [each["choice"].removeprefix(f"{row['plugin']}/") for each in choices]
-    wide, roles = max(map(len, names), default=0), max((len(each["role"]) for each in choices), default=0)
-    for name, each in zip(names, choices, strict=True):
-        summary = _fitting(each["summary"], taken=6 + roles + 2 + wide + 2)
-        click.echo(f"      {each['role']:{roles}}  {click.style(f'{name:{wide}}', bold=True)}  {summary}".rstrip())
-    if row["hooks"] and not role:
-        click.echo(f"      hooks  {', '.join(dict.fromkeys(each['hook'] for each in row['hooks']))}")
-
-
-def _fitting(text: str, taken: int) -> str:
-    """A text, or as much of it as fits on the rest of the line."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
-        return text
-    room = shutil.get_terminal_size().columns - taken
-    if room < NARROW:
-        return ""
-    return click.style(text if len(text) <= room else f"{text[: room - 1]}…", dim=True)
-
-
-def _advise(rows: Sequence[ListedRow]) -> None:
-    if any(each["state"] == "unknown" for each in rows):
-        click.echo("\n`slime plugins list --load` shows what they offer, `slime plugins show NAME` what one does.")
-    if any(each["state"] in ("broken", "refused") for each in rows):
-        click.echo("\n`slime plugins check NAME` says more about what is wrong.")
