@@ -37,10 +37,7 @@ def list_command(ctx: click.Context, role: str | None, load: bool, as_json: bool
     slime plugins list --requirements > plugins.txt
     """  # noqa: D301  # \b keeps click from filling the lines below it
     plugins = plugin_set(ctx)
-    if role is not None or load:
-        rows = _loaded_rows(plugins, role)
-    else:
-        rows = _listed_rows(installed_statuses(plugins))
+    rows = _loaded_rows(plugins, role) if role is not None or load else _listed_rows(installed_statuses(plugins))
     if requirements:
         usable = (f"{each['plugin']}=={each['version']}" for each in rows if each["state"] in ("loaded", "unknown"))
         for line in dict.fromkeys(each for each in usable if not each.endswith("==")):
