@@ -343,7 +343,7 @@ $(TRACKERS)/stamp: pyproject.toml $(foreach plugin,testing trackers,plugins/slim
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/dev
-	$(PIP) install -e '.[local,bench,reasoning-gym]' $(EVERY_PLUGIN)
+	$(PIP) install -e '.[local,bench]' $(EVERY_PLUGIN)
 	@touch $@
 
 $(TRANSFORMERS_4)/stamp: $(STAMPS)/dev

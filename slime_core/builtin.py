@@ -9,13 +9,7 @@ from importlib.util import find_spec
 from typing import cast
 
 from slime_core.batching.prepare import Overlong, OverlongSettings
-from slime_core.data.settings import (
-    GeneratedSettings,
-    JudgeSettings,
-    MixtureSettings,
-    ReasoningGymRewardSettings,
-    ReasoningGymSettings,
-)
+from slime_core.data.settings import JudgeSettings, MixtureSettings
 from slime_core.errors import ConfigError
 from slime_core.hookspecs import hookimpl
 from slime_core.roles import (
@@ -44,7 +38,6 @@ from slime_core.roles import (
     SampleFilterSpec,
     Settings,
     Setup,
-    SyncReward,
 )
 
 SLIME_API = "1"
@@ -54,20 +47,10 @@ JUDGE_S = 300.0
 
 @hookimpl
 def slime_data_sources() -> Iterable[DataSourceSpec]:
-    """Prompts from files, and made ones."""
+    """Prompts from files."""
     yield DataSourceSpec("prompts", _prompts, summary="Rows of prompt_data, epoch after epoch")
     yield DataSourceSpec(
         "mixture", _mixture, MixtureSettings, "Several data sets, drawn from by weight", reads_prompt_data=False
-    )
-    yield DataSourceSpec(
-        "generated", _generated, GeneratedSettings, "Rows that a function or a class makes", reads_prompt_data=False
-    )
-    yield DataSourceSpec(
-        "reasoning_gym",
-        _reasoning_gym,
-        ReasoningGymSettings,
-        "Tasks of reasoning-gym (extra: reasoning-gym)",
-        reads_prompt_data=False,
     )
 
 
@@ -81,18 +64,6 @@ def _mixture(settings: MixtureSettings, setup: DataSourceSetup) -> DataSource:
     from slime_core.data import mixture_source
 
     return mixture_source(settings, setup)
-
-
-def _generated(settings: GeneratedSettings, setup: DataSourceSetup) -> DataSource:
-    from slime_core.data import generated_source_of
-
-    return generated_source_of(settings, setup)
-
-
-def _reasoning_gym(settings: ReasoningGymSettings, setup: DataSourceSetup) -> DataSource:
-    from slime_core.data import reasoning_gym_source
-
-    return reasoning_gym_source(settings, setup)
 
 
 @hookimpl
@@ -109,18 +80,12 @@ def _single_turn(settings: Settings, setup: Setup) -> Generator:
 
 @hookimpl
 def slime_rewards() -> Iterable[RewardSpec]:
-    """The scorers of a data source, and what a generator scored itself."""
+    """What a generator scored itself, and a judge."""
     yield RewardSpec(
         "environment",
         _environment,
         summary="What the generator scored itself, as `sample.reward`",
         grain=RewardGrain.SAMPLE,
-    )
-    yield RewardSpec(
-        "reasoning_gym",
-        _reasoning_gym_reward,
-        ReasoningGymRewardSettings,
-        "As the row's data set of reasoning-gym scores (extra: reasoning-gym)",
     )
     yield RewardSpec(
         "served_judge",
@@ -146,12 +111,6 @@ def _environment(settings: Settings, setup: Setup) -> Reward:
     from slime_core.rollout import Environment
 
     return Environment()
-
-
-def _reasoning_gym_reward(settings: ReasoningGymRewardSettings, setup: Setup) -> SyncReward:
-    from slime_core.data import ReasoningGymReward
-
-    return ReasoningGymReward(settings)
 
 
 @hookimpl

@@ -1,6 +1,7 @@
 """An agent with a calculator on tasks of reasoning-gym, scored as the data set of the task does.
 
-Each turn has a reward of its own besides: a call that fails costs a little. See gym.toml.
+As a command it prints the tasks, one JSON object a line. Each turn has a reward of its own: a call that fails costs a
+little. See gym.toml.
 """
 
 import ast
@@ -16,6 +17,12 @@ from openai.types.chat import ChatCompletionMessageFunctionToolCall, ChatComplet
 
 from slime_agent_openai import Result, Task
 
+TASKS: dict[str, dict[str, int]] = {
+    "chain_sum": {"min_digits": 2, "max_digits": 5, "size": 5_000},
+    "products": {"size": 10_000},
+    "decimal_arithmetic": {"size": 5_000},
+}
+"""Data sets, and the options of each."""
 TURNS = 6
 FAILED = -0.1
 """Reward of a turn in which a call failed."""
@@ -131,3 +138,9 @@ def score(task: Task, text: str) -> float:
 def _scorer(name: str) -> Callable[..., float]:
     made: Callable[..., float] = reasoning_gym.create_dataset(name, seed=0, size=1).score_answer
     return made
+
+
+if __name__ == "__main__":
+    for name, options in TASKS.items():
+        for row in reasoning_gym.create_dataset(name, seed=42, **options):
+            print(json.dumps({"input": row["question"], "label": row["answer"], "metadata": row["metadata"]}))

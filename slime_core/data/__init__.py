@@ -6,11 +6,6 @@ from slime_core.lazy import exports
 
 if TYPE_CHECKING:
     from slime_core.data.chat_template import ChatTemplate as ChatTemplate
-    from slime_core.data.generated import ReasoningGymReward as ReasoningGymReward
-    from slime_core.data.generated import RowMaker as RowMaker
-    from slime_core.data.generated import generated_source as generated_source
-    from slime_core.data.generated import generated_source_of as generated_source_of
-    from slime_core.data.generated import reasoning_gym_source as reasoning_gym_source
     from slime_core.data.prompts import EveryPrompt as EveryPrompt
     from slime_core.data.prompts import PromptSource as PromptSource
     from slime_core.data.prompts import every_prompt as every_prompt

@@ -17,10 +17,10 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
-from types import TracebackType
-from typing import NamedTuple, cast
+from typing import IO, cast
 
 from slime_core.data.row_reader import NAMING, LeftOut, Prompt, RowReader, TooLong
 from slime_core.data.rows import BadRow, RejectedRow, Row, scan_rows
@@ -29,52 +29,31 @@ from slime_core.errors import DataError
 from slime_core.roles import PromptFile, RowFormat, Tokenizer
 from slime_core.sample import Json, Sample
 
-# RecordFile: records written once, one after the other, and read back at random; memory is eight bytes a record.
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
 
 
 class RecordFile:
-    """Append inside `with`, read after it."""
+    """Records written once, one after the other, and read back at random; memory is eight bytes a record."""
 
-    def __init__(self) -> None:
-        """Nothing is in it."""
+    def __init__(self, records: Iterable[bytes]) -> None:
+        """Write them all, each at least one byte.
+
+        Raises:
+            DataError: the disk is full.
+        """
         self._ends = array("Q", [0])
-
-    def __enter__(self) -> "RecordFile":
-        """Make the file."""
-        try:
-            self._file = tempfile.TemporaryFile(prefix="slime-prompts-")  # closed by __exit__
-        except OSError as error:
-            raise _no_room(error) from None
-        return self
-
-    def append(self, record: bytes) -> None:
-        """Write one record, at least one byte.
-
-        Raises:
-            DataError: the disk is full.
-        """
-        try:
-            self._file.write(record)
-        except OSError as error:
-            raise _no_room(error) from None
-        self._ends.append(self._ends[-1] + len(record))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the file for writing; its descriptor stays until this object goes.
-
-        Raises:
-            DataError: the disk is full.
-        """
-        try:
-            with self._file:
-                self._file.flush()
-                if error is None:
-                    self._descriptor = os.dup(self._file.fileno())
-                    weakref.finalize(self, os.close, self._descriptor)
-        except OSError as refused:
-            raise _no_room(refused) from error
+        room = _Room()
+        with room:
+            file = tempfile.TemporaryFile(prefix="slime-prompts-")  # noqa: SIM115  # closed when this object goes
+        weakref.finalize(self, _close, file)
+        self._descriptor = file.fileno()
+        for record in records:
+            with room:
+                file.write(record)
+            self._ends.append(self._ends[-1] + len(record))
+        with room:
+            file.flush()
 
     def __getitem__(self, number: int) -> bytes:
         # Not mmap: the first touch of each page takes three times as long, and its pages count as our memory.
@@ -85,26 +64,22 @@ class RecordFile:
         return len(self._ends) - 1
 
 
-def _no_room(error: OSError) -> DataError:
-    return DataError(
-        f"the prompts do not fit into the temporary directory {tempfile.gettempdir()}: {error.strerror or error}; "
-        "set TMPDIR to a directory with room"
-    )
+class _Room:
+    """Names the temporary directory in the error of a full disk; one object serves each of a million records."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise DataError(
+                f"the prompts do not fit into the temporary directory {tempfile.gettempdir()}: "
+                f"{error.strerror or error}; set TMPDIR to a directory with room"
+            ) from None
 
 
-# PromptTable: prompt files read and checked once, whole; afterwards each usable row is at hand by its number.
-
-_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-_DECODER = json.JSONDecoder()
-
-
-class RowRead(NamedTuple):
-    """A row and what was read of it."""
-
-    row: Row | BadRow
-    prompt: Prompt | TooLong | BadRow
-    dropped_reasoning: bool
-    """Whether the chat template leaves reasoning of earlier turns out."""
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # the disk may be full
+        file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +90,8 @@ class Part:
     """The first part of its groups' identities."""
     where: str
     """What error texts call it, such as its path."""
-    rows: Iterable[RowRead]
-    """Read once."""
+    rows: Iterable[tuple[Row | BadRow, tuple[Prompt | TooLong | BadRow, bool]]]
+    """Each row, what was read of it, and whether the chat template leaves reasoning of earlier turns out."""
     row_format: RowFormat
     """How they are read."""
 
@@ -124,25 +99,17 @@ class Part:
 def part_of(file: PromptFile, tokenizer: Tokenizer) -> Part:
     """A prompt file as a part of a table."""
     reader = RowReader(file, tokenizer)
+    check_template_kwargs(file, tokenizer)
     rows = scan_rows(file.path, reader.needed, reader.optional)
-    return Part(file.name, str(file.path), _read(rows, reader, file, tokenizer), file)
+    return Part(file.name, str(file.path), read_batched(rows, reader.read, tokenizer), file)
 
 
 def part_of_rows(name: str, rows: Iterable[Mapping[str, Json]], row_format: RowFormat, tokenizer: Tokenizer) -> Part:
     """Rows that lie in memory, or in an HF `Dataset`, as a part of a table."""
     is_arrow = hasattr(rows, "features")  # a `Dataset`
     numbered = (Row(f"{name}, row {number}", dict(values), is_arrow) for number, values in enumerate(rows))
-    return Part(name, name, _read(numbered, RowReader(row_format, tokenizer), row_format, tokenizer), row_format)
-
-
-def _read(
-    rows: Iterable[Row | BadRow], reader: RowReader, row_format: RowFormat, tokenizer: Tokenizer
-) -> Iterator[RowRead]:
-    def read(row: Row | BadRow) -> tuple[Prompt | TooLong | BadRow, bool]:
-        return (row, False) if isinstance(row, BadRow) else (reader.read(row), reader.dropped_reasoning)
-
     check_template_kwargs(row_format, tokenizer)
-    return (RowRead(row, *found) for row, found in read_batched(rows, read, tokenizer))
+    return Part(name, name, read_batched(numbered, RowReader(row_format, tokenizer).read, tokenizer), row_format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +136,11 @@ class PromptTable:
             DataError: a file cannot be read, rows are bad, or a file has no usable row.
             ModelError: a chat template is wanted and the model has none.
         """
-        self._records = RecordFile()
         self.named: dict[tuple[str, str], str] = {}
         """Where each role and name that rows choose is named first."""
-        with self._records:
-            self.parts: Sequence[PartRead] = [self._read(part) for part in parts]
-            """What was read, file by file."""
+        self.parts: list[PartRead] = []
+        """What was read, file by file."""
+        self._records = RecordFile(record for part in parts for record in self._scan(part))
         self._starts = [0, *accumulate(part.prompts for part in self.parts)]
 
     def __len__(self) -> int:
@@ -182,45 +148,53 @@ class PromptTable:
         return len(self._records)
 
     def __getitem__(self, number: int) -> tuple[str, int, Prompt]:
-        """The name of its file, its number in it (counting rows left out), and a prompt that nobody else holds."""
+        """The name of its file, its number in it (counting rows left out), and a prompt that shares nothing."""
         row, _, record = self._records[number].partition(b" ")
-        return self.parts[bisect_right(self._starts, number) - 1].name, int(row), decode_prompt(record)
+        prompt = Prompt._make(_DECODER.raw_decode(record.decode())[0])
+        return self.parts[bisect_right(self._starts, number) - 1].name, int(row), prompt
 
-    def _read(self, part: Part) -> PartRead:
+    def identity(self) -> dict[str, Json]:
+        """Each file by its content, wherever it lies and whenever it was written."""
+        return {part.name: {"prompts": part.prompts, "digest": part.digest} for part in self.parts}
+
+    def notes(self) -> list[str]:
+        """A sentence about each kind of row that was left out of a file."""
+        return [note for part in self.parts for note in part.left_out.notes(part.name)]
+
+    def _scan(self, part: Part) -> Iterator[bytes]:
         left_out, digest = LeftOut(part.row_format), hashlib.blake2b(digest_size=16)
-        number, before = -1, len(self._records)
-        for number, read in enumerate(part.rows):
-            record = self._record_of(read.row, read.prompt, part)
+        number, prompts = -1, 0
+        for number, (row, (read, dropped_reasoning)) in enumerate(part.rows):
+            record = self._record_of(cast(Row, row).where, read, part) if isinstance(read, Prompt) else read
             if not isinstance(record, bytes):
                 left_out.count(record)
                 continue
             numbered = b"%d %b" % (number, record)
-            self._records.append(numbered)
-            left_out.without_reasoning += read.dropped_reasoning
+            left_out.without_reasoning += dropped_reasoning
             digest.update(numbered + b"\n")
+            prompts += 1
+            yield numbered
         left_out.check(part.name, number + 1)
-        prompts = len(self._records) - before
         if not prompts:
             raise DataError(_nothing(part, number + 1, left_out))
-        return PartRead(part.name, prompts, digest.hexdigest(), left_out)
+        self.parts.append(PartRead(part.name, prompts, digest.hexdigest(), left_out))
 
-    def _record_of(self, row: Row | BadRow, read: Prompt | TooLong | BadRow, part: Part) -> bytes | TooLong | BadRow:
-        if isinstance(row, BadRow):
-            return row
-        if not isinstance(read, Prompt):
-            return read
-        record = encode_prompt(row.where, read)
-        if isinstance(record, bytes):
-            for role, name, key in choices_of(read):
-                self.named.setdefault((role, name), f"{row.where}: {part.row_format.metadata_key}.{key}")
-            if (why := rejected(read, part.name, part.row_format)) is not None:
-                return RejectedRow(f"{row.where}: {why}")
+    def _record_of(self, where: str, read: Prompt, part: Part) -> bytes | BadRow:
+        try:
+            record = _ENCODER.encode([*read]).encode()
+        except (TypeError, ValueError) as error:  # dates, bytes or NaN of a parquet file, which no checkpoint keeps
+            return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
+        for key, role in NAMING.items():
+            if isinstance(name := read.metadata.get(key), str):
+                self.named.setdefault((role, name), f"{where}: {part.row_format.metadata_key}.{key}")
+        if (why := _rejected(read, part)) is not None:
+            return RejectedRow(f"{where}: {why}")
         return record
 
 
-def rejected(prompt: Prompt, source: str, row_format: RowFormat) -> str | None:
-    """Why the run cannot use a row of a data set, by the check of its format; None if it can."""
-    if row_format.check is None:
+def _rejected(prompt: Prompt, part: Part) -> str | None:
+    """Why the run cannot use a row, by the check of its format; None if it can."""
+    if part.row_format.check is None:
         return None
     sample = Sample(
         0,
@@ -231,32 +205,12 @@ def rejected(prompt: Prompt, source: str, row_format: RowFormat) -> str | None:
         prompt.media,
         label=prompt.label,
         metadata={**prompt.metadata},
-        apply_chat_template_kwargs={**(row_format.apply_chat_template_kwargs or {})},
+        apply_chat_template_kwargs={**(part.row_format.apply_chat_template_kwargs or {})},
         generate_function_path=cast("str | None", prompt.metadata.get("generate_function_path")),
         custom_rm_path=cast("str | None", prompt.metadata.get("custom_rm_path")),
-        source=source,
+        source=part.name,
     )
-    return row_format.check(sample)
-
-
-def choices_of(prompt: Prompt) -> Iterator[tuple[str, str, str]]:
-    """Role, name and metadata key of each choice that a row makes for its samples."""
-    for key, role in NAMING.items():
-        if isinstance(name := prompt.metadata.get(key), str):
-            yield role, name, key
-
-
-def encode_prompt(where: str, prompt: Prompt) -> bytes | BadRow:
-    """The prompt as bytes; a bad row where a checkpoint could not keep it (dates, bytes, NaN of a parquet file)."""
-    try:
-        return _ENCODER.encode([prompt.prompt, prompt.label, prompt.metadata, prompt.media]).encode()
-    except (TypeError, ValueError) as error:
-        return BadRow(f"{where}: prompt, label, metadata and media must be plain JSON: {error}")
-
-
-def decode_prompt(record: bytes) -> Prompt:
-    """The inverse; what it returns shares nothing."""
-    return Prompt._make(_DECODER.raw_decode(record.decode())[0])
+    return part.row_format.check(sample)
 
 
 def _nothing(part: Part, rows: int, left_out: LeftOut) -> str:

@@ -11,12 +11,13 @@ Example:
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from slime_core.data.chat_template import ReadT
 from slime_core.data.rendering import Finder, Renderer, collect_media, place_media, shared_beginning
 from slime_core.data.rows import (
     BadRow,
@@ -69,8 +70,6 @@ class RowReader:
         self._format = row_format
         self._tokenizer = tokenizer
         self._renderer = Renderer(tokenizer, row_format.apply_chat_template_kwargs)
-        self.dropped_reasoning = False
-        """Whether the chat template left reasoning of earlier turns out of the last row that was read."""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -83,18 +82,12 @@ class RowReader:
         media = (self._format.multimodal_keys or {}).values()
         return (self._format.metadata_key, self._format.tool_key, *media)
 
-    def read(self, row: Row) -> Prompt | TooLong | BadRow:
-        """The row's prompt, or why there is none."""
-        self.dropped_reasoning = False
-        try:
-            return self._read(row)
-        except DataError as problem:
-            return BadRow(f"{row.where}: {problem}")
-        except RecursionError:
-            return BadRow(f"{row.where}: nested too deeply")
+    def read(self, row: Row | BadRow) -> tuple[Prompt | TooLong | BadRow, bool]:
+        """The row's prompt, or why there is none; and whether the template leaves out reasoning of earlier turns."""
+        return _read(row, self._prompt_of)
 
-    def _read(self, row: Row) -> Prompt | TooLong:
-        metadata = self._metadata(row)
+    def _prompt_of(self, row: Row) -> tuple[Prompt | TooLong, bool]:
+        metadata, dropped = self._metadata(row), False
         label = self._label(row)
         prompt, media = self._with_media(row, self._prompt(row))
         if isinstance(prompt, str) and not self._format.apply_chat_template:
@@ -104,10 +97,11 @@ class RowReader:
         if self._format.apply_chat_template and media is None:
             refuse_media(as_messages(prompt))
         if self._format.apply_chat_template or (limit is not None and not text):
-            text = self._render(as_messages(prompt), metadata.get("tools"))
+            found = self._renderer.prompt(as_messages(prompt), metadata.get("tools"))
+            text, dropped = found.text, found.dropped > 0
         if limit is not None and (tokens := len(self._tokenizer.encode(text))) > limit:
-            return TooLong(tokens)
-        return Prompt(text if self._format.apply_chat_template else prompt, label, metadata, media)
+            return TooLong(tokens), dropped
+        return Prompt(text if self._format.apply_chat_template else prompt, label, metadata, media), dropped
 
     def _label(self, row: Row) -> Json:
         if (key := self._format.label_key) is None:
@@ -166,10 +160,18 @@ class RowReader:
         held: dict[str, Json] = {kind: items for kind, items in media.items() if items}
         return (placed, held) if held else (prompt, None)
 
-    def _render(self, messages: Sequence[Message], tools: Json) -> str:
-        found = self._renderer.prompt(messages, tools)
-        self.dropped_reasoning = found.dropped > 0
-        return found.text
+
+def _read(
+    row: Row | BadRow, read: Callable[[Row], tuple[ReadT | TooLong | BadRow, bool]]
+) -> tuple[ReadT | TooLong | BadRow, bool]:
+    if isinstance(row, BadRow):
+        return row, False
+    try:
+        return read(row)
+    except DataError as problem:
+        return BadRow(f"{row.where}: {problem}"), False
+    except RecursionError:
+        return BadRow(f"{row.where}: nested too deeply"), False
 
 
 def value_of(row: Row, key: str, *, drop_nulls: bool = False) -> Json:
@@ -296,23 +298,8 @@ class LeftOut:
             found.append(f"{name}: the chat template leaves the reasoning of earlier turns out of {rows}")
         return found
 
-    def state_dict(self) -> dict[str, Json]:
-        """The counts, for sources that meet rows as they go."""
-        counts = {"bad": self.bad, "too_long": self.too_long, "without_reasoning": self.without_reasoning}
-        return {**counts, "first": [*self._first]}
-
-    def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Go on counting from what `state_dict` gave."""
-        counts = (int(str(state[key])) for key in ("bad", "too_long", "without_reasoning"))
-        self.bad, self.too_long, self.without_reasoning = counts
-        first = state["first"]
-        assert isinstance(first, list)
-        self._first = [str(each) for each in first]
-
 
 # Dialogs: rows of a file as the token ids that finetuning trains on, the assistant's words marked.
-
-_COUNTED_AS_PROMPT = "the words before the assistant's first are the prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +367,9 @@ class DialogReader:
         for path in paths:
             left_out, count = LeftOut(form, "dialogs"), 0
             rows = scan_rows(path, needed, [form.tool_key])
-            for _, (found, dropped_reasoning) in read_batched(rows, self._read, self._tokenizer):
+            for _, (found, dropped_reasoning) in read_batched(
+                rows, lambda row: _read(row, self._dialog), self._tokenizer
+            ):
                 count += 1
                 if isinstance(found, Dialog):
                     dialogs.append(found)
@@ -391,30 +380,20 @@ class DialogReader:
             self.notes += left_out.notes(path.name)
         return dialogs
 
-    def _read(self, row: Row | BadRow) -> tuple[Dialog | TooLong | BadRow, bool]:
-        """A row's dialog, or why there is none, and whether reasoning of earlier turns is left out."""
-        if isinstance(row, BadRow):
-            return row, False
-        try:
-            dialog, dropped_reasoning = self._dialog(row)
-        except DataError as problem:
-            return BadRow(f"{row.where}: {problem}"), False
-        except RecursionError:
-            return BadRow(f"{row.where}: nested too deeply"), False
-        return self._fitting(row, dialog), dropped_reasoning
-
-    def _fitting(self, row: Row, dialog: Dialog) -> Dialog | TooLong | BadRow:
+    def _dialog(self, row: Row) -> tuple[Dialog | TooLong, bool]:
+        """A row's dialog, and whether reasoning of earlier turns is left out."""
+        dialog, dropped_reasoning = self._whole(row)
         length, longest = len(dialog.prompt) + len(dialog.response), self._form.max_prompt_len
         if longest is not None and length > longest:
-            return TooLong(length)
+            return TooLong(length), dropped_reasoning
         if self._positions is not None and length > self._positions:
-            return BadRow(
-                f"{row.where}: {length} tokens, and the model has {self._positions} positions: shorten it, or set "
+            raise DataError(
+                f"{length} tokens, and the model has {self._positions} positions: shorten it, or set "
                 f"rollout_max_context_len = {self._positions} to leave out longer rows"
             )
-        return dialog
+        return dialog, dropped_reasoning
 
-    def _dialog(self, row: Row) -> tuple[Dialog, bool]:
+    def _whole(self, row: Row) -> tuple[Dialog, bool]:
         form = self._form
         given = read_dialog(row, form.input_key, "--input-key")
         response = None if form.label_key is None else column(row, form.label_key, "--label-key")
@@ -513,7 +492,7 @@ class DialogReader:
 def _dialog(row: Row, ids: Sequence[int], mask: Sequence[int], start: int) -> Dialog:
     """Ids as prompt and response, up to the last that counts."""
     if not start:
-        raise DataError(f"its prompt is empty; {_COUNTED_AS_PROMPT}")
+        raise DataError("its prompt is empty; the words before the assistant's first are the prompt")
     if 1 not in mask:
         raise DataError("its response is empty")
     last = len(mask) - mask[::-1].index(1)

@@ -13,16 +13,11 @@ import re
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, field_validator
 
 from slime_core.roles import Number, Positive, RowFormat, Settings, Temperature, Weight
 
-# Settings of the core's data sources, for the catalog.
-
 MediaKeys = dict[Literal["image", "video", "audio"], str]
-
-EPOCH = 10_000
-"""Made rows that count as an epoch where nobody says."""
 
 
 class MixtureMember(Settings):
@@ -60,34 +55,6 @@ class MixtureSettings(Settings):
     """`[data_source.mixture]`."""
 
     sources: dict[str, MixtureMember] = Field(min_length=1, description="Members by name.")
-
-
-class GeneratedSettings(Settings):
-    """`[data_source.generated]`."""
-
-    rows: str = Field(description="What makes a row from (seed, index): ./my.py:function, or a class.")
-    size: Positive = Field(EPOCH, description="Rows that count as an epoch, for num_epoch.")
-    options: dict[str, JsonValue] = Field({}, description="Keyword arguments of the function, or of the class.")
-
-
-class ReasoningGymTask(Settings):
-    """One data set of reasoning-gym."""
-
-    weight: Weight = Field(1.0, description="How often it is drawn from, in proportion to the others.")
-    config: dict[str, JsonValue] = Field({}, description="Its configuration, such as its difficulty.")
-
-
-class ReasoningGymSettings(Settings):
-    """`[data_source.reasoning_gym]`."""
-
-    datasets: dict[str, ReasoningGymTask] = Field(min_length=1, description="Data sets by reasoning-gym's names.")
-    size: Positive = Field(EPOCH, description="Rows of each that count as an epoch, for num_epoch.")
-
-
-class ReasoningGymRewardSettings(Settings):
-    """`[reward.reasoning_gym]`."""
-
-    tag: str = Field("answer", description="The answer is what the last <TAG>...</TAG> holds; empty: the response.")
 
 
 # Settings of the reward `served_judge`, for the catalog.

@@ -1,4 +1,4 @@
-"""Prompts of a run: several files, mixtures, made rows, bad rows told, and files that changed under a run."""
+"""Prompts of a run: several files, mixtures, bad rows told, and files that changed under a run."""
 
 import json
 from collections.abc import Callable
@@ -10,14 +10,6 @@ from slime_core.telemetry import MetricsLog
 Slime = Callable[..., Any]
 Project = Any
 BAD: dict[str, Any] = {"question": "no answer", "answer": None}
-SUMS = """
-import random
-
-def sums(seed, index, top):
-    draw = random.Random(seed)
-    a, b = draw.randint(0, top), draw.randint(0, top)
-    return {"question": f"What is {a}+{b}?", "answer": str(a + b)}
-"""
 
 
 def good(count: int) -> list[dict[str, Any]]:
@@ -52,16 +44,6 @@ def test_a_mixture_is_drawn_from_by_weight(project: Project, slime: Slime) -> No
     assert sources_of(project) == {"a", "b"}
     metrics = MetricsLog.read(project.run / "metrics.jsonl")[-1].metrics
     assert (metrics["data/prompts/a"], metrics["data/prompts/b"]) == (8, 3)
-
-
-def test_rows_of_the_projects_code_are_trained_on(project: Project, slime: Slime) -> None:
-    (project.root / "sums.py").write_text(SUMS)
-    made = {"use": "generated", "generated": {"rows": "./sums.py:sums", "size": 8, "options": {"top": 9}}}
-    project.write_run(prompt_data=None, data_source=made, num_rollout=None, num_epoch=1)
-    ran = slime("train", "run.toml")
-    assert ran.code == 0, ran.err
-    assert len(MetricsLog.read(project.run / "metrics.jsonl")) == 2  # 8 rows are an epoch, 4 a rollout
-    assert sources_of(project) == {"sums"}
 
 
 def test_bad_rows_are_told_wherever_prompts_are_read(project: Project, slime: Slime) -> None:

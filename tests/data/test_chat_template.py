@@ -19,7 +19,6 @@ from slime_core.data import (
     HfTokenizer,
     Row,
     every_prompt,
-    generated_source,
     mixture_source,
     prompt_source,
     read_batched,
@@ -204,7 +203,6 @@ def test_every_reader_refuses_arguments_that_the_template_does_not_read(tokenize
             MixtureSettings(sources={"a": member}), replace(setup, row_format=unrendered)
         ),
         "rows": lambda: row_source([{"input": "a"}], "rows", setup),
-        "made": lambda: generated_source(lambda seed, index: {"input": "a"}, "made", setup),
         "sft": lambda: DialogReader(tokenizer, form).read([tmp_path / "d.jsonl"]),
     }
     taken = []

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data.streams import BLOCK, Interleaving
+from slime_core.data.prompts import BLOCK, Interleaving
 
 WEIGHTS = st.lists(st.floats(0.001, 1000), min_size=1, max_size=6)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_core.data.streams import EpochOrder
+from slime_core.data.prompts import EpochOrder
 
 
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**63))

@@ -33,11 +33,11 @@ def read(
     """The prompt, or why there is none; and whether reasoning was left out."""
     form = RowFormat(input_key="m", apply_chat_template=True, **fields)  # type: ignore[arg-type]
     reader = RowReader(form, with_template(tokenizer, template))
-    found = reader.read(Row("rows.jsonl:1", {"m": [*messages], "tools": tools}))
+    found, dropped = reader.read(Row("rows.jsonl:1", {"m": [*messages], "tools": tools}))
     if isinstance(found, Prompt):
-        return str(found.prompt), reader.dropped_reasoning
+        return str(found.prompt), dropped
     assert isinstance(found, BadRow)
-    return found.why, reader.dropped_reasoning
+    return found.why, dropped
 
 
 @pytest.mark.parametrize("name", ["QWEN3", "QWEN3_THINKING", "DEEPSEEK", "LLAMA31", "GEMMA"])
@@ -128,7 +128,7 @@ def test_messages_that_are_rendered_later_do_not_end_with_an_answer(
     tokenizer: HfTokenizer, final: Literal["refuse", "continue"]
 ) -> None:
     reader = RowReader(RowFormat(input_key="m", final_assistant_message=final), tokenizer)
-    found = reader.read(Row("x", {"m": [ASKED, THOUGHT]}))
+    found, _ = reader.read(Row("x", {"m": [ASKED, THOUGHT]}))
     assert isinstance(found, BadRow)
     assert "final_assistant_message" in found.why
 

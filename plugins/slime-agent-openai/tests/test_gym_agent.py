@@ -15,7 +15,7 @@ from slime_core.data import HfTokenizer
 from slime_core.roles import Setup, StartsAndStops
 from slime_testing import make_pending
 
-pytest.importorskip("reasoning_gym", reason="needs slime-core's extra `reasoning-gym`")
+pytest.importorskip("reasoning_gym", reason="needs reasoning-gym: `make peers`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
 AGENT = Path(__file__).parents[3] / "examples" / "agents" / "gym_agent.py"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from slime_core.config import Plan, read_positions
 from slime_core.data import Dialog, DialogReader, name_files
+from slime_core.data.prompts import EpochOrder
 from slime_core.data.rows import split_slice
-from slime_core.data.streams import EpochOrder
 from slime_core.errors import DataError
 from slime_core.roles import Draw, RowFormat
 from slime_core.run import Checkpoint, DataRead, DataSetReport, Outcome, RunFolder
