@@ -8,7 +8,7 @@ Example:
 
 from slime_core.rollout.calls import LongWaits
 from slime_core.rollout.engine_calls import CheckedEngine, CheckpointEngine, SingleTurn, StreamedText, response_text
-from slime_core.rollout.engine_member import Limits
+from slime_core.rollout.engine_handle import Limits
 from slime_core.rollout.engine_pool import EnginePool
 from slime_core.rollout.policy import (
     RM_TYPE,

@@ -1,7 +1,7 @@
 """EnginePool: several engines of one kind as one engine, which lives as long as one of them does.
 
-A bad engine (dead, silent, many times slower than its peers, answering garbage or with old weights) gets no new work,
-what it was at is asked elsewhere with the same seed, and another is started in its place.
+An engine that dies, hangs, answers garbage or answers with old weights is taken out. Its requests go to another engine
+with the same seed, and a new engine is started in its place until one answers a probe.
 
 Example:
 
@@ -12,41 +12,64 @@ Example:
 """
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import suppress
-from typing import Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from contextlib import nullcontext
+from itertools import count
+from operator import attrgetter
+from typing import TypeAlias, TypeVar, cast
 
-from slime_core.errors import RequestError, WorkerError
+from slime_core.aio import cancel_all
+from slime_core.errors import ContractError, RequestError, SlimeError, WorkerError, said_by
 from slime_core.roles import (
     Engine,
     FinishReason,
     GenerateChunk,
     GenerateOutput,
     GenerateRequest,
+    MemoryTag,
     MemoryTags,
+    NoticesDeath,
     ReleasesMemory,
     WeightChannel,
 )
 from slime_core.rollout.calls import waits_at
-from slime_core.rollout.engine_health import Crew, Published, SendAgain, Silent, close, within_s
-from slime_core.rollout.engine_member import Case, Cause, Limits, Member, Reading, StaleAnswer, Withdrawn, told
+from slime_core.rollout.engine_handle import EngineHandle, Limits, Lost, Reading, Withdrawn, within_s
+from slime_core.sample import GroupId
 
 AnswerT = TypeVar("AnswerT")
-GivenT = TypeVar("GivenT", covariant=True)
+Load: TypeAlias = Callable[[int], Coroutine[object, object, None]]
+SendAgain: TypeAlias = Callable[[int, Load], Awaitable[None]]
+"""Called with an engine's number and with what receives a version there."""
 
-LATE, LEAST_LATE_S = 3.0, 60.0
-"""How long the others may take to start once one has: so many times as long as that took, or so many seconds."""
-TOGETHER_S = 2.0
-"""Seconds within which engines that die are taken to have died together, of one host, say."""
+AHEAD = 8
+"""Requests of this size that an engine may have more than the idlest, for a group to stay together."""
+CANDIDATES = 16
+"""Engines looked at for one request, in turn."""
+MOST_HOMES = 8192
+"""Groups and sessions whose engine is remembered."""
+MOST_FAILED = 3
+"""Engines that may raise or return garbage for a request before it fails."""
+MOST_STRIKES = 3
+"""Requests in a row that an engine may fail before it is taken out, if another engine answers the last one."""
+SUSPECT_LOST = 2
+"""Engines that may die or hang over a request before it runs without other such requests beside it."""
+MOST_LOST = 6
+"""Engines that may die or hang over a request before it fails."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S, URGENT_PAUSE_S = 1.0, 300.0, 4.0
+"""Pause before the first restart, which doubles; its limit; its limit while no engine serves."""
+SERVED_PAUSES = 10.0
+"""An engine that served for this many pauses starts with the first pause again."""
+CLOSE_S = 15.0
+"""Seconds that an engine that was taken out has to close."""
+LOOK_S = 1.0
+"""Seconds between two looks for silent engines."""
 
+_LEAST, _SOUNDEST = attrgetter("work", "number"), attrgetter("strikes", "work", "number")
+_AT_ONCE = nullcontext()
 
-class Ask(Protocol[GivenT]):
-    """How a member is asked."""
-
-    async def __call__(self, member: Member, request: GenerateRequest, /, *, suspect: bool) -> GivenT:
-        """Return an answer, or the beginning of one."""
-        ...
+log = logging.getLogger(__name__)
 
 
 class EnginePool:
@@ -59,58 +82,59 @@ class EnginePool:
             make: builds the engine of a number, from 0; called again to replace one.
             count: how many.
             limits: how long they may take.
-            probe: what an engine must have answered before it returns.
+            probe: what a restarted engine must have answered before it serves.
         """
-        self._crew = Crew(make, count, limits, probe)
-        self._limits = limits
-        self._are_many = count > 1
-        self._aborts = 0
-        self._trial = asyncio.Lock()
+        self._make, self._limits, self._probe = make, limits, probe
+        self._engines = [EngineHandle(number, make(number), limits) for number in range(count)]
+        """The newest of each number."""
+        self._serving: list[EngineHandle] = []
+        """Those that take requests, in order of their numbers."""
+        self._homes: dict[GroupId | str | None, EngineHandle] = {}
+        self._turn = self._aborts = 0
+        self._weights: tuple[WeightChannel, int] | None = None
+        """Where the weights are that engines are to serve, and their version."""
+        self._released: MemoryTags = frozenset()
+        self._send_again: SendAgain | None = None
+        self._counts: Counter[str] = Counter()
+        self._suspects = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._ended = ""
+        """Why no engine will serve any more."""
+        self._served_at = 0.0
+        """Loop time at which an engine last served."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._watches: dict[EngineHandle, asyncio.Task[None]] = {}
+        self._restarts: dict[int, asyncio.Task[None]] = {}
+        self._restart_errors: dict[int, str] = {}
+
+    # --- what a run calls
 
     async def start(self) -> None:
-        """Start all; those that cannot be started, or not while others serve already, are tried again later.
+        """Start all; those that cannot be started are tried again later.
 
         Raises:
             WorkerError: none could be started.
         """
-        members = [seat.member for seat in self._crew.seats]
-        errors = await self._started(members)
+        start_s = self._limits.start_s
+        errors = await _outcomes([within_s(start_s, each.engine.start(), "start()") for each in self._engines])
         if None not in errors:
             raise next(error for error in errors if error)
-        for member in members:
-            self._crew.serve(member)
-        for member, error in zip(members, errors, strict=True):
+        engines = tuple(self._engines)
+        for handle in engines:
+            self._serve(handle)
+        for handle, error in zip(engines, errors, strict=True):
             if error is not None:
-                self._crew.quarantine(member, Cause.DIED, f"it could not be started: {told(error)}")
-        self._crew.watch()
-
-    async def _started(self, members: list[Member]) -> list[Exception | None]:
-        """What each start raised, if anything; one that hangs is not waited for long where another can serve."""
-        loop, start_s = asyncio.get_running_loop(), self._limits.start_s
-        began = loop.time()
-        starting = [asyncio.create_task(within_s(start_s, each.engine.start(), "start()")) for each in members]
-        left = set(starting)
-        try:
-            while left and not any(task.done() and task.exception() is None for task in starting):
-                _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-            late_s = max(LEAST_LATE_S, LATE * (loop.time() - began))
-            if left:
-                _, left = await asyncio.wait(left, timeout=late_s)
-        finally:
-            for task in starting:
-                task.cancel()
-            outcomes = await asyncio.gather(*starting, return_exceptions=True)
-        late = Silent(f"it had not started {late_s:.0f} s after another that had")
-        return [late if isinstance(each, asyncio.CancelledError) else cast(Exception | None, each) for each in outcomes]
+                self._take_out(handle, Lost("died", f"it could not be started: {_text(error)}"))
+        self._look(asyncio.get_running_loop().time())
 
     @property
     def serving(self) -> tuple[int, ...]:
         """Numbers of the engines that `load_weights` would switch now."""
-        return tuple(member.number for member in self._crew.dispatch.members)
+        return tuple(handle.number for handle in self._serving)
 
     def catch_up_by(self, send_again: SendAgain) -> None:
-        """Say how an engine that comes late gets weights which it cannot read alone."""
-        self._crew.revival.send_again = send_again
+        """Set how a restarted engine gets weights that it cannot read alone."""
+        self._send_again = send_again
 
     async def load_weights(self, channel: WeightChannel, version: int) -> None:
         """Switch all; one that cannot is taken out, and returns with this version or a later one.
@@ -119,34 +143,32 @@ class EnginePool:
             WorkerError: no engine serves, and none came back.
             Exception: what all engines raise; they serve what they served.
         """
-        revival, published = self._crew.revival, Published(channel, version)
-        before, revival.published = revival.published, published
+        before, self._weights = self._weights, (channel, version)
         try:
-            await self._everywhere(lambda member: revival.load(member, published))
+            await self._everywhere(lambda handle: handle.load(channel, version))
         except BaseException:
-            revival.published = before
+            self._weights = before
             raise
-        while not self._crew.dispatch.members:
-            await self._crew.news()
+        while not self._serving:
+            await self._change()
 
     async def generate(self, request: GenerateRequest) -> GenerateOutput:
-        """One answer of one engine; a second one is asked with the same seed.
+        """One answer of one engine; another engine is asked with the same seed.
 
         Raises:
             WorkerError: no engine serves, and none came back.
-            RequestError: several engines died or hung over the request.
-            Exception: what an engine raised, and the others that were asked.
+            RequestError: too many engines died or hung over the request.
+            Exception: what several engines raised.
         """
-        output = await self._answer(request, Member.generate)
+        output = await self._answer(request, EngineHandle.generate)
         return self._interrupted() if output is None else output
 
     async def stream(self, request: GenerateRequest) -> AsyncGenerator[GenerateChunk, None]:
-        """The same in parts. Until the first one comes another engine may be asked; after it, none is.
+        """The same in parts. Another engine may be asked only until the first part has come.
 
         Raises:
-            WorkerError: no engine serves, and none came back.
-            RequestError: several engines died or hung over the request, or one did when a part was told.
-            Exception: what an engine raised, and the others that were asked.
+            RequestError: as in `generate`, or the engine was lost after the first part.
+            Exception: as in `generate`.
         """
         reading = await self._answer(request, Reading.begun)
         if reading is None:
@@ -162,173 +184,334 @@ class EnginePool:
             await reading.close()
 
     async def abort(self) -> None:
-        """Interrupt what runs, and what waits for an engine."""
+        """Interrupt the requests under way, and those that wait for an engine."""
         self._aborts += 1
-        self._crew.tell()
-        await self._everywhere(lambda member: within_s(self._limits.silence_s, member.engine.abort(), "abort()"))
+        self._wake()
+        await self._everywhere(lambda handle: within_s(self._limits.silence_s, handle.engine.abort(), "abort()"))
 
     async def release(self, tags: MemoryTags) -> None:
-        """Have all give memory up, and those that come back, too; one that cannot is taken out."""
-        revival = self._crew.revival
-        revival.released |= tags
-        await self._everywhere(
-            lambda member: within_s(self._limits.load_s, cast(ReleasesMemory, member.engine).release(tags), "release()")
-        )
+        """Have all give memory up, restarted ones too; one that cannot is taken out."""
+        self._released |= tags
+        await self._everywhere(lambda handle: self._memory(handle, "release", tags))
 
     async def resume(self, tags: MemoryTags) -> None:
         """Have all take memory back; one that cannot is taken out."""
-        revival = self._crew.revival
-        revival.released -= tags
-        await self._everywhere(
-            lambda member: within_s(self._limits.load_s, cast(ReleasesMemory, member.engine).resume(tags), "resume()")
-        )
+        self._released -= tags
+        await self._everywhere(lambda handle: self._memory(handle, "resume", tags))
 
     async def close(self) -> None:
-        """Stop all engines, and whatever brings some of them back."""
-        self._crew.end("the engine is closed")
-        revivals = [seat.task for seat in self._crew.seats if seat.task is not None]
-        for task in revivals:
-            task.cancel()
-        await asyncio.gather(*revivals, *self._crew.watches.values(), return_exceptions=True)
-        members = [seat.member for seat in self._crew.seats]
-        bad = [close(member) for member in members if member.quarantine is not None]
-        good = [member.engine.close() for member in members if member.quarantine is None]
+        """Stop all engines and restarts."""
+        self._end("the engine is closed")
+        await cancel_all([*self._restarts.values(), *self._watches.values()])
+        good = [handle.engine.close() for handle in self._engines if handle.lost is None]
+        bad = [_close(handle) for handle in self._engines if handle.lost is not None]
         for error in await _outcomes([*good, *bad]):
             if error is not None:
                 raise error
 
     def take(self) -> dict[str, float]:
-        """Metrics since the last call: what happened to engines, and what each of several did."""
-        counts, self._crew.counts = self._crew.counts, Counter()
+        """Metrics since the last call: what happened to engines, and what each of several answered."""
+        counts, self._counts = self._counts, Counter()
         found = {f"perf/engine/{name}": float(count) for name, count in sorted(counts.items())}
-        for member in (seat.member for seat in self._crew.seats):
-            if self._are_many:
-                found[f"perf/engine/{member.number}/requests"] = float(member.answers)
-                found[f"perf/engine/{member.number}/tokens"] = float(member.tokens)
-            member.answers = member.tokens = 0
+        for handle in self._engines:
+            if len(self._engines) > 1:
+                found[f"perf/engine/{handle.number}/requests"] = float(handle.answers)
+                found[f"perf/engine/{handle.number}/tokens"] = float(handle.tokens)
+            handle.answers = handle.tokens = 0
         return found
 
-    async def _answer(self, request: GenerateRequest, ask: Ask[AnswerT]) -> AnswerT | None:
-        """What one engine answers; None if what runs was interrupted while the request waited for an engine."""
-        crew, aborts = self._crew, self._aborts
-        case: Case | None = None
-        member = crew.dispatch.choose(request)
-        try:
-            while True:
-                if member is None:
-                    if case is not None and case.failed and crew.dispatch.members:
-                        raise case.failed[-1][1]  # there is nobody else to ask
-                    await crew.news()
-                else:
-                    answer, case = await self._ask(member, request, case, ask)
-                    if answer is not None:
-                        return answer
-                    if case is not None and case.is_to_be_tried:
-                        return await self._ask_alone(request, case, ask, aborts)
+    # --- requests
+
+    async def _answer(
+        self, request: GenerateRequest, ask: Callable[[EngineHandle, GenerateRequest], Awaitable[AnswerT]]
+    ) -> AnswerT | None:
+        """The answer of one engine, else of the next; None if an abort came while the request waited for an engine."""
+        aborts, failed, lost, again = self._aborts, dict[EngineHandle, Exception](), list[str](), False
+        while True:
+            # One request kills its engine again and again, and those beside it become suspects too. One suspect at a
+            # time: the others are answered, and the guilty one alone loses engines until it fails.
+            async with self._suspects if len(lost) >= SUSPECT_LOST else _AT_ONCE:
                 if aborts != self._aborts:
                     return None
-                if case is None:
-                    member = crew.dispatch.choose(request)
-                elif member := crew.dispatch.choose_again(case.members, suspect=case.is_suspect):
-                    crew.counts["asked_again"] += 1
-        finally:
-            if case is not None:
-                case.close()
-
-    async def _ask(
-        self, member: Member, request: GenerateRequest, case: Case | None, ask: Ask[AnswerT], *, alone: bool = False
-    ) -> tuple[AnswerT | None, Case | None]:
-        """One engine's answer, or none and what is known about the request now."""
-        crew = self._crew
-        if self._are_many:
-            waits_at(f"engine {member.number}")
-        try:
-            answer = await ask(member, request, suspect=case is not None and case.is_suspect)
-        except (WorkerError, StaleAnswer) as error:
-            self._take_out(member, error)
-        except Withdrawn:
-            pass
-        except Exception as error:
-            case = case or Case()
-            case.fail(member, error)
-            return None, case
-        else:
-            if case is not None:
-                crew.blame(case.failed)
-            return answer, case
-        case = case or Case()
-        case.lose(member, crew.deaths, out=crew.out, alone=alone)
-        return None, case
-
-    async def _ask_alone(self, request: GenerateRequest, case: Case, ask: Ask[AnswerT], aborts: int) -> AnswerT | None:
-        """The answer of an engine that has no other request meanwhile; one request at a time is tried so."""
-        crew = self._crew
-        async with self._trial:
-            while aborts == self._aborts:
-                await self._settle(aborts)
-                member = crew.dispatch.choose_again(case.members, suspect=True)
-                if member is None:
-                    if case.failed and crew.dispatch.members:
-                        raise case.failed[-1][1]  # there is nobody else to ask
-                    await crew.news()
+                handle = self._choose(request, failed)
+                if handle is None:
+                    if failed and self._serving:
+                        raise [*failed.values()][-1]  # all engines failed it
+                    await self._change()
                     continue
+                if again:
+                    self._counts["asked_again"] += 1
+                again = True
+                if len(self._engines) > 1:
+                    waits_at(f"engine {handle.number}")
                 try:
-                    with crew.dispatch.reserved(member):
-                        await member.emptied()
-                        if member.quarantine is None and aborts == self._aborts:
-                            crew.counts["asked_again"] += 1
-                            answer, _ = await self._ask(member, request, case, ask, alone=True)
-                            if answer is not None:
-                                return answer
-                finally:
-                    crew.tell()
-        return None
+                    answer = await ask(handle, request)
+                except (WorkerError, Withdrawn) as error:
+                    lost += self._loss(handle, error)
+                    if len(lost) >= MOST_LOST:
+                        listed = "\n  ".join(lost)
+                        raise RequestError(f"{len(lost)} engines died or hung over one request:\n  {listed}") from None
+                except Exception as error:
+                    failed[handle] = error
+                    handle.strikes += 1
+                    if len(failed) >= MOST_FAILED:
+                        raise
+                else:
+                    for other, error in failed.items():
+                        self._strike(other, error)
+                    return answer
+
+    def _loss(self, handle: EngineHandle, error: WorkerError | Withdrawn) -> list[str]:
+        """Take an engine out. Returns what happened, if a request can do that to an engine."""
+        if self._ended and isinstance(error, WorkerError):
+            raise error
+        if isinstance(error, WorkerError):
+            self._take_out(handle, error)
+        lost = handle.lost
+        assert lost is not None, "it was taken out"
+        return [f"engine {handle.number} {lost.cause}: {lost}"] if lost.cause in ("died", "hung") else []
+
+    def _strike(self, handle: EngineHandle, error: Exception) -> None:
+        """Take an engine out that failed a request which another engine answered, if that was no exception."""
+        detail = f"another engine answered what this one could not: {_text(error)}"
+        if isinstance(error, ContractError):
+            self._take_out(handle, Lost("garbage", detail))
+        elif handle.strikes >= MOST_STRIKES:
+            self._take_out(handle, Lost("errors", f"{detail} ({handle.strikes} requests in a row)"))
 
     async def _next(self, reading: Reading) -> GenerateChunk:
-        """A part of an answer that only its engine can go on with."""
+        """A part of an answer that no other engine can continue."""
+        handle = reading.handle
         try:
             return await reading.next()
-        except (WorkerError, StaleAnswer) as error:
-            self._take_out(reading.member, error)
-        except Withdrawn:
-            pass
-        verdict = reading.member.quarantine
-        assert verdict is not None, "it was quarantined"
+        except (WorkerError, Withdrawn) as error:
+            self._loss(handle, error)
+        lost = handle.lost
+        assert lost is not None, "it was taken out"
         raise RequestError(
-            f"engine {reading.member.number} {verdict.cause.value} when {reading.told} tokens of its answer were told "
-            f"already, which no other can go on with; ask again from the beginning. {verdict.detail}"
+            f"engine {handle.number} {lost.cause} after {reading.told} tokens of its answer. Another engine cannot "
+            f"continue them: ask again from the beginning. {lost}"
         )
 
-    def _take_out(self, member: Member, error: WorkerError | StaleAnswer) -> None:
-        if self._crew.is_over:
-            raise error
-        if isinstance(error, StaleAnswer):
-            self._crew.quarantine(member, Cause.STALE, str(error))
-        else:
-            self._crew.quarantine(member, Cause.DIED, told(error))
+    def _choose(self, request: GenerateRequest, avoid: Collection[EngineHandle]) -> EngineHandle | None:
+        """The engine for a request: that of its session, else of its group, else the one with the least work.
 
-    async def _settle(self, aborts: int) -> None:
-        """Wait a moment before a request is tried again: engines that die together did not die of that request."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TOGETHER_S):
-                while aborts == self._aborts:
-                    await self._crew.news()
+        Requests of a group share a prompt, and each turn of a session begins with the last one, so one engine computes
+        that once; unless it is too far behind the others.
+        """
+        serving = self._serving
+        if avoid:
+            return min((handle for handle in serving if handle not in avoid), key=_SOUNDEST, default=None)
+        if len(serving) < 2:
+            return serving[0] if serving else None
+        least = min(serving if len(serving) <= CANDIDATES else self._candidates(), key=_LEAST)
+        home = self._homes.get(request.session) or self._homes.get(request.group)
+        most = AHEAD * (len(request.prompt) + request.sampling.max_new_tokens)
+        if home is None or home.lost is not None or home.work - least.work > most:
+            home = least
+            self._remember(request.group, home)
+        self._remember(request.session, home)
+        return home
 
-    async def _everywhere(self, call: Callable[[Member], Coroutine[object, object, None]]) -> None:
-        """Call all engines that serve. If all fail, the caller is told; if only some do, those are taken out."""
-        members = tuple(self._crew.dispatch.members)
-        errors = await _outcomes([call(member) for member in members])
-        if members and all(error is not None and not isinstance(error, WorkerError) for error in errors):
-            raise next(error for error in errors if error)
-        for member, error in zip(members, errors, strict=True):
-            if isinstance(error, Silent):
-                self._crew.quarantine(member, Cause.HUNG, told(error))
-            elif error is not None:
-                self._crew.quarantine(member, Cause.DIED, told(error))
+    def _remember(self, key: GroupId | str | None, home: EngineHandle) -> None:
+        if key is not None:
+            self._homes[key] = home
+            if len(self._homes) > MOST_HOMES:
+                del self._homes[next(iter(self._homes))]
+
+    def _candidates(self) -> list[EngineHandle]:
+        start, self._turn = self._turn, (self._turn + CANDIDATES) % len(self._serving)
+        found = self._serving[start : start + CANDIDATES]
+        return found + self._serving[: CANDIDATES - len(found)]
 
     def _interrupted(self) -> GenerateOutput:
-        published = self._crew.revival.published
-        return GenerateOutput((), (), FinishReason.ABORT, published.version if published else 0)
+        return GenerateOutput((), (), FinishReason.ABORT, self._weights[1] if self._weights else 0)
+
+    # --- which engines serve
+
+    def _serve(self, handle: EngineHandle) -> None:
+        loop = asyncio.get_running_loop()
+        self._engines[handle.number] = handle
+        self._serving = sorted([*self._serving, handle], key=attrgetter("number"))
+        handle.since = loop.time()
+        if isinstance(handle.engine, NoticesDeath):
+            self._watches[handle] = asyncio.create_task(self._watch(handle, handle.engine))
+        self._wake()
+
+    async def _watch(self, handle: EngineHandle, engine: NoticesDeath) -> None:
+        """Take an engine out that dies without a request."""
+        try:
+            await engine.watch()
+        except Exception as error:
+            self._take_out(handle, error)
+
+    def _take_out(self, handle: EngineHandle, error: Exception) -> None:
+        """Give an engine no more requests, have others answer those that it has, and start another in its place."""
+        if handle.lost is not None or self._ended:
+            return
+        loop = asyncio.get_running_loop()
+        lost = handle.lost = error if isinstance(error, Lost) else Lost("died", _text(error))
+        watch = self._watches.pop(handle, None)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
+        self._serving.remove(handle)
+        self._served_at = loop.time()
+        self._counts[f"quarantined/{lost.cause}"] += 1
+        served_long = loop.time() - handle.since >= SERVED_PAUSES * self._pause_s(handle.falls)
+        handle.falls = 1 if served_long else handle.falls + 1
+        log.warning(
+            "engine %d is taken out, its %d requests are asked again; %d of %d engines serve; restart in %g s. It %s",
+            *(handle.number, len(handle.attempts), len(self._serving), len(self._engines)),
+            *(self._pause_s(handle.falls), f"{lost.cause}: {lost}"),
+        )
+        if not self._serving:
+            log.warning("no engine serves; the run ends in %g s unless one comes back", self._limits.restart_s)
+        handle.withdraw()
+        self._restart_errors.pop(handle.number, None)
+        self._restarts[handle.number] = asyncio.create_task(self._replace(handle))
+
+    def _look(self, due: float) -> None:
+        """Take silent engines out, once a second; end the run when no engine has served for too long."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for handle in tuple(self._serving):
+            if now - due > LOOK_S:  # the loop stood still: answers may have come that nobody has read
+                handle.sign = now
+            if (silent := handle.silent_for(now)) > self._limits.silence_s:
+                detail = f"it answered none of its {len(handle.attempts)} requests for {silent:.0f} s"
+                self._take_out(handle, Lost("hung", detail))
+        if not self._serving and now - self._served_at >= self._limits.restart_s:
+            self._give_up()
+        else:
+            self._timer = loop.call_later(LOOK_S, self._look, now + LOOK_S)
+
+    def _give_up(self) -> None:
+        lines = []
+        for handle in self._engines:
+            tried = self._restart_errors.get(handle.number)
+            assert handle.lost is not None, "none serves"
+            lines.append(f"engine {handle.number}: {handle.lost.cause}: {handle.lost}")
+            lines[-1] += f"; restart {handle.falls - 1} failed: {tried}" if tried else ""
+        listed = "\n  ".join(lines)
+        self._end(
+            f"no engine has served for {self._limits.restart_s:g} s, and none could be restarted:\n  {listed}\n"
+            "The newest checkpoint is as it was: see to the engines, then continue with `slime resume RUN`."
+        )
+        for task in self._restarts.values():
+            task.cancel()
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        if self._timer is not None:
+            self._timer.cancel()
+        for watch in self._watches.values():
+            watch.cancel()
+        self._wake()
+
+    async def _change(self) -> None:
+        """Wait until an engine is back, or requests are aborted.
+
+        Raises:
+            WorkerError: no engine will come back.
+        """
+        if not self._ended:
+            await self._news.wait()
+        if self._ended:
+            raise WorkerError(self._ended)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _everywhere(self, call: Callable[[EngineHandle], Coroutine[object, object, None]]) -> None:
+        """Call all engines that serve. Raises if all fail by errors of their own; if some fail, takes those out."""
+        handles = tuple(self._serving)
+        errors = await _outcomes([call(handle) for handle in handles])
+        if handles and all(error is not None and not isinstance(error, WorkerError) for error in errors):
+            raise next(error for error in errors if error)
+        for handle, error in zip(handles, errors, strict=True):
+            if error is not None:
+                self._take_out(handle, error)
+
+    # --- restarts
+
+    def _pause_s(self, falls: int) -> float:
+        most = LONGEST_PAUSE_S if self._serving else URGENT_PAUSE_S
+        return min(FIRST_PAUSE_S * 2.0 ** min(max(falls, 1) - 1, 30), most)
+
+    async def _replace(self, old: EngineHandle) -> None:
+        """Close an engine that was taken out, and start others until one answers the probe."""
+        for _ in range(round(CLOSE_S)):  # its requests may clean up for long before they are free
+            await asyncio.sleep(0)
+            if not old.attempts:
+                break
+            await asyncio.sleep(1.0)
+            old.withdraw()
+        await _close(old)
+        number = old.number
+        while True:
+            for second in count():
+                if second >= self._pause_s(old.falls):  # it gets shorter once no engine serves
+                    break
+                await asyncio.sleep(1.0)
+            handle = EngineHandle(number, self._make(number), self._limits, falls=old.falls)
+            try:
+                await self._bring_up(handle)
+            except BaseException as error:
+                await _close(handle)
+                if not isinstance(error, Exception):
+                    raise
+                old.falls += 1
+                self._restart_errors[number] = _text(error)
+                log.warning(
+                    "engine %d: restart failed, next in %g s: %s", number, self._pause_s(old.falls), _text(error)
+                )
+                continue
+            self._serve(handle)
+            self._counts["returned"] += 1
+            log.warning("engine %d is back; %d of %d engines serve", number, len(self._serving), len(self._engines))
+            return
+
+    async def _bring_up(self, handle: EngineHandle) -> None:
+        """Start an engine, and bring it to the weights and the memory of those that serve."""
+        await within_s(self._limits.start_s, handle.engine.start(), "start()")
+        while True:
+            await self._catch_up(handle)
+            await within_s(self._limits.probe_s, handle.generate(self._probe), "a probe")
+            released = frozenset[MemoryTag]()
+            while released != (wanted := self._released):
+                await self._memory(handle, "release", wanted - released)
+                await self._memory(handle, "resume", released - wanted)
+                released = wanted
+            if self._weights is None or self._weights[1] == handle.version:
+                handle.answers = handle.tokens = 0
+                return
+
+    async def _catch_up(self, handle: EngineHandle) -> None:
+        """Load the newest weights; the trainer sends them again if an engine cannot read them alone."""
+        if self._weights is None:
+            return
+        channel, version = self._weights
+        if channel.late_readers:
+            await handle.load(channel, version)
+            return
+        assert self._send_again is not None, "set by the publisher of such a channel"
+        await self._send_again(handle.number, lambda version: handle.load(channel, version))
+
+    async def _memory(self, handle: EngineHandle, method: str, tags: MemoryTags) -> None:
+        engine = cast(ReleasesMemory, handle.engine)
+        if tags:
+            call = engine.release(tags) if method == "release" else engine.resume(tags)
+            await within_s(self._limits.load_s, call, f"{method}()")
+
+
+async def _close(handle: EngineHandle) -> None:
+    """Close an engine that may have died already."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await handle.engine.close()
+    except Exception as error:
+        log.warning("engine %d could not be closed (%s): its processes may go on", handle.number, _text(error))
 
 
 async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Exception | None]:
@@ -339,3 +522,7 @@ async def _outcomes(calls: list[Coroutine[object, object, None]]) -> list[Except
             raise outcome
         found.append(outcome)
     return found
+
+
+def _text(error: Exception) -> str:
+    return said_by(error) if isinstance(error, SlimeError) else f"{type(error).__name__}: {said_by(error)}"

@@ -11,6 +11,7 @@ import pytest
 from slime_core.errors import WorkerError
 from slime_core.roles import EngineSpec, GenerateOutput, GenerateRequest, WeightChannel
 from slime_core.rollout import EnginePool, Limits
+from tests.tables import table
 
 if TYPE_CHECKING:
     from tests.rollout.engines.conftest import Fleet, Scripted
@@ -42,7 +43,7 @@ def test_a_server_that_takes_long_to_start_again_is_waited_for_as_long_as_it_say
         hasty.play(lambda pool: pool.generate(request_of(3)))
 
 
-@pytest.mark.parametrize(("probe_s", "lives"), [(120.0, 2), (30.0, 4)])
+@table("probe_s, lives", [(120.0, 2), (30.0, 4)])
 def test_the_first_answer_after_a_restart_may_take_as_long_as_it_says(
     fleet: MakeFleet, request_of: MakeRequest, probe_s: float, lives: int
 ) -> None:

@@ -23,7 +23,7 @@ from slime_testing.fake_engine import Answer, Disconnect, FakeEngine, Flaw, Malf
 from tests.channels import Somewhere
 
 COUNT = 8
-LIMITS = Limits(silence_s=60.0, restart_s=40.0, probe_s=30.0, load_s=300.0)
+LIMITS = Limits(silence_s=3.0, restart_s=40.0, probe_s=30.0, load_s=300.0)
 REQUESTS = [
     GenerateRequest([97, 98, 99 + seed % 20], SamplingParams(12), seed, GroupId("x", 0, seed // 8, seed // 8))
     for seed in range(96)
@@ -105,40 +105,4 @@ def test_whatever_servers_do_the_answers_are_those_of_one_that_is_well(tmp_path:
     expected, found, metrics = asyncio.run(main())
     assert found == expected
     causes = {name.rpartition("/")[2]: count for name, count in metrics.items() if "/quarantined/" in name}
-    assert causes == {"slow": 1, "garbage": 1, "stale": 1, "errors": 1}
-
-
-def test_a_server_that_is_gone_for_a_while_comes_back(tmp_path: Path) -> None:
-    async def main() -> dict[str, float]:
-        async with AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(FakeEngine(Answer())) for _ in range(2)]
-            urls = [server.url for server in servers]
-
-            class Gone(Client):
-                lost = True
-
-                async def generate(self, request: GenerateRequest) -> GenerateOutput:
-                    if Gone.lost and self.address.port == urlsplit(urls[0]).port:
-                        raise WorkerError("connection refused")
-                    return await super().generate(request)
-
-            def make(number: int) -> CheckedEngine:
-                return CheckedEngine(Used("http", "tests", Gone(urls[number])))
-
-            pool = EnginePool(make, 2, LIMITS, probe=GenerateRequest([97], SamplingParams(1), seed=0))
-            try:
-                await pool.start()
-                await pool.load_weights(Somewhere("somewhere", (), tmp_path), 3)
-                await asyncio.gather(*(pool.generate(request) for request in REQUESTS))
-                Gone.lost = False
-                counts = pool.take()
-                while not counts.get("perf/engine/returned"):
-                    await asyncio.sleep(0.1)
-                    counts = {**counts, **pool.take()}
-                await asyncio.gather(*(pool.generate(request) for request in REQUESTS))
-                return {**counts, **pool.take()}
-            finally:
-                await pool.close()
-
-    metrics = asyncio.run(main())
-    assert metrics["perf/engine/0/requests"] == metrics["perf/engine/1/requests"] == len(REQUESTS) / 2
+    assert causes == {"hung": 1, "garbage": 1, "stale": 1, "errors": 1}

@@ -11,6 +11,7 @@ import pytest
 
 from slime_core.errors import ContractError, RequestError, WorkerError
 from slime_core.roles import FinishReason, GenerateChunk, GenerateOutput, GenerateRequest
+from tests.tables import table
 
 if TYPE_CHECKING:
     from slime_core.rollout import EnginePool
@@ -78,7 +79,7 @@ async def turns_to_nonsense(engine: Streaming, request: GenerateRequest) -> Asyn
     yield GenerateChunk([8, 9], [-0.5], engine.version)
 
 
-@pytest.mark.parametrize("streams", [True, False])
+@table("streams", [True, False])
 def test_the_parts_are_the_answer(fleet: MakeFleet, request_of: MakeRequest, *, streams: bool) -> None:
     made = fleet(3, streams=streams)
     requests = [request_of(seed) for seed in range(24)]
@@ -94,9 +95,7 @@ def test_the_parts_are_the_answer(fleet: MakeFleet, request_of: MakeRequest, *, 
     made.play(use)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "cause"), [(dies_at_once, "died"), (is_stale, "stale"), (talks_nonsense, "garbage")]
-)
+@table("behaviour, cause", [(dies_at_once, "died"), (is_stale, "stale"), (talks_nonsense, "garbage")])
 def test_what_fails_before_its_first_part_is_asked_elsewhere(
     fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, behaviour: object, cause: str
 ) -> None:
@@ -110,10 +109,7 @@ def test_what_fails_before_its_first_part_is_asked_elsewhere(
     assert metrics[f"perf/engine/quarantined/{cause}"] == metrics["perf/engine/asked_again"] == 1
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "cause", "told"),
-    [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)],
-)
+@table("behaviour, cause, told", [(dies_midway, "died", 6), (falls_silent, "hung", 1), (turns_stale, "stale", 1)])
 def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(
     fleet: MakeFleet, request_of: MakeRequest, answer_of: Tokens, behaviour: object, cause: str, told: int
 ) -> None:
@@ -127,7 +123,7 @@ def test_what_fails_after_a_part_was_told_is_asked_of_nobody_else(
         return chunks, caught.value, await all_of(pool, request_of(LONG))
 
     chunks, error, again = made.play(use)
-    assert f"engine 0 {cause} when {told} tokens of its answer were told already" in str(error)
+    assert f"engine 0 {cause} after {told} tokens of its answer" in str(error)
     assert "ask again from the beginning" in str(error)
     assert sum(len(chunk.tokens) for chunk in chunks) == told
     assert list(GenerateOutput.joined(again).tokens) == answer_of(request_of(LONG))
