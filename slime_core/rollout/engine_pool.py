@@ -257,8 +257,8 @@ class EnginePool:
                     if len(failed) >= MOST_FAILED:
                         raise
                 else:
-                    for other, error in failed.items():
-                        self._strike(other, error)
+                    for other, reason in failed.items():
+                        self._strike(other, reason)
                     return answer
 
     def _loss(self, handle: EngineHandle, error: WorkerError | Withdrawn) -> list[str]:
