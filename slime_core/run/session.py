@@ -17,7 +17,8 @@ import enum
 import gc
 import math
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sized
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -29,9 +30,10 @@ from contextlib import (
 )
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, cast
+from typing import Protocol, Self, cast
 
 from slime_core.aio import together
+from slime_core.batching.prepare import Preparation
 from slime_core.catalog import Catalog
 from slime_core.catalog.catalog import Used
 from slime_core.config import Plan, parse_config, read_positions, read_vocab_size, resolve, teaching
@@ -44,6 +46,7 @@ from slime_core.roles import (
     EngineSpec,
     GeneratorSpec,
     GroupRewardSpec,
+    Launcher,
     MemoryTag,
     MemoryTags,
     ReleasesMemory,
@@ -185,11 +188,101 @@ def settled_heap() -> Iterator[None]:
         gc.unfreeze()
 
 
-# Session: every live part of one run, started in order and closed whatever happens.
+# Sessions: every live part of one run, started in order and closed at its end even after errors.
 
 
-class Session:
-    """Every live part of one run. Building it reads the prompts; entering it starts processes."""
+class BaseSession(ABC):
+    """What every kind of run has: hooks, trackers, launcher, trainer and the request to stop."""
+
+    unit = "rollout"
+    """What the run counts."""
+    num_rollout: int
+    """Rollouts of the whole run."""
+    train_steps: int
+    """Optimizer steps of the whole run."""
+    preparation: Preparation
+    """From a draw to what is trained on."""
+    launcher: Launcher
+    trainer: Trainer
+
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
+        self.plan, self.folder = plan, folder
+        self.build = Builder.of(plan)
+        self.stats = self.build.stats
+        self.hooks = RunHooks(plan.catalog, self.stats)
+        self.stop = StopRequest()
+        self.trackers = Trackers()
+        self._phase = display.phase if display else _ignore
+        self._message = display.message if display else _ignore
+
+    def _count(self, prompts: Callable[[], Sized]) -> None:
+        """Set the length of the run; `prompts` are asked for only where it is given in epochs."""
+        self.num_rollout = count_rollouts(self.plan.config.rollout, prompts)
+        self.train_steps = self.num_rollout * self.plan.config.optim.num_steps_per_rollout
+
+    async def __aenter__(self) -> Self:
+        """Start processes: the trainer, then what the kind of run adds.
+
+        Raises:
+            PluginError: a tracker could not be built, or a reward in its worker process, or a generator not started.
+            WorkerError: a process could not be started.
+        """
+        try:
+            self.trackers = self.build.trackers(self.folder)
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        self._phase("trainer: loading the model")
+        self.trainer = await Trainer.start(
+            self.plan, self.launcher, self.folder.scratch, self.train_steps, tell=self._message
+        )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop all processes and flush all files; an error of one part is raised after the others are closed."""
+
+    async def watch(self) -> None:
+        """Wait for the end of the trainer's ranks; the pool watches engines.
+
+        Raises:
+            WorkerError: one died between two calls.
+        """
+        await self.trainer.watch()
+
+    async def emit(self, event: Event) -> None:
+        """Call the run hooks; one that raises `StopRun` ends the run after this step."""
+        try:
+            await self.hooks.emit(event)
+        except StopRun as reason:
+            self.stop.ask(enough=True)
+            self._message(f"a run hook ends the run after this step: {reason}")
+
+    def take_stats(self) -> Mapping[str, float]:
+        """What was counted since the last call."""
+        return self.stats.take()
+
+    async def go_to(self, phase: Phase) -> None:  # noqa: B027  # without engines, nothing is shared
+        """Have engines or ranks release memory for a phase, where the run asks for that."""
+
+    def training(self) -> AbstractAsyncContextManager[None]:
+        """A `with` in which the ranks have their memory; afterwards it goes back."""
+        return nullcontext()
+
+
+class Session(BaseSession):
+    """Every live part of one run. Building it reads the prompts; entering it starts processes.
+
+    The engine serves nothing before the first `publish`.
+    """
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display | None = None) -> None:
         """Build everything that needs no process; what it waits for is shown on the display.
@@ -198,12 +291,7 @@ class Session:
             DataError: the prompts cannot be read, or a row names a reward or a generator that does not exist.
             ModelError: the tokenizer cannot be read.
         """
-        self.plan = plan
-        self.folder = folder
-        self.build = Builder.of(plan)
-        self.stats = self.build.stats
-        self.hooks = RunHooks(plan.catalog, self.stats)
-        self.stop = StopRequest()
+        super().__init__(plan, folder, display)
         self.tokenizer = self.build.tokenizer()
         with ExitStack() as undo:
             self.replay = self.build.replay()
@@ -221,71 +309,40 @@ class Session:
             self.buffer = self.build.buffer()
             self.preparation = self.build.preparation()
             self.engine = policy_engines(self.build, self.launcher, self.tokenizer, folder)
-            self.trackers = Trackers()
             self._transport, self._publishing = self.build.transport(folder), cast(Publishing | None, None)
             self._memory: Memory | None = None
-            self.num_rollout = count_rollouts(plan.config.rollout, lambda: self.source)
-            self.train_steps = self.num_rollout * plan.config.optim.num_steps_per_rollout
+            self._count(lambda: self.source)
             self.scheduler = self._scheduler()
             undo.pop_all()
         self._watching = ExitStack()
         self._served = 0
-        self._phase = display.phase if display else _ignore
-        self._message = display.message if display else _ignore
         data_notes = [*self.source.data_notes(), *(note for _, notes in read for note in notes)]
         for note in (*tokenizer_notes(self.build), *data_notes):
             self._message(note)
 
-    async def __aenter__(self) -> "Session":
-        """Start trainer, unless it is left out, and engine; the engine serves nothing before the first `publish`.
-
-        Raises:
-            PluginError: a tracker could not be built, or a reward in its worker process, or a generator not started.
-            WorkerError: a process could not be started.
-        """
-        try:
-            self.trackers = self.build.trackers(self.folder)
-            await self.build.protection.start()
-            if not self.plan.config.debug.debug_rollout_only:
-                self._phase("trainer: loading the model")
-                self.trainer = await Trainer.start(
-                    self.plan, self.launcher, self.folder.scratch, self.train_steps, tell=self._message
-                )
-                spec = self.plan.roles.one(TransportSpec).spec
-                self._publishing = await Publishing.start(
-                    self.trainer, self.engine, self._transport, rendezvous=spec.rendezvous
-                )
-                self._memory = Memory(self.engine, self.trainer, Offload.of(self.plan))
-            self._phase("engine: loading the model")
-            await together(self.engine.start(), *(each.start() for each in self.served.values()))
-            for each in self._rows.lifecycles:
-                await each.start()
-            self._watching.enter_context(Watchdog(self.stats, self._packages()))
-            self._watching.enter_context(settled_heap())
-            self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
+    async def _start(self) -> None:
+        await self.build.protection.start()
+        if not self.plan.config.debug.debug_rollout_only:
+            await super()._start()
+            spec = self.plan.roles.one(TransportSpec).spec
+            self._publishing = await Publishing.start(
+                self.trainer, self.engine, self._transport, rendezvous=spec.rendezvous
+            )
+            self._memory = Memory(self.engine, self.trainer, Offload.of(self.plan))
+        self._phase("engine: loading the model")
+        await together(self.engine.start(), *(each.start() for each in self.served.values()))
+        for each in self._rows.lifecycles:
+            await each.start()
+        self._watching.enter_context(Watchdog(self.stats, self._packages()))
+        self._watching.enter_context(settled_heap())
+        self._watching.enter_context(LongWaits(self.scheduler.runner.waiting, self._message))
 
     async def watch(self) -> None:
-        """Wait for the end of the trainer's ranks; those of engines are the engine's affair.
-
-        Raises:
-            WorkerError: one died while nobody asked it for anything.
-        """
         if self.plan.config.debug.debug_rollout_only:
             await asyncio.Event().wait()
-        await self.trainer.watch()
+        await super().watch()
 
     async def close(self) -> None:
-        """Stop all processes and flush all files; what cannot be closed raises when all the rest is."""
         async with AsyncExitStack() as last_first:
             last_first.callback(self.ledger.close)
             last_first.push_async_callback(self.trackers.close)
@@ -325,12 +382,10 @@ class Session:
         self.scheduler.published(self._served)
 
     async def go_to(self, phase: Phase) -> None:
-        """Have engine or trainer give memory up for what comes now, where the run asks for that."""
         if self._memory is not None:
             await self._memory.go_to(phase)
 
     def training(self) -> AbstractAsyncContextManager[None]:
-        """A `with` in which the ranks have their memory; afterwards, whoever had it before."""
         return self._memory.during(Phase.TRAIN) if self._memory is not None else nullcontext()
 
     async def evaluate(self, rollout_id: int) -> EvalResult:
@@ -338,15 +393,14 @@ class Session:
         return await evaluate(self.scheduler, self.eval_sets, rollout_id=rollout_id)
 
     async def emit(self, event: Event) -> None:
-        """Keep the accounts, then tell the run hooks; one that raises `StopRun` ends the run after this step."""
+        """Enter finished groups into the ledger, then call the run hooks."""
         if isinstance(event, GroupsDone):
             self.ledger.record(GroupState.FINISHED, [group.id for group in event.kept], event.rollout_id)
             self.ledger.drop(event.dropped, event.rollout_id)
-        try:
-            await self.hooks.emit(event)
-        except StopRun as reason:
-            self.stop.ask(enough=True)
-            self._message(f"a run hook ends the run after this step: {reason}")
+        await super().emit(event)
+
+    def take_stats(self) -> Mapping[str, float]:
+        return {**self.stats.take(), **self.engine.take()}
 
     def _packages(self) -> dict[str, str]:
         """Plugin by package of its code, of all that this run uses."""

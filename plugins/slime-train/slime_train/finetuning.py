@@ -5,8 +5,9 @@ Example:
     outcome = await finetune(plan, folder, display)              # continues from the folder's newest checkpoint
 """
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,91 +17,90 @@ from slime_core.data.prompts import EpochOrder
 from slime_core.data.rows import split_slice
 from slime_core.errors import DataError
 from slime_core.roles import Draw, RowFormat
-from slime_core.run import Checkpoint, DataRead, DataSetReport, Outcome, RunFolder
+from slime_core.run import DataRead, DataSetReport, Outcome, RunFolder
 from slime_core.run.build import Builder
 from slime_core.run.checkpoint import describe_file
+from slime_core.run.loop import run_loop
 from slime_core.run.prompts import eval_file
 from slime_core.sample import Group, GroupId, Json, Sample, Status
 from slime_core.seeds import derive_seed
 from slime_core.telemetry import Display, MetricsLog, names
-from slime_train.training_loop import TrainingLoop, run_training
+from slime_core.telemetry.recording import SampleWriter
+from slime_train.training_loop import TrainingLoop, TrainingSession
 
 SOURCE = "sft"
 
 
 async def finetune(plan: Plan, folder: RunFolder, display: Display) -> Outcome:
-    """Train the plan's model on its prompt data; see `run_training`."""
-    return await run_training(plan, folder, display, Finetuning)
+    """Train the plan's model on its prompt data; see `run_loop`.
+
+    Raises:
+        DataError: a row cannot be used, or is longer than the model's longest text.
+        ModelError: the model has no tokenizer, or no chat template where one is asked for.
+    """
+    dialogs = read_dialogs(plan)
+
+    def session(plan: Plan, folder: RunFolder, display: Display) -> TrainingSession:
+        return TrainingSession(plan, folder, display, lambda own: dialogs.rows, unit="step")
+
+    return await run_loop(plan, folder, display, session, partial(Finetuning, dialogs))
 
 
 class Finetuning(TrainingLoop):
     """A finetuning in progress: every step is the next `rollout_batch_size` rows of the epoch's order."""
 
-    unit = "step"
-
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> None:
-        """Read and encode all rows, so that a bad one is found before anything starts.
-
-        Raises:
-            DataError: a row cannot be used, or is longer than the model's longest text.
-            ModelError: the model has no tokenizer, or no chat template where one is asked for.
-        """
-        data = plan.config.data
-        self._rows, self._held_out, self._notes = read_dialogs(plan)
+    def __init__(
+        self, dialogs: "Dialogs", session: TrainingSession, display: Display, metrics: MetricsLog, samples: SampleWriter
+    ) -> None:
+        super().__init__(session, display, metrics, samples)
+        self._rows, self._held_out = dialogs.rows, dialogs.held_out
         self._data: dict[str, Json] = {
             path.name: describe_file(file).model_dump()
-            for path, _ in name_files(data.prompt_data)
+            for path, _ in name_files(self._config.data.prompt_data)
             if (file := split_slice(path)[0]).is_file()
         }
         self._order: tuple[int, EpochOrder] | None = None
-        super().__init__(plan, folder, display, metrics)
-
-    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
-        """All remaining steps; says first what was left out, and what no step has room for."""
-        for note in self._notes:
-            self._display.message(note)
-        rollout = self._plan.config.rollout
+        rollout, last = self._config.rollout, session.num_rollout
         uses = len(self._rows) * (rollout.num_epoch or 0)
-        if left := uses - self.last * rollout.rollout_batch_size if uses else 0:
-            self._display.message(
-                f"{len(self._rows)} rows x {rollout.num_epoch} epochs are {self.last} step{'s' * (self.last != 1)} of "
+        notes = list(dialogs.notes)
+        if left := uses - last * rollout.rollout_batch_size if uses else 0:
+            notes.append(
+                f"{len(self._rows)} rows x {rollout.num_epoch} epochs are {last} step{'s' * (last != 1)} of "
                 f"{rollout.rollout_batch_size} rows, and {left} left over that are not trained on: choose a "
                 f"rollout_batch_size that divides {uses} to use them all"
             )
-        return await super().run(checkpoint)
+        for note in notes:
+            display.message(note)
 
-    def _prompts(self) -> Sized:
-        return self._rows
-
-    async def _next(self, rollout_id: int) -> tuple[Draw, dict[str, float]]:
-        size = self._plan.config.rollout.rollout_batch_size
-        places = range(rollout_id * size, (rollout_id + 1) * size)
+    async def _next(self) -> tuple[Draw, dict[str, float], None]:
+        size = self._config.rollout.rollout_batch_size
+        places = range(self.rollout_id * size, (self.rollout_id + 1) * size)
         groups = [_group(self._rows[self._row(place)], place, *divmod(place, len(self._rows))) for place in places]
         tokens = sum(sample.response_length for group in groups for sample in group.samples)
-        return Draw(groups, [1.0] * len(groups)), {"sft/response_tokens": float(tokens)}
+        return Draw(groups, [1.0] * len(groups)), {"sft/response_tokens": float(tokens)}, None
 
     def _row(self, place: int) -> int:
         """Which row the place of an endless sequence of epochs has."""
         epoch, within = divmod(place, len(self._rows))
-        if not self._plan.config.data.rollout_shuffle:
+        if not self._config.data.rollout_shuffle:
             return within
         if self._order is None or self._order[0] != epoch:
-            seed = derive_seed(self._plan.config.run.seed, SOURCE, epoch)
+            seed = derive_seed(self._config.run.seed, SOURCE, epoch)
             self._order = (epoch, EpochOrder(len(self._rows), seed))
         return self._order[1][within]
 
-    async def _measure(self) -> None:
+    async def _evaluate_if_due(self) -> None:
         """The mean loss a token of every evaluation set, before the first step, at the interval, and at the end."""
-        every, step = self._plan.config.evaluation, self.rollout_id
-        due = step % (every.eval_interval or 1) == 0 or step == self.last
+        every, step = self._config.evaluation, self.rollout_id
+        due = step % (every.eval_interval or 1) == 0 or step == self._base.num_rollout
         if not self._held_out or not due or (step == 0 and every.skip_eval_before_train):
             return
         metrics = {}
         for name, dialogs in self._held_out.items():
             self._display.phase(f"evaluation: {name}")
             groups = [_group(dialog, row, 0, row) for row, dialog in enumerate(dialogs)]
-            prepared = self._preparation.of(Draw(groups, [1.0] * len(groups)), step)
-            found = await self._trainer.measure(prepared, step)
+            prepared = self._base.preparation.of(Draw(groups, [1.0] * len(groups)), step)
+            found = await self._base.trainer.measure(prepared, step)
             metrics[names.eval_reward(f"{name}-loss")] = found["loss"]
         await self._log(step, metrics)
 
@@ -120,7 +120,7 @@ class Dialogs(NamedTuple):
 
 
 def read_dialogs(plan: Plan) -> Dialogs:
-    """The rows to train on, and those of each evaluation set; errors as of `Finetuning`."""
+    """The rows to train on, and those of each evaluation set; errors as of `finetune`."""
     build = Builder.of(plan)
     tokenizer, form = build.tokenizer(), build.row_format()
     positions, longest = read_positions(plan.config.run.hf_checkpoint), plan.config.rollout.rollout_max_context_len
@@ -141,7 +141,7 @@ def read_dialogs(plan: Plan) -> Dialogs:
 
 
 def read_all_dialogs(plan: Plan) -> DataRead:
-    """What a finetuning would read, by data set; errors as of `Finetuning`."""
+    """What a finetuning would read, by data set; errors as of `finetune`."""
     found, tokenizer = read_dialogs(plan), Builder.of(plan).tokenizer()
     files = ", ".join(path.name for path, _ in name_files(plan.config.data.prompt_data))
     sets = {files: found.rows, **{f"eval:{name}": dialogs for name, dialogs in found.held_out.items()}}

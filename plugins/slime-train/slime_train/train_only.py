@@ -6,7 +6,8 @@ Example:
 """
 
 import asyncio
-from collections.abc import Callable, Sized
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -15,9 +16,11 @@ from slime_core.config import Plan
 from slime_core.events import RolloutEnd, RolloutStart
 from slime_core.roles import Draw
 from slime_core.rollout.metrics import Tally
-from slime_core.run import Checkpoint, Outcome, RunFolder
+from slime_core.run import Outcome, RunFolder
+from slime_core.run.loop import run_loop
 from slime_core.telemetry import Display, Generated, MetricsLog
-from slime_train.training_loop import TrainingLoop, run_training
+from slime_core.telemetry.recording import SampleWriter
+from slime_train.training_loop import TrainingLoop, TrainingSession
 
 
 class Stored(Protocol):
@@ -31,50 +34,38 @@ class Stored(Protocol):
 
 
 async def train_only(plan: Plan, folder: RunFolder, display: Display, kept: Path) -> Outcome:
-    """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_training`."""
+    """Train on the rollouts that a run folder keeps, as many as the plan has and it holds; see `run_loop`."""
     make_stored = cast(Callable[[Path, float], Stored], part("stored", "slime-view", "load_debug_rollout_data"))
     stored = make_stored(kept, plan.config.debug.load_debug_rollout_data_subsample)
 
-    def make(plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog) -> TrainOnly:
-        return TrainOnly(plan, folder, display, metrics, stored)
+    def session(plan: Plan, folder: RunFolder, display: Display) -> TrainingSession:
+        made = TrainingSession(plan, folder, display, lambda own: own.build.data_source(own.build.tokenizer()))
+        if len(stored) < made.num_rollout:
+            display.message(f"samples of {len(stored)} of {made.num_rollout} rollouts were kept")
+            made.num_rollout = len(stored)
+        return made
 
-    return await run_training(plan, folder, display, make)
+    return await run_loop(plan, folder, display, session, partial(TrainOnly, stored))
 
 
 class TrainOnly(TrainingLoop):
     """The second half of a run in progress."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Display, metrics: MetricsLog, stored: Stored) -> None:
-        """Prompts are read only to count a run that is as long as its epochs."""
-        super().__init__(plan, folder, display, metrics)
+    def __init__(
+        self, stored: Stored, session: TrainingSession, display: Display, metrics: MetricsLog, samples: SampleWriter
+    ) -> None:
+        super().__init__(session, display, metrics, samples)
         self._stored = stored
-        self.last = min(self._num_rollout, len(stored))
 
-    def _prompts(self) -> Sized:
-        return self.build.data_source(self.build.tokenizer())
-
-    async def run(self, checkpoint: Checkpoint | None) -> Outcome:
-        """All remaining rollouts, after those that a checkpoint contains."""
-        if self.last < self._num_rollout:
-            self._display.message(f"samples of {self.last} of {self._num_rollout} rollouts were kept")
-        return await super().run(checkpoint)
-
-    async def _next(self, rollout_id: int) -> tuple[Draw, dict[str, float]]:
-        await self.emit(RolloutStart(rollout_id, rollout_id))
+    async def _next(self) -> tuple[Draw, dict[str, float], None]:
+        rollout_id = self.rollout_id
+        await self._base.emit(RolloutStart(rollout_id, rollout_id))
         self._display.phase("reading kept samples")
         generated, draw = await asyncio.to_thread(self._stored.read, rollout_id)
-        metrics = _rollout_metrics(rollout_id, generated)
-        await self.emit(RolloutEnd(rollout_id, generated.kept, generated.dropped, metrics))
-        return draw, metrics
-
-    async def _measure(self) -> None:
-        """Nothing: there is no engine to evaluate with."""
-
-
-def _rollout_metrics(rollout_id: int, generated: Generated) -> dict[str, float]:
-    """Metrics that can be counted of groups: lengths, rewards, reasons."""
-    tally = Tally(f"rollout {rollout_id}")
-    tally.kept += generated.kept
-    for group in generated.dropped:
-        tally.drop(group, generated.reasons[group.id])
-    return tally.metrics()
+        tally = Tally(f"rollout {rollout_id}")
+        tally.kept += generated.kept
+        for group in generated.dropped:
+            tally.drop(group, generated.reasons[group.id])
+        metrics = tally.metrics()
+        await self._base.emit(RolloutEnd(rollout_id, generated.kept, generated.dropped, metrics))
+        return draw, metrics, None
