@@ -30,7 +30,6 @@ ROUNDS = 5
 CONTEXT = RewardContext(rollout_id=0, evaluation=False, seed=1)
 OFFERED = """
 from slime_core import RewardSpec, Score
-from slime_core.roles import Isolation
 
 async def on_loop(sample, ctx):
     return Score(float(sample.response == sample.label))
@@ -39,7 +38,6 @@ def plain(sample, ctx):
     return Score(float(sample.response == sample.label))
 
 process = RewardSpec("process", lambda settings, setup: plain, max_concurrency=WORKERS)
-thread = RewardSpec("thread", lambda settings, setup: plain, isolation=Isolation.THREAD)
 """
 
 Ask = Callable[[Sample], Awaitable[object]]
@@ -75,7 +73,7 @@ def _ways(protection: Protection, folder: Path, executor: ProcessPoolExecutor) -
         return asyncio.get_running_loop().run_in_executor(executor, grade, fields)
 
     ways: dict[str, Ask] = {"bare await": lambda sample: bare(sample, CONTEXT)}
-    for name in ("on_loop", "thread", "process"):
+    for name in ("on_loop", "process"):
         ways[name] = _isolated(protection, folder, name)
     ways["ProcessPoolExecutor"] = submitted
     return ways

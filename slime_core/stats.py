@@ -20,8 +20,6 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 _MEASURING: set[CodeType] = set()
-BLOCKED_LIMIT_S = 60.0
-"""Seconds for which any call may keep the event loop, at most."""
 
 
 def measures(function: Callable[P, T]) -> Callable[P, T]:
@@ -53,8 +51,6 @@ class CallStats:
     """What the run calls it; the plugin's own name where it has no other."""
     plugin: str
     """Who offers it."""
-    limit_s: float = BLOCKED_LIMIT_S
-    """Seconds for which one call may keep the event loop from everything else; then it is interrupted."""
     seconds: "array[float]" = field(default_factory=lambda: array("d"))
     """How long each call took."""
     errors: int = 0

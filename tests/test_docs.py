@@ -124,10 +124,10 @@ def test_the_judge_of_the_recipes_asks_a_server(tmp_path: Path) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = offered.model.model_validate({"url": f"http://127.0.0.1:{server.server_port}/score"})
         judge = offered.factory(settings, Setup(make=_makes_nothing, seed=0))
-        assert judge(Sample(response="4"), ctx) == Score(0.5)
-        assert judge(Sample(response="5"), ctx).reason == "judge_unclear"
+        assert asyncio.run(judge(Sample(response="4"), ctx)) == Score(0.5)
+        assert asyncio.run(judge(Sample(response="5"), ctx)).reason == "judge_unclear"
         server.shutdown()
-    away = judge(Sample(response="4"), ctx)
+    away = asyncio.run(judge(Sample(response="4"), ctx))
     assert (away.reason, away.retryable) == ("judge_away", True)
 
 

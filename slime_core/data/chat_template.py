@@ -17,7 +17,8 @@ from typing import IO, TypeVar, cast
 
 from slime_core.errors import ConfigError, DataError, ModelError, did_you_mean
 from slime_core.processes.channel import TooLong
-from slime_core.processes.server import Forked, shared_server
+from slime_core.processes.forked import Forked
+from slime_core.processes.server import shared_server
 from slime_core.sample import Json, Message
 
 # ChatTemplate: chat messages to prompt text, by the model's own Jinja template, in a worker process with limits.

@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slime_core.data.chat_template import FAILED, MADE, MEMORY, REFUSED, Answer
 from slime_core.processes.channel import receive, send
-from slime_core.processes.limits import die_with, limit_memory
+from slime_core.processes.limits import limit_memory
 from slime_core.sample import Json
 
 Renderings = list[tuple[str, dict[str, Json]]]
@@ -78,9 +78,8 @@ def _to_json(
 # The worker.
 
 
-def main(channel_fd: int, lifeline_fd: int) -> None:
+def main(channel_fd: int) -> None:
     """Serve until the other end closes."""
-    die_with(lifeline_fd)
     channel = socket.socket(fileno=channel_fd)
     sources, day, memory_mb = cast(tuple[dict[str, str], str, int], _received(channel))
     limit_memory(memory_mb)

@@ -1,8 +1,8 @@
 """Starts, limits and ends every process of a run: the launcher's worker groups and isolated plugin calls.
 
-A fork server starts the processes and kills them, with their children, at the driver's end. A plugin with its own
-launcher uses `Host` in its processes and `GroupOfWorkers` in the driver. `Protection` runs rewards with time and
-memory limits.
+A fork server starts the processes, limits them, and kills them with their children at the driver's end. A plugin with
+its own launcher uses `Host` in its processes and `GroupOfWorkers` in the driver. `Protection` runs rewards with time
+and memory limits; `command` does so for a program.
 
 Example:
 

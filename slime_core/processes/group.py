@@ -1,7 +1,7 @@
 """Worker groups on the driver's side: call all workers of a group together, and end all when one fails.
 
-Workers of a group wait for each other in collective operations, so the others cannot finish after one has died. A
-launcher derives from `GroupWorker` and implements how to send a call and how to end the process.
+Workers wait for each other in collective operations, so the others cannot finish after one has died. A launcher
+derives from `GroupWorker` and implements how to send a call and how to end the process.
 
 Example:
 
@@ -18,33 +18,32 @@ from typing import ClassVar, TypeVar, cast
 
 from slime_core.aio import cancel_all
 from slime_core.errors import WorkerError
-from slime_core.processes.channel import pickled
+from slime_core.processes.forked import DEATH_S, Forked
 from slime_core.processes.limits import is_stopped
-from slime_core.processes.server import Forked, Server
-from slime_core.processes.worker import BUILD, ENTRY, NUMBER, Order, Reply
+from slime_core.processes.server import Server
+from slime_core.processes.wire import pickled
+from slime_core.processes.worker import GROUP_ENTRY, Order, Reply
 from slime_core.roles import Place
-
-# GroupWorker: one worker of a group, on the driver's side, whatever has started it: one call at a time, and its end.
 
 
 class GroupWorker(ABC):
-    """One worker of a group."""
+    """One worker of a group, whichever launcher started its process."""
 
     BUSY_GRACE_S: ClassVar[float] = 2.0
     """Seconds that a worker in the middle of a call has to end."""
     CLOSE_S: ClassVar[float] = 10.0
-    """Seconds that an idle one has for its `close`."""
-    DEATH_S: ClassVar[float] = 10.0
-    """Seconds after which one that is gone, or was killed, is taken to have ended, though nobody says so."""
+    """Seconds that an idle worker has for its `close`."""
+    DEATH_S: ClassVar[float] = DEATH_S
+    """Seconds after which a lost or killed process counts as ended, even if nothing reports its end."""
     LOG_TAIL_LINES: ClassVar[int] = 15
 
     def __init__(self, title: str, place: Place, log: Path) -> None:
-        """Name it; nothing is started.
+        """Start nothing yet.
 
         Args:
             title: its group and rank, for errors: "trainer 3".
             place: where it lives.
-            log: what it prints.
+            log: file of its output.
         """
         self.title, self.place, self.log = title, place, log
         self._turn = asyncio.Lock()
@@ -69,7 +68,7 @@ class GroupWorker(ABC):
                 ) from None
 
     async def died_idle(self) -> None:
-        """Wait until the process is gone, and no call has told of it or will."""
+        """Wait until the process has ended outside of a call; a death in a call is that call's error."""
         await self._over()
         async with self._turn:
             if not self._told_of_death.is_set():
@@ -78,33 +77,33 @@ class GroupWorker(ABC):
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is at a call."""
+        """Whether a call is under way."""
         return self._turn.locked()
 
     def death(self) -> WorkerError:
-        """What to say of a worker that is gone, or was ended."""
+        """The error of a worker that has ended."""
         if self._is_asked_to_end:
             return WorkerError(f"{self.title} was stopped with its group; its log is {self.log}")
         return WorkerError(f"{self._how_it_died()}; the end of its log, {self.log}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The last lines of what it printed."""
+        """The last lines of its output."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
         return "\n".join(lines[-self.LOG_TAIL_LINES :])
 
     def ask_to_end(self) -> None:
-        """Tell it that no call will come any more."""
+        """Announce that no more calls come."""
         self._is_asked_to_end = True
 
     @property
     @abstractmethod
     def is_gone(self) -> bool:
-        """Whether its process is known to have ended."""
+        """Whether its process has ended."""
 
     @property
     @abstractmethod
     def state(self) -> str:
-        """What is known of its process: "pid 4711, stopped"."""
+        """Its process in words: "pid 4711, stopped"."""
 
     @abstractmethod
     async def built(self) -> None:
@@ -112,27 +111,22 @@ class GroupWorker(ABC):
 
     @abstractmethod
     async def end(self) -> None:
-        """See the process gone, with all that it has started."""
+        """End the process with its descendants, and wait until they have ended."""
 
     @abstractmethod
     async def _asked(self, method: str, given: Sequence[object]) -> object:
-        """Have the process call a method, and wait for what it returns; errors as in `call`, but for its time."""
+        """Call a method in the process; errors as in `call`, but for its time."""
 
     @abstractmethod
     async def _over(self) -> None:
-        """Wait until the process is gone."""
+        """Wait until the process has ended."""
 
     @abstractmethod
     def _how_it_died(self) -> str:
         """Which worker died, where, and how: "trainer 3 died (exit code 1)"."""
 
     def _value(self, what: str, reply: Reply) -> object:
-        """What a reply says.
-
-        Raises:
-            WorkerError: the worker raised.
-            SlimeError: the error of ours that it raised.
-        """
+        """The value of a reply; raises WorkerError with the worker's traceback, or the error of ours that it raised."""
         if reply.error is not None:
             raise reply.error
         if reply.traceback:
@@ -140,43 +134,42 @@ class GroupWorker(ABC):
         return reply.value
 
 
-# LocalWorker: one worker of a group, on the driver's side: its calls, its end, and the log that tells of it.
+# A worker of the local launcher.
 
 
 class LocalWorker(GroupWorker):
-    """One process of a group; `launch` starts it."""
+    """One forked process; `launch` starts it."""
 
     def __init__(self, order: Order, log: Path) -> None:
-        """Nothing is started yet; what it prints is appended to `log`."""
+        """Start nothing yet; output of the process is appended to `log`."""
         super().__init__(f"{order.spec.name} {order.place.rank}", order.place, log)
         self._order = order
         self._process: Forked | None = None
-        self._calls = BUILD
-        self._answered = BUILD - 1
-        self._mourning: asyncio.Task[None] | None = None
+        self._busy = False
 
     def launch(self, server: Server, environment: dict[str, str]) -> None:
         """Have the process forked; waits for no import.
 
         Raises:
-            WorkerError: the system has no room for it.
+            WorkerError: the system has no room for another process.
         """
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("ab") as output:
-                self._process = server.fork(ENTRY, title=self.title, output=output.fileno(), environment=environment)
+                self._process = server.fork(
+                    GROUP_ENTRY, title=self.title, output=output.fileno(), environment=environment
+                )
         except OSError as error:
             raise WorkerError(f"{self.title} could not be started: {error}") from error
 
     async def built(self) -> None:
-        """Send what is to be built, and wait for it; errors as in `call`."""
-        self._mourning = asyncio.create_task(self._mourn())
+        """Send the order and wait until it is built; errors as in `call`."""
         async with self._turn:
             await self._exchange("its construction", self._order)
 
     @property
     def state(self) -> str:
-        """Its process, and whether somebody has stopped it."""
+        """Its process id, and whether it is stopped."""
         pid = self._running.pid
         return f"pid {pid}, stopped" if is_stopped(pid) else f"pid {pid}"
 
@@ -186,26 +179,19 @@ class LocalWorker(GroupWorker):
         return self._process is not None and self._process.is_over
 
     def ask_to_end(self) -> None:
-        """Tell it that no call will come any more."""
+        """Send no more calls."""
         super().ask_to_end()
         if self._process is not None:
             self._process.channel.end()
 
     async def end(self) -> None:
-        """See the process and all that it has started gone, by force if need be; then let go of its files."""
+        """Wait until the process and its descendants have ended, kill them if need be, and close its files."""
         if (process := self._process) is None:
             return
-        try:
-            async with asyncio.timeout(self.CLOSE_S if self._answered == self._calls else self.BUSY_GRACE_S):
-                await process.ended()
-        except TimeoutError:
-            process.kill()
-        await self._gone()
+        await process.see_end("stopped", "it was stopped", self.BUSY_GRACE_S if self._busy else self.CLOSE_S)
         process.forget()
         process.channel.cut()
-        if self._mourning is not None:
-            self._mourning.cancel()
-        async with self._turn:  # whoever waits for an answer sees the end first
+        async with self._turn:  # a call under way sees the end first
             process.close()
 
     @property
@@ -214,7 +200,6 @@ class LocalWorker(GroupWorker):
         return self._process
 
     async def _asked(self, method: str, given: Sequence[object]) -> object:
-        self._calls += 1
         return await self._exchange(f"{method}()", (method, tuple(given)))
 
     async def _over(self) -> None:
@@ -224,44 +209,23 @@ class LocalWorker(GroupWorker):
         return f"{self.title} died ({self._running.how})"
 
     async def _exchange(self, what: str, asked: object) -> object:
-        """Send a call and wait for its reply; late ones, to calls that were cancelled, are passed over."""
         if self._is_asked_to_end:
             raise self.death()
-        channel, number = self._running.channel, self._calls
         body = pickled(asked)
+        self._busy = True
         try:
-            await channel.send(NUMBER.pack(number), body)
-            while NUMBER.unpack((frame := memoryview(await channel.receive()))[: NUMBER.size]) != (number,):
-                pass
-        except (EOFError, OSError):
-            await self._gone()
+            frame = await self._running.call(body)
+        except EOFError:
             self._told_of_death.set()
             raise self.death() from None
-        self._answered = number
-        return self._value(what, cast(Reply, ForkingPickler.loads(frame[NUMBER.size :])))
+        self._busy = False
+        return self._value(what, cast(Reply, ForkingPickler.loads(frame)))
 
-    async def _mourn(self) -> None:
-        """Cut the connection of a process that has ended, since what it started may hold the other end open."""
-        await self._running.ended()
-        self._running.channel.cut()
-
-    async def _gone(self) -> None:
-        """Wait for the word of its end; one that has merely closed its connection is killed."""
-        for _ in range(2):
-            try:
-                async with asyncio.timeout(self.DEATH_S):
-                    await self._running.ended()
-                    return
-            except TimeoutError:
-                self._running.kill()
-
-
-# GroupOfWorkers: the workers of a group, called together; when one fails, all end, for they wait for each other.
 
 ResultT = TypeVar("ResultT")
 
 LAST_WORDS_S = 0.3
-"""Seconds within which the end of a process is known, when another one has complained of it."""
+"""Seconds within which a process's end is known, after another worker's error about it."""
 
 
 class GroupOfWorkers:
@@ -276,25 +240,21 @@ class GroupOfWorkers:
 
     @property
     def size(self) -> int:
-        """Processes."""
+        """Number of workers."""
         return len(self._workers)
 
     @property
     def places(self) -> Sequence[Place]:
-        """Where each of them lives."""
+        """Where each worker lives."""
         return [worker.place for worker in self._workers]
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, by its owner or since a worker failed."""
+        """Whether its owner or a worker's failure has closed it."""
         return self._closing is not None
 
     async def built(self, timeout_s: float | None) -> None:
-        """Wait until every worker has built its object.
-
-        Raises:
-            WorkerError: one could not, or some have not in time; then it says which.
-        """
+        """Wait until every worker has built its object; WorkerError if one fails or takes too long."""
         tasks = {asyncio.create_task(worker.built()): worker for worker in self._workers}
         try:
             await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
@@ -347,7 +307,7 @@ class GroupOfWorkers:
         """Stop all workers; calls under way fail."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)  # whoever gives up waiting leaves nothing half closed
+        await asyncio.shield(self._closing)  # a cancelled caller leaves nothing half closed
 
     async def _close(self) -> None:
         for worker in self._workers:
@@ -360,7 +320,7 @@ class GroupOfWorkers:
         try:
             return list(await asyncio.gather(*tasks))
         except WorkerError as error:
-            # One rank's failure leaves the others waiting for it: none of them can be used again.
+            # The other ranks wait for the failed one in collective operations: none can be used again.
             cause = await self._cause(error)
             await self.close()
             raise cause from (error if cause is not error else None)
@@ -368,8 +328,8 @@ class GroupOfWorkers:
             await cancel_all(tasks)
 
     async def _cause(self, error: WorkerError) -> WorkerError:
-        """The death that an error came of: one that loses its peer may say so before the peer is known to be gone."""
-        if self._death is not None:  # the group is closed for it: that the others were stopped is not news
+        """The death behind an error: a worker may report a lost peer before that peer's end is known."""
+        if self._death is not None:
             return self._death
         until = asyncio.get_running_loop().time() + LAST_WORDS_S
         while not (dead := [worker for worker in self._workers if worker.is_gone]):

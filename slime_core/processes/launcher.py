@@ -28,22 +28,17 @@ from slime_core.processes.server import ENVIRONMENT, shared_server
 from slime_core.processes.worker import PRELOAD, Order
 from slime_core.roles import LauncherSetup, Needs, PerNode, Place, WorkerGroupSpec
 
-# Machine: what this machine has for workers, and what is taken of it.
-
 DEVICES = "CUDA_VISIBLE_DEVICES"
-"""The variable that says which GPUs a process sees."""
+"""The variable that lists the GPUs of a process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lease:
-    """What a group has taken."""
+    """What a group has taken: memory in bytes, and the share of each GPU for each worker."""
 
     group: str
-    """Its name."""
     memory: int
-    """Bytes."""
     gpus: Sequence[Mapping[str, float]]
-    """How much of which GPU, of each worker."""
 
     @property
     def devices(self) -> list[tuple[str, ...]]:
@@ -52,10 +47,9 @@ class Lease:
 
 
 class Machine:
-    """What one machine has, and which group has taken what: cores, memory and GPUs."""
+    """Cores, memory in bytes and GPUs of one machine, and the leases of its groups."""
 
     def __init__(self, cores: int, memory: int, gpus: Sequence[str]) -> None:
-        """Nothing of it is taken; memory in bytes, GPUs by name."""
         self._cores, self._memory = cores, memory
         self._free = dict.fromkeys(gpus, 1.0)
         self._leases: list[Lease] = []
@@ -70,11 +64,7 @@ class Machine:
         return f"{self._cores} core{'' if self._cores == 1 else 's'}, {self._memory / 2**30:.1f} GiB of memory, {gpus}"
 
     def take(self, group: str, needs: Needs, workers: int) -> Lease:
-        """Take what the workers of a group need.
-
-        Raises:
-            ConfigError: there is not so much of it, or not any more.
-        """
+        """Take what the workers of a group need; ConfigError if that is not free."""
         if why := self._wants(needs, workers):
             raise self._refusal(group, needs, workers, why)
         shares: list[Mapping[str, float]] = []
@@ -92,13 +82,12 @@ class Machine:
         return lease
 
     def give_back(self, lease: Lease) -> None:
-        """A group needs nothing any more."""
+        """Free what a group has taken."""
         self._leases.remove(lease)
         for share in lease.gpus:
             self._return(share)
 
     def _wants(self, needs: Needs, workers: int) -> str:
-        """What there is too little of, in words."""
         taken = sum(lease.memory for lease in self._leases)
         if needs.custom:
             return f"it has nothing called {', '.join(sorted(needs.custom))}"
@@ -109,7 +98,6 @@ class Machine:
         return ""
 
     def _gpus_for(self, wanted: float) -> dict[str, float] | None:
-        """Which GPUs one worker gets, and how much of each."""
         part = min(wanted, 1.0)
         fitting = [name for name, free in self._free.items() if free >= part - 1e-9]
         count = math.ceil(wanted)
@@ -150,15 +138,13 @@ def _gpus() -> list[str]:
     return [str(number) for number in range(len(found))]
 
 
-# The local launcher: worker groups as processes of this machine.
-
 LOOPBACK = "127.0.0.1"
 OWN_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "GLOO_SOCKET_IFNAME": "lo",
 }
-"""What its workers have besides `ENVIRONMENT`: they meet on this machine alone."""
+"""Variables of its workers besides `ENVIRONMENT`: they meet on this machine alone."""
 
 
 class _Running(NamedTuple):
@@ -171,7 +157,7 @@ class LocalLauncher:
     """Implements `slime_core.roles.Launcher`."""
 
     def __init__(self, setup: LauncherSetup) -> None:
-        """Look at what this machine has."""
+        """Read what this machine has."""
         self._logs, self._plugins = setup.scratch, setup.plugins
         self._machine = Machine.here()
         self._running: list[_Running] = []
@@ -203,11 +189,7 @@ class LocalLauncher:
         await asyncio.gather(*(group.close() for _, group, _ in self._running))
 
     def _places(self, spec: WorkerGroupSpec) -> tuple[list[Place], Lease | None]:
-        """Where the workers are to live, and what is taken for that.
-
-        Raises:
-            ConfigError: there is no room for them.
-        """
+        """The places of a group's workers, and its lease; ConfigError if there is no room."""
         for _, _, lease in [each for each in self._running if each.group.is_closed]:
             if lease is not None:
                 self._machine.give_back(lease)
@@ -227,11 +209,6 @@ class LocalLauncher:
         return [replace(place, address=LOOPBACK, meeting=meeting) for place in places], lease
 
     def _devices_of(self, name: str, beside: str, size: int) -> list[tuple[str, ...]]:
-        """The GPUs of another group, dealt to so many workers.
-
-        Raises:
-            ConfigError: that group does not run.
-        """
         for other in self._running:
             if other.name == beside:
                 shared = [place.devices for place in other.group.places]
@@ -243,10 +220,10 @@ class LocalLauncher:
 
 
 def free_port(address: str) -> int:
-    """A port that the system hands to nobody for the next minute, but to who asks for it by number.
+    """A free port that the OS will not assign to another process for about a minute.
 
-    A connection that was closed here first leaves its port in TIME_WAIT, where servers, which set SO_REUSEADDR, may
-    take it, and clients are not given it.
+    A connection that this side closes first leaves its port in TIME_WAIT: a server, which sets SO_REUSEADDR, can bind
+    it, and the OS gives it to no client.
     """
     with socket.socket() as listening, socket.socket() as client:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

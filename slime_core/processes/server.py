@@ -1,22 +1,19 @@
-"""The fork server: one process with slow imports done, which forks workers and ends everything that they start.
+"""The fork server: one process with slow imports done, which forks workers, limits them, and ends what they start.
 
-Workers start fast and share the memory of preloaded modules. The server also kills all workers and their children
-when the driver exits or crashes.
+Workers start fast and share the memory of preloaded modules. The server kills a worker with all its descendants when
+the driver closes the worker's leash, when the worker is over its limits, and when the driver ends or crashes.
 
 Example:
 
     server = Server(preload=("torch",), environment={"OMP_NUM_THREADS": "1"})
-    process = server.fork("slime_core.processes.worker:main", title="trainer 0", output=log.fileno())
-    await process.channel.send(b"...")          # `main(channel, lifeline)` gets the other ends, as numbers
-    process.kill()
-    await process.ended()
+    process = server.fork("slime_core.processes.worker:serve_group", title="trainer 0", output=log.fileno())
+    server.close()      # kills every process that it has forked
 """
 
-import asyncio
 import importlib
 import json
+import math
 import os
-import select
 import selectors
 import signal
 import socket
@@ -25,191 +22,23 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn, Self
+from typing import IO, NoReturn
 
-from slime_core.processes.channel import HEADER, Channel
-from slime_core.processes.limits import children, die_with_parent, end_tree, keep_descendants
-from slime_core.sample import Json
+from slime_core.processes.channel import HEADER
+from slime_core.processes.forked import NOTE, Forked
+from slime_core.processes.limits import children, descendants, die_with_parent, end_tree, keep_descendants, private_mb
 
-# Forked: the driver's handle of a process that a server has forked for it.
-
-TOLD = struct.Struct(">i")
-"""A number on the leash: first the id of the process, or an error's negative number; then its exit code."""
-
-
-class Forked:
-    """One process, which may be asked for things over `channel`."""
-
-    def __init__(self, leash: socket.socket, own: socket.socket, lifeline: int, last_words: Callable[[], str]) -> None:
-        """Take over the driver's ends; use `Server.fork`."""
-        leash.setblocking(False)
-        self.channel = Channel(own)
-        """Frames to and from the process."""
-        self.pid = 0
-        """Of the process, its session and its group; 0 until it is told."""
-        self.code: int | None = None
-        """Exit code, negative for a signal; None while it runs, and if nobody is left to tell."""
-        self._leash, self._lifeline, self._last_words = leash, lifeline, last_words
-        self._heard = b""
-        self._is_over = False
-        self._error = 0
-        self._waiting: list[asyncio.Future[None]] = []
-
-    @classmethod
-    def ask(cls, control: socket.socket, request: bytes, output: int, last_words: Callable[[], str]) -> Self:
-        """Ask a server for a process; the answer comes on the leash.
-
-        Raises:
-            OSError: no more descriptors, or the server is gone.
-        """
-        theirs: list[int] = []
-        leash, far = socket.socketpair()
-        own, channel = socket.socketpair()
-        lifeline_end = -1
-        try:
-            theirs += (far.detach(), channel.detach())
-            lifeline, lifeline_end = os.pipe()
-            theirs.append(lifeline)
-            socket.send_fds(control, [b"+"], [theirs[0]])
-            socket.send_fds(leash, [HEADER.pack(len(request))], [output, theirs[1], lifeline])
-            leash.sendall(request)
-        except BaseException:
-            leash.close()
-            own.close()
-            if lifeline_end >= 0:
-                os.close(lifeline_end)
-            raise
-        finally:
-            for each in theirs:
-                os.close(each)
-        return cls(leash, own, lifeline_end, last_words)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the process has ended, and all that it had started was sent the signal to."""
-        self._listen()
-        return self._is_over
-
-    @property
-    def how(self) -> str:
-        """How it ended, in words."""
-        if self._error:
-            return f"it could not be started: {os.strerror(self._error)}"
-        if self.code is None and (words := self._last_words()):
-            return f"{how_it_ended(None)}; that printed:\n{words}"
-        return how_it_ended(self.code)
-
-    def kill(self) -> None:
-        """End it and all that it started, at once."""
-        with suppress(OSError):
-            self._leash.shutdown(socket.SHUT_WR)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; whether it came."""
-        while not self.is_over:
-            if not select.select([self._leash], [], [], timeout_s)[0]:
-                return False
-        return True
-
-    async def ended(self) -> None:
-        """Wait for its end; several callers may wait at once."""
-        loop = asyncio.get_running_loop()
-        while not self.is_over:
-            waiting: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(waiting)
-            loop.add_reader(self._leash.fileno(), self._wake)
-            try:
-                await waiting
-            finally:
-                self._waiting.remove(waiting)
-                if not self._waiting and self._leash.fileno() >= 0:
-                    loop.remove_reader(self._leash.fileno())
-
-    def close(self) -> None:
-        """Kill it, and let go of all files but the leash; nobody may be waiting for a frame of it."""
-        self.kill()
-        self.channel.close()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
-
-    def forget(self) -> None:
-        """Wait for its end no longer, and close the leash."""
-        self._is_over = True
-        if self._waiting and self._leash.fileno() >= 0:
-            self._waiting[0].get_loop().remove_reader(self._leash.fileno())
-            self._wake()
-        self._leash.close()
-
-    def _wake(self) -> None:
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
-
-    def _listen(self) -> None:
-        """Read what the server has told."""
-        while not self._is_over:
-            try:
-                part = self._leash.recv(TOLD.size - len(self._heard))
-            except BlockingIOError:
-                return
-            except OSError:
-                part = b""
-            self._heard += part
-            if not part:
-                self._lose()
-            elif len(self._heard) == TOLD.size:
-                self._note(*TOLD.unpack(self._heard))
-                self._heard = b""
-
-    def _note(self, number: int) -> None:
-        if self.pid:
-            self.code = number
-            self.forget()
-        elif number > 0:
-            self.pid = number
-        else:
-            self._error = -number
-            self.forget()
-
-    def _lose(self) -> None:
-        """The server is gone, and the process with it: kill what the process has started, which is not gone."""
-        self.forget()
-        if self.pid:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-
-
-def how_it_ended(code: int | None) -> str:
-    """In words: exit code 7, killed by SIGSEGV, killed by signal 40.
-
-    `code` is as `subprocess` has it, negative for a signal; None: nobody can tell any more.
-    """
-    if code is None:
-        return "gone with the process that started it"
-    if code >= 0:
-        return f"exit code {code}"
-    hint = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
-    return f"killed by {_name(-code)}{hint}"
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have none
-        return f"signal {number}"
-
-
-# Server: one process that imports what takes time, forks workers that have it already, and sees to their end.
+# The driver's handle of a server.
 
 DRIVER_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-"""What asks a run to stop: for the driver alone to answer."""
+"""Signals that stop a run; only the driver handles them."""
 ENVIRONMENT = {
     # Workers are many and of one core each; a pool of threads in each would also count against its memory.
     "OMP_NUM_THREADS": "1",
@@ -218,7 +47,7 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONFAULTHANDLER": "1",
 }
-"""What every worker has, unless it is asked otherwise; libraries read some of it when they are imported."""
+"""Default variables of every worker; some libraries read them when they are imported."""
 END_S = 5.0
 """Seconds that a server has to end all workers."""
 LONGEST_TAIL = 4_000
@@ -229,26 +58,45 @@ _MAIN = (
 
 
 class Server:
-    """Starts its process when the first worker is asked for, and another should it die."""
+    """Starts its process with the first worker, and again should it die."""
 
     def __init__(self, *, preload: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
         Args:
-            preload: modules to import before anything is forked; one that cannot be imported is left to the workers.
+            preload: modules to import before anything is forked; a failed import is left to the workers.
             environment: variables, besides the driver's and `ENVIRONMENT`, that are set before that.
         """
         self._preload = list(preload)
         self._environment = ENVIRONMENT | dict(environment or {})
         self._lock = threading.Lock()
         self._running: _Running | None = None
-        self._end = weakref.finalize(self, _nothing)
+        self._end = weakref.finalize(self, lambda: None)
 
-    def fork(self, entry: str, *, title: str, output: int, environment: Mapping[str, str] | None = None) -> Forked:
-        """Have a process forked that calls `entry`, `module:function`, in a session of its own.
+    def fork(
+        self,
+        entry: str,
+        *,
+        title: str,
+        output: int,
+        errors: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        memory_mb: int | None = None,
+        most_processes: int = 1_000,
+    ) -> Forked:
+        """Have a process forked that calls `entry`, `module:function`, with its channel's descriptor.
 
-        It has the driver's environment, folder and `sys.path` as they are now; `environment` comes on top. What it
-        prints goes to the descriptor `output`, which stays the caller's. Waits for no import.
+        It leads its own session, with the driver's environment, folder and `sys.path` as they are now. Waits for no
+        import.
+
+        Args:
+            entry: what it calls; the process ends when that returns.
+            title: the process's name.
+            output: descriptor of its standard output, which stays the caller's.
+            errors: the same of its standard error; None: `output`.
+            environment: variables besides the driver's.
+            memory_mb: MiB that it may use with all its descendants; None: neither memory nor processes are limited.
+            most_processes: processes that it may be, its descendants included.
 
         Raises:
             OSError: the system has no room for another process.
@@ -259,16 +107,19 @@ class Server:
             "path": sys.path,
             "folder": os.getcwd(),  # noqa: PTH109  # as text
             "environment": {**os.environ, **self._environment, **(environment or {})},
+            "memory_mb": memory_mb,
+            "most_processes": most_processes,
         }
-        body = json.dumps(request).encode()
+        body, outputs = json.dumps(request).encode(), [output, output if errors is None else errors]
         with self._lock:
             if self._running is None or self._running.process.poll() is not None:
                 self._start()
             assert self._running is not None, "started just now"
-            return Forked.ask(self._running.control, body, output, self._running.last_words)
+            running, limits = self._running, (memory_mb, most_processes)
+            return Forked.request(running.control, body, outputs, running.last_words, limits)
 
     def close(self) -> None:
-        """End every worker and what they started; does nothing the second time."""
+        """End every worker and its descendants; idempotent."""
         with self._lock:
             self._end()
             self._running = None
@@ -303,14 +154,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A server process."""
-
     process: "subprocess.Popen[bytes]"
     control: socket.socket
     output: IO[bytes]
 
     def end(self) -> None:
-        """End it, with all workers."""
         self.control.close()
         try:
             self.process.wait(END_S)
@@ -320,7 +168,7 @@ class _Running:
         self.output.close()
 
     def last_words(self) -> str:
-        """What it printed last, if it is gone."""
+        """The end of what the server printed, if it has ended."""
         with suppress(OSError, ValueError):
             if self.process.poll() is not None:
                 self.output.seek(0, os.SEEK_END)
@@ -329,65 +177,73 @@ class _Running:
         return ""
 
 
-def _nothing() -> None:
-    """Do nothing: there is no process to end yet."""
-
-
 _SHARED: dict[tuple[int, tuple[str, ...], tuple[tuple[str, str], ...]], Server] = {}
 
 
-def shared_server(preload: Sequence[str], environment: Mapping[str, str]) -> Server:
-    """The server of this process for these modules and variables: what takes long to import is imported once."""
-    key = (os.getpid(), tuple(preload), tuple(sorted(environment.items())))
+def shared_server(preload: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Server:
+    """This process's server for these modules and variables, so that slow imports happen once."""
+    key = (os.getpid(), tuple(preload), tuple(sorted((environment or {}).items())))
     if key not in _SHARED:
         _SHARED[key] = Server(preload=preload, environment=environment)
     return _SHARED[key]
 
 
-# The server process: forks on request, reaps, and ends what workers leave behind. Started by `Server` alone.
+# The server process, started by `Server` alone.
 
 LONGEST_TITLE = 15
 """Characters of a process's name that Linux keeps."""
+WEIGH_S = 0.25
+"""Seconds between two measurements of limited processes."""
 
 
 def main(control_fd: int, preload: Sequence[str]) -> NoReturn:
-    """Serve until the driver is gone."""
+    """Serve until the driver has ended."""
     os.set_inheritable(control_fd, False)
     keep_descendants()
     before = dict(os.environ)
     for module in preload:
         try:
             importlib.import_module(module)
-        except BaseException:  # a worker that needs it says so where its run looks
+        except BaseException:  # a worker that needs it reports the error
             traceback.print_exc()
     set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
     Nursery(socket.socket(fileno=control_fd), set_by_modules).serve()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    os._exit(0)  # its driver waits for it, and to take apart what was imported takes seconds
+    os._exit(0)  # the driver waits, and interpreter shutdown with heavy imports takes seconds
+
+
+@dataclass(slots=True)
+class _Child:
+    leash: socket.socket
+    memory_mb: int | None
+    most_processes: int
+    excess: int = 0
 
 
 class Nursery:
-    """The workers that this process has forked."""
+    """The processes that this one has forked."""
 
     def __init__(self, control: socket.socket, environment: Mapping[str, str]) -> None:
-        """None yet; `environment` is what modules have set when they were imported, for libraries that read it late."""
+        """Take requests from `control`; `environment` is what preloaded modules have set."""
         self._control, self._environment = control, environment
-        self._leashes: dict[int, socket.socket] = {}
+        self._children: dict[int, _Child] = {}
+        self._next_weighing = 0.0
         self._selector = selectors.DefaultSelector()
         self._woken, self._wakeup = socket.socketpair()
         for each in (self._woken, self._wakeup):
             each.setblocking(False)
-        signal.signal(signal.SIGCHLD, _ignore)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes the selector by the wakeup descriptor
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(control, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Fork, end and reap until the driver is gone; then end all."""
+        """Fork, limit, kill and reap until the driver has ended; then kill all."""
         while True:
-            for key, _ in self._selector.select():
+            limited = any(child.memory_mb is not None for child in self._children.values())
+            for key, _ in self._selector.select(WEIGH_S if limited else None):
                 if key.fileobj is self._control:
                     if not self._accept():
                         self._end_all()
@@ -398,9 +254,12 @@ class Nursery:
                 else:
                     self._let_go(int(key.data))
             self._reap(os.WNOHANG)
+            if limited and time.monotonic() >= self._next_weighing:
+                self._weigh()
+                self._next_weighing = time.monotonic() + WEIGH_S
 
     def _accept(self) -> bool:
-        """Take one request; whether the driver is still there."""
+        """Fork for one request; returns whether the driver still runs."""
         try:
             asked, (leash_fd, *_), _, _ = socket.recv_fds(self._control, 1, 1)
         except (OSError, ValueError):
@@ -409,8 +268,8 @@ class Nursery:
         try:
             header, fds, _, _ = socket.recv_fds(leash, HEADER.size, 3)
             body = leash.recv(HEADER.unpack(header)[0], socket.MSG_WAITALL)
-            request: dict[str, Json] = json.loads(body)
-        except (OSError, ValueError):  # the driver was killed in the middle of it
+            request = json.loads(body)
+        except (OSError, ValueError, struct.error):  # the driver was killed while it sent
             leash.close()
             return bool(asked)
         try:
@@ -421,15 +280,15 @@ class Nursery:
         else:
             if pid == 0:
                 self._become(request, leash, fds)
-            self._leashes[pid] = leash
+            self._children[pid] = _Child(leash, request["memory_mb"], request["most_processes"])
             self._selector.register(leash, selectors.EVENT_READ, pid)
             _tell(leash, pid)
         for each in fds:
             os.close(each)
         return True
 
-    def _become(self, request: dict[str, Json], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
-        """What the child does from the fork to its end."""
+    def _become(self, request: dict[str, object], leash: socket.socket, fds: Sequence[int]) -> NoReturn:
+        """Run the child from the fork to its end."""
         code = 1
         try:
             os.setsid()
@@ -438,17 +297,19 @@ class Nursery:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._selector.close()
-            for each in (leash, self._control, self._woken, self._wakeup, *self._leashes.values()):
+            leashes = [child.leash for child in self._children.values()]
+            for each in (leash, self._control, self._woken, self._wakeup, *leashes):
                 each.close()
-            output, *others = fds
+            output, errors, channel = fds
             os.dup2(output, 1)
-            os.dup2(output, 2)
+            os.dup2(errors, 2)
             os.close(output)
-            for descriptor in others:
-                os.set_inheritable(descriptor, False)
+            os.close(errors)
+            os.set_inheritable(channel, False)
             _dress(request, self._environment)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            _load(str(request["entry"]))(*others)
+            module, _, name = str(request["entry"]).partition(":")
+            getattr(importlib.import_module(module), name)(channel)
             code = 0
         except SystemExit as leaving:
             code = _code_of(leaving)
@@ -461,17 +322,30 @@ class Nursery:
             os._exit(code)
 
     def _let_go(self, pid: int) -> None:
-        """The driver closed its end of a leash: kill that worker."""
-        leash = self._leashes[pid]
+        """Kill a process whose leash the driver has closed."""
+        leash = self._children[pid].leash
         with suppress(BlockingIOError, OSError):
             if leash.recv(1, socket.MSG_DONTWAIT):
                 return
         self._selector.unregister(leash)
         end_tree(pid)
 
+    def _weigh(self) -> None:
+        """Kill processes over their limits."""
+        for pid, child in self._children.items():
+            if child.memory_mb is None or child.excess:
+                continue
+            sizes = [size for each in (pid, *descendants(pid)) if (size := private_mb(each))]
+            if len(sizes) > child.most_processes:
+                child.excess = -len(sizes)
+            elif sum(sizes) > child.memory_mb:
+                child.excess = math.ceil(sum(sizes))
+            if child.excess:
+                end_tree(pid)
+
     def _reap(self, options: int) -> bool:
-        """See who has ended, and end what they leave; whether anybody is left."""
-        dead: list[tuple[socket.socket, int]] = []
+        """Report processes that have ended and kill what they leave; returns whether any process is left."""
+        dead: list[tuple[_Child, int]] = []
         pid = -1
         while pid:
             try:
@@ -479,30 +353,30 @@ class Nursery:
             except ChildProcessError:
                 break
             options = os.WNOHANG
-            leash = self._leashes.pop(pid, None)
-            if leash is not None:
+            child = self._children.pop(pid, None)
+            if child is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
                 with suppress(KeyError):
-                    self._selector.unregister(leash)
-                dead.append((leash, os.waitstatus_to_exitcode(status)))
+                    self._selector.unregister(child.leash)
+                dead.append((child, os.waitstatus_to_exitcode(status)))
         for each in children(os.getpid()):
-            if each not in self._leashes:  # an orphan of a worker that is gone, or of an orphan
+            if each not in self._children:  # an orphan of a process that has ended
                 end_tree(each)
-        for leash, code in dead:
-            _tell(leash, code)
-            leash.close()
+        for child, code in dead:
+            _tell(child.leash, code, child.excess)
+            child.leash.close()
         return pid == 0
 
     def _end_all(self) -> None:
-        for pid in tuple(self._leashes):
+        for pid in tuple(self._children):
             end_tree(pid)
         while self._reap(0):
             continue
 
 
-def _dress(request: dict[str, Json], defaults: Mapping[str, str]) -> None:
-    """Take on the driver's directory and environment; a variable that the driver does not set has its default."""
+def _dress(request: dict[str, object], defaults: Mapping[str, str]) -> None:
+    """Take on the driver's directory, path and environment; `defaults` are for variables that it does not set."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(str(request["title"])[:LONGEST_TITLE])
     environment, path = request["environment"], request["path"]
@@ -515,12 +389,6 @@ def _dress(request: dict[str, Json], defaults: Mapping[str, str]) -> None:
     os.chdir(str(request["folder"]))
 
 
-def _load(entry: str) -> Callable[..., object]:
-    module, _, name = entry.partition(":")
-    found: Callable[..., object] = getattr(importlib.import_module(module), name)
-    return found
-
-
 def _code_of(leaving: SystemExit) -> int:
     if leaving.code is None or isinstance(leaving.code, int):
         return leaving.code or 0
@@ -528,10 +396,6 @@ def _code_of(leaving: SystemExit) -> int:
     return 1
 
 
-def _tell(leash: socket.socket, number: int) -> None:
-    with suppress(OSError):  # the driver does not want to know
-        leash.sendall(TOLD.pack(number))
-
-
-def _ignore(number: int, frame: object) -> None:
-    """SIGCHLD wakes the selector by the descriptor that was set for it."""
+def _tell(leash: socket.socket, number: int, excess: int = 0) -> None:
+    with suppress(OSError):  # the driver has closed its end
+        leash.sendall(NOTE.pack(number, excess))

@@ -1,7 +1,7 @@
 """The code that runs inside worker processes: build an object, then answer the driver's calls.
 
-There are two kinds: a worker of a launcher's group (`Host`, `serve`), and a worker with one plugin's isolated calls
-(`main`). A launcher in another package makes a `Host` in each of its processes.
+`serve` is the loop of both kinds: a worker of a launcher's group (`Host`) and one with a plugin's reward
+(`RewardHost`). A launcher in another package makes a `Host` in each of its processes.
 
 Example:
 
@@ -18,7 +18,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -31,34 +30,31 @@ from typing import cast
 from slime_core.catalog import Catalog, check_verdict, discover_in_worker, find_project_files
 from slime_core.catalog.checks import as_verdict, check_verdicts, checked_label
 from slime_core.errors import ContractError, PluginError, SlimeError, drawn, said_by
-from slime_core.processes.channel import LARGEST_ANSWER, packed, pickled, receive, receive_sample, send, send_verdict
-from slime_core.processes.limits import ForkCount, die_with, limit_memory
+from slime_core.processes.channel import receive, send
+from slime_core.processes.forked import NUMBER
+from slime_core.processes.limits import ForkCount, limit_memory
+from slime_core.processes.wire import LARGEST_ANSWER, packed, pickled, receive_sample, send_verdict
 from slime_core.roles import ChecksLabels, Place, PluginSet, RewardContext, Setup, WorkerGroupSpec
 from slime_core.roles.rewards import misfit
 from slime_core.sample import Json, Sample
 from slime_core.score import NotApplicable, Unscored, Verdict
 from slime_core.secrets import REDACTOR, redact_output
 
-# Host: what runs in a worker's process, whatever has started it: it builds the group's class and answers calls.
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one call."""
+    """The answer to one call: a value, an error of ours to raise again in the driver, or another one's traceback."""
 
     value: object = None
-    """What the method returned."""
     error: SlimeError | None = None
-    """An error of ours, to be raised again in the driver as it is."""
     traceback: str = ""
-    """Text of any other exception."""
 
 
 class Host:
-    """One worker's object, once it is built."""
+    """One worker of a group, whichever launcher started its process."""
 
     def __init__(self) -> None:
-        """Build nothing yet; what this process prints from now on is without secrets."""
+        """Build nothing yet; redacts secrets in what this process prints from now on."""
         redact_output(drawn)
         find_project_files()  # before anything that another process pickled is decoded here
         self._worker: object = None
@@ -66,14 +62,9 @@ class Host:
     def build(self, spec: WorkerGroupSpec, place: Place, plugins: PluginSet | None) -> None:
         """Build `Class(rank, size, **arguments)`, with `place` where it takes one.
 
-        Args:
-            spec: the group.
-            place: the worker's.
-            plugins: the launcher's `setup.plugins`, which this process must have, too.
-
         Raises:
-            PluginError: a plugin is missing, broken or of another version here.
-            Exception: whatever the class raises.
+            PluginError: this process lacks a plugin of `plugins`, the launcher's, or has another version.
+            Exception: the class's own.
         """
         if plugins is not None:
             discover_in_worker(plugins, f"{spec.name} {place.rank}")
@@ -82,17 +73,17 @@ class Host:
         self._worker = target(place.rank, spec.size, **spec.arguments, **placed)
 
     def call(self, method: str, given: tuple[object, ...]) -> object:
-        """Call a method of it."""
+        """Call a method of the worker."""
         return getattr(self._worker, method)(*given)
 
     def close(self) -> None:
-        """Let the worker close what it has, if it has a `close`; what it raises is printed."""
+        """Call the worker's `close`, if it has one; an error is printed."""
         if callable(close := getattr(self._worker, "close", None)):
             answered(close)
 
 
 def answered(call: Callable[[], object]) -> Reply:
-    """What a call returns or raises; what it raises is printed as well."""
+    """What a call returns or raises; an error is printed as well."""
     try:
         return Reply(call())
     except SlimeError as error:
@@ -104,7 +95,6 @@ def answered(call: Callable[[], object]) -> Reply:
 
 
 def _load(target: str) -> Callable[..., object]:
-    """The class that `package.module:Class` names."""
     module, _, name = target.partition(":")
     found: Callable[..., object] = getattr(importlib.import_module(module), name)
     return found
@@ -117,182 +107,162 @@ def _takes_place(target: Callable[..., object]) -> bool:
         return False
 
 
-# The loop of one worker of the local launcher: build an object, then answer the calls that come down its channel.
+# The loop of every worker: answer the numbered calls that come down the channel.
 
 PRELOAD = __name__
 """What every server of workers imports before it forks."""
-ENTRY = f"{__name__}:serve"
-NUMBER = struct.Struct(">q")
-"""Before what is called, and before its answer: the number of the call."""
-BUILD = 0
-"""That of the first, which builds the object."""
+GROUP_ENTRY, REWARD_ENTRY = f"{__name__}:serve_group", f"{__name__}:serve_reward"
+
+
+def serve(channel_fd: int, answer: Callable[[memoryview], bytes]) -> None:
+    """Answer each call until the driver sends no more."""
+    channel, own = socket.socket(fileno=channel_fd), os.getpid()
+    while True:
+        try:
+            frame = memoryview(receive(channel))
+        except (EOFError, OSError):
+            return
+        body = answer(frame[NUMBER.size :])
+        if os.getpid() != own:
+            os._exit(0)  # a fork that a plugin let return: only the first process answers
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
+        with suppress(Exception):
+            sys.stdout.flush()
+        send(channel, frame[: NUMBER.size], body)
+
+
+# A worker of a group: the first call builds its object, each later one calls a method. Values are pickled.
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the first call asks for."""
+    """The first call: what to build."""
 
     spec: WorkerGroupSpec
-    """The group."""
     place: Place
-    """The worker's."""
     plugins: PluginSet | None
-    """What it must have."""
 
 
-def serve(channel_fd: int, lifeline_fd: int) -> None:
-    """Answer until the driver sends no more."""
-    die_with(lifeline_fd)
-    channel, host = socket.socket(fileno=channel_fd), Host()
-    while (frame := _next(channel)) is not None:
-        (number,) = NUMBER.unpack(frame[: NUMBER.size])
-        body = frame[NUMBER.size :]
-        reply = answered(lambda: _done(host, number, body))  # noqa: B023  # called before the next turn
+def serve_group(channel_fd: int) -> None:
+    """Serve as a worker of the local launcher."""
+    host = Host()
+
+    def work(body: memoryview) -> object:
+        asked = ForkingPickler.loads(body)
+        if isinstance(asked, Order):
+            host.build(asked.spec, asked.place, asked.plugins)
+            return None
+        method, given = cast(tuple[str, tuple[object, ...]], asked)
+        return host.call(method, given)
+
+    def answer(body: memoryview) -> bytes:
+        reply = answered(lambda: work(body))
         try:
-            packed = pickled(reply)
-        except Exception:  # what the worker returned
-            packed = pickled(answered(lambda: pickled(reply)))  # noqa: B023
-        send(channel, NUMBER.pack(number), packed)
+            return pickled(reply)
+        except Exception:  # the worker's value cannot be pickled: reply with that error
+            return pickled(answered(lambda: pickled(reply)))
+
+    serve(channel_fd, answer)
     host.close()
 
 
-def _done(host: Host, number: int, body: memoryview) -> object:
-    asked = ForkingPickler.loads(body)
-    if number == BUILD:
-        order = cast(Order, asked)
-        host.build(order.spec, order.place, order.plugins)
-        return None
-    method, given = cast(tuple[str, tuple[object, ...]], asked)
-    return host.call(method, given)
-
-
-def _next(channel: socket.socket) -> memoryview | None:
-    try:
-        return memoryview(receive(channel))
-    except (EOFError, OSError):
-        return None
-
-
-# The worker process: builds one plugin's choice from the catalog, then answers calls on its main thread.
+# A worker with one plugin's reward: the first call builds it, each later one scores samples. Values are JSON.
 
 LONGEST_DETAIL = 4_000
-"""Characters of an error's text that are sent back; its end says most."""
+"""Characters of an error's text that are sent back, from its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
-    """What this worker is for."""
+class RewardHost:
+    """One plugin's reward, or group reward, in its worker."""
 
-    role: str
-    plugin: str
-    call: Callable[..., object]
-    loop: asyncio.AbstractEventLoop
+    def __init__(self, start: Mapping[str, Json]) -> None:
+        """Build the choice that `start` names, as in the driver."""
+        self._role, name, self._plugin = (str(start[key]) for key in ("role", "name", "plugin"))
+        plugins = _plugin_set(cast(dict[str, Json], start["plugins"]))
+        catalog = Catalog.discover(_only(plugins, self._plugin), strict=False)
+        seed = cast(int, start["seed"])
+        whole: list[Catalog] = []
 
-    def verdicts(self, samples: Sequence[Sample], ctx: RewardContext) -> list[Verdict]:
-        """The plugin's checked answer."""
-        if self.role == "group_reward":
-            answer = self._finished(self.call(samples, ctx))
-            return list(check_verdicts(answer, plugin=self.plugin, samples=samples))
-        answer = self._finished(self.call(samples[0], ctx))
-        return [check_verdict(answer, plugin=self.plugin, sample=samples[0])]
+        def make(role: str, name: str, **settings: object) -> object:
+            if not whole:
+                whole.append(Catalog.discover(plugins, strict=False))
+            spec = whole[0].find(role, name).spec
+            made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
+            return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
 
-    def label(self, sample: Sample) -> Verdict:
-        """What the plugin makes of the gold answer alone: `Unscored` where nothing can be scored against it."""
-        called: object = self.call
-        if not isinstance(called, ChecksLabels):
-            return NotApplicable()
-        why = checked_label(called.check_label(sample))
+        for value, words in cast(dict[str, str], start["secrets"]).items():
+            REDACTOR.add(value, words)
+        spec = catalog.find(self._role, name).spec
+        made = spec.factory(spec.model.model_validate(start["settings"]), Setup(make, seed))
+        if (why := misfit(made, spec.name, self._role)) is not None:
+            raise PluginError(why)
+        self._call = cast(Callable[..., object], made)
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+
+    def answer(self, request: Mapping[str, Json]) -> dict[str, Json]:
+        """The verdicts of a request, or its error."""
+        try:
+            samples = [receive_sample(each) for each in cast(list[dict[str, Json]], request["samples"])]
+            verdicts = [self._label(samples[0])] if "ctx" not in request else self._verdicts(samples, request["ctx"])
+            return {"verdicts": [send_verdict(verdict) for verdict in verdicts]}
+        except MemoryError:
+            return _error("memory", "it asked for more memory than its spec allows (memory_mb)")
+        except ContractError as error:
+            return _error("contract", str(error))
+        except BaseException as error:
+            return _error(type(error).__name__, traceback.format_exc())
+
+    def _verdicts(self, samples: Sequence[Sample], context: Json) -> list[Verdict]:
+        values = cast(dict[str, Json], context)
+        ctx = RewardContext(cast(int, values["rollout_id"]), bool(values["evaluation"]), cast(int, values["seed"]))
+        many = self._role == "group_reward"
+        answer = self._call(samples if many else samples[0], ctx)
+        if inspect.iscoroutine(answer):
+            answer = self._loop.run_until_complete(answer)
+        if many:
+            return list(check_verdicts(answer, plugin=self._plugin, samples=samples))
+        return [check_verdict(answer, plugin=self._plugin, sample=samples[0])]
+
+    def _label(self, sample: Sample) -> Verdict:
+        """`Unscored` if the plugin can score nothing against the sample's label."""
+        called: object = self._call
+        why = checked_label(called.check_label(sample)) if isinstance(called, ChecksLabels) else None
         return NotApplicable() if why is None else Unscored(why)
 
-    def _finished(self, answer: object) -> object:
-        return self.loop.run_until_complete(answer) if inspect.iscoroutine(answer) else answer
 
+def serve_reward(channel_fd: int) -> None:
+    """Serve as a worker of a `WorkerPool`."""
+    forks, hosts = ForkCount(), list[RewardHost]()
 
-def main(channel_fd: int, lifeline_fd: int) -> None:
-    """Serve until the other end closes."""
-    die_with(lifeline_fd)
-    channel = socket.socket(fileno=channel_fd)
-    forks = ForkCount()
-    start = cast(dict[str, Json], json.loads(receive(channel)))
-    limit_memory(cast(int, start["memory_mb"]))
-    try:
-        worked = _build(start)
-    except BaseException as error:
-        traceback.print_exc()
-        send(channel, packed({"failed": f"{type(error).__name__}: {said_by(error)}", "call": start["call"]}))
-        raise SystemExit(1) from None
-    send(channel, packed({"ready": True, "call": start["call"]}))
-    own, role = os.getpid(), worked.role
-    while True:
+    def work(request: dict[str, Json]) -> dict[str, Json]:
+        if hosts:
+            forks.restart()
+            return hosts[0].answer(request)
+        limit_memory(cast(int, request["memory_mb"]))
         try:
-            request = cast(dict[str, Json], json.loads(receive(channel)))
-        except (EOFError, ConnectionError):
-            os.killpg(0, signal.SIGKILL)
-        forks.start()
-        answer = _answer(worked, request)
-        if os.getpid() != own:
-            os._exit(0)  # a fork that the plugin let return: only the first of them speaks
-        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that was left on would end the next call
-        with suppress(Exception):
-            sys.stdout.flush()
-        body = packed({**answer, "call": request["call"]})
-        if len(body) > LARGEST_ANSWER:
-            answer = _error("output", f"the {role} answered with {len(body)} bytes; {LARGEST_ANSWER} are taken")
-            body = packed({**answer, "call": request["call"]})
-        send(channel, body)
+            hosts.append(RewardHost(request))
+        except BaseException as error:
+            traceback.print_exc()
+            return {"failed": f"{type(error).__name__}: {said_by(error)}"}
+        return {"ready": True}
 
+    def answer(body: memoryview) -> bytes:
+        packed_answer = packed(work(json.loads(bytes(body))))
+        if len(packed_answer) <= LARGEST_ANSWER:
+            return packed_answer
+        text = f"it answered with {len(packed_answer)} bytes; {LARGEST_ANSWER} are allowed"
+        return packed(_error("output", text))
 
-def _answer(worked: Worked, request: Mapping[str, Json]) -> dict[str, Json]:
-    try:
-        samples = [receive_sample(each) for each in cast(list[dict[str, Json]], request["samples"])]
-        if "check_label" in request:
-            return {"verdicts": [send_verdict(worked.label(samples[0]))]}
-        ctx = _context(cast(dict[str, Json], request["ctx"]))
-        return {"verdicts": [send_verdict(verdict) for verdict in worked.verdicts(samples, ctx)]}
-    except MemoryError:
-        return _error("memory", "it asked for more memory than its spec allows (memory_mb)")
-    except ContractError as error:
-        return _error("contract", str(error))
-    except BaseException as error:
-        return _error(type(error).__name__, traceback.format_exc())
-
-
-def _context(values: Mapping[str, Json]) -> RewardContext:
-    return RewardContext(cast(int, values["rollout_id"]), bool(values["evaluation"]), cast(int, values["seed"]))
+    serve(channel_fd, answer)
 
 
 def _error(reason: str, detail: str) -> dict[str, Json]:
     return {"error": reason, "detail": detail[-LONGEST_DETAIL:]}
 
 
-def _build(start: Mapping[str, Json]) -> Worked:
-    """The choice that a start frame names, made as in the driver."""
-    role, name, plugin = (str(start[key]) for key in ("role", "name", "plugin"))
-    plugins = _plugin_set(cast(dict[str, Json], start["plugins"]))
-    catalog = Catalog.discover(_only(plugins, plugin), strict=False)
-    seed = cast(int, start["seed"])
-    whole: list[Catalog] = []
-
-    def make(role: str, name: str, **settings: object) -> object:
-        if not whole:
-            whole.append(Catalog.discover(plugins, strict=False))
-        spec = whole[0].find(role, name).spec
-        made = spec.factory(spec.model.model_validate(settings), Setup(make, seed))
-        return _awaited(made, as_verdict if role == "reward" else lambda answer: answer)
-
-    for value, words in cast(dict[str, str], start["secrets"]).items():
-        REDACTOR.add(value, words)
-    spec = catalog.find(role, name).spec
-    made = spec.factory(spec.model.model_validate(start["settings"]), Setup(make, seed))
-    if (why := misfit(made, spec.name, role)) is not None:
-        raise PluginError(why)
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    return Worked(role, plugin, cast(Callable[..., object], made), loop)
-
-
 def _awaited(made: object, convert: Callable[[object], object]) -> object:
-    """The choice as a coroutine function, however it was written; its answers converted."""
+    """A choice as a coroutine function with converted answers."""
     if not callable(made):
         return made
 
@@ -313,7 +283,7 @@ def _plugin_set(values: Mapping[str, Json]) -> PluginSet:
 
 
 def _only(plugins: PluginSet, plugin: str) -> PluginSet:
-    """The set with only the plugin that is needed: importing the others would cost time and memory."""
+    """The set reduced to one plugin: importing the others would cost time and memory."""
     return replace(
         plugins,
         only=tuple(each for each in plugins.only or () if each == plugin),

@@ -81,8 +81,6 @@ class Isolation(enum.Enum):
 
     LOOP = "loop"
     """On the event loop, unprotected: `async def` that awaits I/O and computes little."""
-    THREAD = "thread"
-    """In a thread: `def` that blocks on I/O. It is left behind at its time limit, never killed."""
     PROCESS = "process"
     """In a worker process that is killed and replaced at its time or memory limit; `def` without a word gets it."""
 
@@ -98,11 +96,11 @@ class CallSpec(Spec[RoleT]):
     isolation: Isolation | None = None
     """Where calls run; None: `async def` on the loop, `def` in a process."""
     max_concurrency: int | None = None
-    """Calls at once; None: without limit on the loop, one a core in processes, 32 in threads."""
+    """Calls at once; None: without limit on the loop, one a core in processes."""
     memory_mb: int = 1024
     """Mebibytes that one worker process may use, the processes that it starts included."""
     fields: Collection[str] = LIGHT_FIELDS
-    """Fields of the sample that it reads; in a thread or a process, the others are not there."""
+    """Fields of the sample that it reads; in a process, the others are not there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,11 +150,9 @@ def declared_isolation(spec: CallSpec[object]) -> Isolation | None:
 
 def describe_isolation(spec: CallSpec[object]) -> str:
     """How calls are isolated, in a few words: "loop, unprotected", "process, 30 s, 1024 MiB"."""
-    limit = f"{spec.timeout_s:g} s"
     texts = {
         Isolation.LOOP: "loop, unprotected",
-        Isolation.THREAD: f"thread, {limit}",
-        Isolation.PROCESS: f"process, {limit}, {spec.memory_mb} MiB",
+        Isolation.PROCESS: f"process, {spec.timeout_s:g} s, {spec.memory_mb} MiB",
     }
     isolation = declared_isolation(spec)
     if isolation is not None:

@@ -110,9 +110,6 @@ class RunHooks:
             ]
             for event, hook in HOOK_OF_EVENT.items()
         }
-        for listeners in self._listeners.values():
-            for _, calls, _ in listeners:
-                calls.limit_s = limit_s
         self._calls = BestEffort("run hook", limit_s=limit_s)
 
     @property

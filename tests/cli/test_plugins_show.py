@@ -40,7 +40,7 @@ def prove(sample, ctx):
 
 @hookimpl
 def slime_rewards():
-    yield RewardSpec("judge", lambda settings, setup: judge, JudgeSettings, "Asks a judge", isolation=Isolation.THREAD)
+    yield RewardSpec("judge", lambda settings, setup: judge, JudgeSettings, "Asks a judge", isolation=Isolation.PROCESS)
     yield RewardSpec.from_function("prove", prove, summary="Proves it")
 
 
@@ -97,7 +97,7 @@ def test_a_choice_with_settings_isolation_and_place(slime: Slime, judge: None, n
     (choice,) = value["choices"]
     assert choice["choice"] == "slime-reward-judge/judge"
     assert choice["origin"].endswith("judging.py:29")
-    assert choice["isolation"] == "thread, 30 s"
+    assert choice["isolation"] == "process, 30 s, 1024 MiB"
     assert (choice["stability"], choice["added"]) == ("stable", "0.1")
     assert [tuple(row.values()) for row in choice["settings"]] == [
         ("url", "str", True, None, "Where the judge listens."),

@@ -196,12 +196,6 @@ def counts(sample: Sample, ctx: RewardContext) -> Verdict:
     return Score(float(CALLS))
 
 
-def blocking_io(sample: Sample, ctx: RewardContext) -> Verdict:
-    time.sleep(0.01)
-    sample.response = "changed"
-    return Score(float(threading.current_thread() is not threading.main_thread()))
-
-
 SHORT = {"timeout_s": 0.4}
 for function in (
     length,
@@ -236,7 +230,4 @@ reads_tokens_declared = offer(reads_tokens, fields=(*LIGHT_FIELDS, "tokens"))
 awaits_spec = offer(awaits, isolation=Isolation.PROCESS)
 blocks_the_loop_spec = offer(blocks_the_loop)
 many_spec = offer(length, max_concurrency=2)
-thread_spec = offer(blocking_io, isolation=Isolation.THREAD, fields=("response",))
-thread_sleeps_spec = offer(sleeps, isolation=Isolation.THREAD, **SHORT)
 loop_spec = offer(length, isolation=Isolation.LOOP)
-thread_exits_spec = offer(says_exit, isolation=Isolation.THREAD)

@@ -66,7 +66,7 @@ def test_one_that_never_answers_is_killed_and_may_be_asked_again(bench: Bench, w
         ("forks_without_end", "processes", ""),
         ("shell_bomb", "processes", "more than 64 processes"),
         ("prints_and_fails", "ValueError", "it printed:\nthe last words"),
-        ("answers_at_length", "output", "1048576 are taken"),
+        ("answers_at_length", "output", "1048576 are allowed"),
         ("reads_tokens", "contract", "fields=(*LIGHT_FIELDS, 'tokens')"),
         ("returns_none", "contract", "expected a finite number, Score, Unscored or NotApplicable, got NoneType"),
     ],

@@ -1,7 +1,6 @@
 """Protection: each reward goes where its spec says, and looks the same to everybody else."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +22,7 @@ from slime_core.roles import (
     Settings,
 )
 from slime_core.sample import Sample
-from slime_core.score import Score, Unscored
+from slime_core.score import Score
 from slime_core.stats import PluginStats
 from slime_testing import make_sample
 from tests.isolation.conftest import CONTEXT, Bench, run
@@ -49,7 +48,6 @@ class Judge:
         (awaited, None, Isolation.LOOP),
         (Judge(), None, Isolation.LOOP),
         (plain, None, Isolation.PROCESS),
-        (plain, Isolation.THREAD, Isolation.THREAD),
         (awaited, Isolation.PROCESS, Isolation.PROCESS),
         (None, Isolation.PROCESS, Isolation.PROCESS),
     ],
@@ -62,7 +60,6 @@ def test_where_a_reward_runs(made: object, isolation: Isolation | None, expected
     ("made", "isolation", "said"),
     [
         (plain, Isolation.LOOP, "reward 'r' is a plain `def`, and its spec says isolation=Isolation.LOOP"),
-        (awaited, Isolation.THREAD, "reward 'r' is an `async def`, and its spec says isolation=Isolation.THREAD"),
         (3, None, "the factory returned 3, which cannot be called"),
     ],
 )
@@ -138,12 +135,6 @@ def test_what_would_end_the_loop_costs_the_call_only(error: BaseException) -> No
         call_on_loop(exits, 5.0)
 
 
-def test_sys_exit_in_a_thread_costs_the_call_only(bench: Bench) -> None:
-    verdict = bench.ask("thread_exits_spec")
-    assert isinstance(verdict, Unscored)
-    assert "SystemExit: enough" in verdict.detail
-
-
 def test_a_plugin_of_a_distribution_is_built_in_a_worker_by_its_name() -> None:
     catalog = Catalog.discover()
     stats = PluginStats()
@@ -186,26 +177,6 @@ def test_a_place_is_not_lost_when_a_waiting_call_is_cancelled() -> None:
         return await reward(make_sample("0"), CONTEXT)
 
     assert run(cancel_the_waiting_one()) == Score(1.0)
-
-
-def test_in_a_thread_a_reward_gets_a_copy_of_the_fields_that_it_names(bench: Bench) -> None:
-    sample = make_sample("as it was")
-    reward = bench.reward("thread_spec")
-
-    async def together() -> list[object]:
-        return list(await asyncio.gather(*(reward(sample, CONTEXT) for _ in range(10))))
-
-    assert run(together()) == [Score(1.0)] * 10
-    assert sample.response == "as it was"
-
-
-def test_a_thread_that_hangs_is_left_behind(bench: Bench) -> None:
-    reward = bench.reward("thread_sleeps_spec")
-    verdicts = [run(reward(make_sample(), CONTEXT)) for _ in range(2)]
-    assert {(each.reason, each.retryable) for each in verdicts if isinstance(each, Unscored)} == {("timeout", True)}
-    assert [thread.name for thread in threading.enumerate() if "thread_sleeps" in thread.name] == [
-        f"reward ./rewards.py:thread_sleeps_spec {number}" for number in (0, 1)
-    ]
 
 
 def test_a_plain_def_that_is_to_run_on_the_loop_is_refused(bench: Bench) -> None:

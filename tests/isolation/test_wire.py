@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_core.errors import ContractError
-from slime_core.processes.channel import receive_sample, receive_verdict, send_sample, send_verdict
+from slime_core.processes.wire import receive_sample, receive_verdict, send_sample, send_verdict
 from slime_core.roles import LIGHT_FIELDS
 from slime_core.sample import Sample, Status
 from slime_core.score import NotApplicable, Score, Unscored, Verdict

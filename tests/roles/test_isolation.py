@@ -74,7 +74,6 @@ def test_limits_that_mean_nothing_are_refused(limits: dict[str, object], said: s
         (RewardSpec.from_function("r", plain), Isolation.PROCESS, "process, 30 s, 1024 MiB"),
         (RewardSpec("r", makes_a_reward), Isolation.LOOP, "loop, unprotected"),
         (RewardSpec("r", makes_a_plain_one, timeout_s=0.5), Isolation.PROCESS, "process, 0.5 s, 1024 MiB"),
-        (RewardSpec("r", makes_either, isolation=Isolation.THREAD), Isolation.THREAD, "thread, 30 s"),
         (RewardSpec("r", makes_either), None, "loop, unprotected if it is async def; else process, 30 s, 1024 MiB"),
         (HEAVY, Isolation.PROCESS, "process, 30 s, 99 MiB"),
     ],
