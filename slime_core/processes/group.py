@@ -18,7 +18,7 @@ from typing import ClassVar, TypeVar, cast
 
 from slime_core.aio import cancel_all
 from slime_core.errors import WorkerError
-from slime_core.processes.forked import DEATH_S, Forked
+from slime_core.processes.forked import Forked
 from slime_core.processes.limits import is_stopped
 from slime_core.processes.server import Server
 from slime_core.processes.wire import pickled
@@ -33,7 +33,7 @@ class GroupWorker(ABC):
     """Seconds that a worker in the middle of a call has to end."""
     CLOSE_S: ClassVar[float] = 10.0
     """Seconds that an idle worker has for its `close`."""
-    DEATH_S: ClassVar[float] = DEATH_S
+    DEATH_S: ClassVar[float] = 10.0
     """Seconds after which a lost or killed process counts as ended, even if nothing reports its end."""
     LOG_TAIL_LINES: ClassVar[int] = 15
 
