@@ -29,7 +29,7 @@ from struct import pack, unpack
 from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.telemetry import Generated
 from slime_view.samples.shard import Drawn, Header, Kind, Shard
-from slime_view.samples.store import write_shard
+from slime_view.samples.store import entries_of, write_shard
 
 VOCABULARY = 150_000
 GROUPS, SAMPLES = 64, 8
@@ -111,7 +111,7 @@ def measure_store(rounds: int) -> dict[str, float]:
     header = Header(Kind.ROLLOUT, 0, [Drawn(str(group.id), 1.0) for group in groups]).to_json()
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"rollout_{number:06d}.parquet" for number in range(rounds)]
-        written = _best([_bound(write_shard, path, number, header, generated) for number, path in enumerate(paths)])
+        written = _best([_bound(_write, path, number, header, generated) for number, path in enumerate(paths)])
         read = _best([Shard(paths[0]).groups] * rounds)
         assert Shard(paths[-1]).groups().kept == groups
         size = paths[0].stat().st_size
@@ -121,6 +121,10 @@ def measure_store(rounds: int) -> dict[str, float]:
         "bytes_per_token": size / TOKENS,
         "us_per_sample_read": 1e6 * read / count,
     }
+
+
+def _write(path: Path, number: int, header: str, generated: Generated) -> None:
+    write_shard(path, number, header, entries_of(generated))
 
 
 def measure_slime(rounds: int) -> dict[str, float]:

@@ -34,7 +34,7 @@ from slime_core.sample import Group, GroupId, Sample, Status
 from slime_core.telemetry import Generated, MetricsLog, MetricsRow
 from slime_trackers.with_tensorboard import TensorBoardTracker
 from slime_view.samples.shard import Header, Kind
-from slime_view.samples.store import write_shard
+from slime_view.samples.store import entries_of, write_shard
 
 ROLLOUT, GROUP, TOKENS = 1024, 8, 200
 METRICS, ROLLOUTS = 60, 1000
@@ -97,7 +97,7 @@ def write_run(folder: Path, samples: int) -> int:
         kept, dropped = shapes[number == 0][::2], shapes[number == 0][1::2]
         made = Generated(kept, dropped, {group.id: "zero_std_0.0" for group in dropped})
         header = Header(Kind.ROLLOUT, number)
-        write_shard(folder / "samples" / header.name, number, header.to_json(), made)
+        write_shard(folder / "samples" / header.name, number, header.to_json(), entries_of(made))
     return rollouts * ROLLOUT
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slime_core.errors import ConfigError
 from slime_view.index import Place, SampleIndex
 from slime_view.query import Query, Sort
-from slime_view.samples.rows import SampleRow
+from slime_view.samples import SampleRow
 from slime_view.samples.shard import Kind, Shard, list_shards
 from slime_view.search import search
 

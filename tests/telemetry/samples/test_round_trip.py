@@ -17,10 +17,8 @@ from slime_core.sample import Group, GroupId, PrefixCacheInfo, Sample, SpecInfo,
 from slime_core.secrets import Redactor
 from slime_core.telemetry import Generated
 from slime_view.samples.columns import OTHERS, OWN
-from slime_view.samples.pack import runs_of
 from slime_view.samples.shard import Shard
 from slime_view.samples.store import SampleStore
-from slime_view.samples.unpack import mask_of
 
 
 def written(tmp_path: Path, generated: Generated, draw: Draw | None = None) -> Shard:
@@ -121,17 +119,6 @@ def test_every_field_of_a_sample_has_a_place() -> None:
     assert sorted((*OWN, *OTHERS)) == sorted(each.name for each in fields(Sample))
 
 
-@given(mask=st.lists(st.integers(0, 1)))
-def test_runs_describe_any_mask(mask: list[int]) -> None:
-    assert mask_of(runs_of(mask)).tolist() == mask
-
-
-def test_a_mask_is_as_long_as_its_changes() -> None:
-    assert runs_of([1] * 500 + [0] * 200 + [1]).tolist() == [500, 200, 1]
-    assert runs_of([0, 0, 1]).tolist() == [0, 2, 1]
-    assert runs_of([]).tolist() == []
-
-
 def group_of(row: int, *responses: str) -> Group:
     those = [Sample(prompt=f"prompt {row}", response=each, reward=0.5, source="train") for each in responses]
     made = Group(GroupId("train", 0, row, row), those)
@@ -171,7 +158,7 @@ def test_what_was_trained_on_is_kept_with_its_weights_and_notes(tmp_path: Path) 
 def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     redactor = Redactor()
     redactor.add("hunter2-and-more", "$env:JUDGE_KEY")
-    monkeypatch.setattr("slime_view.samples.pack.REDACTOR", redactor)
+    monkeypatch.setattr("slime_view.samples.columns.REDACTOR", redactor)
     told = group_of(0, "the key is hunter2-and-more")
     told.samples[0].metadata["judge"] = {"asked with": "hunter2-and-more"}
     shard = written(tmp_path, Generated([told], [], {}))

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from slime_core.errors import RunFolderError, last_of, one_line
-from slime_view.samples.rows import SampleRow
+from slime_view.samples import SampleRow
 from slime_view.samples.shard import Kind, Shard, list_shards
 from slime_view.transcripts import prompt_text
 

@@ -5,8 +5,7 @@ imported when the first file is written or read.
 """
 
 from slime_core.telemetry import Generated
-from slime_view.samples.pack import Entry
-from slime_view.samples.rows import SampleRow
-from slime_view.samples.shard import Drawn, Kind, Shard, is_shard, list_shards
+from slime_view.samples.columns import Entry
+from slime_view.samples.shard import Drawn, Kind, SampleRow, Shard, is_shard, list_shards
 
 __all__ = ["Drawn", "Entry", "Generated", "Kind", "SampleRow", "Shard", "is_shard", "list_shards"]

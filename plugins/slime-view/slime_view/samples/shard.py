@@ -1,7 +1,7 @@
 """Shard: one file of samples, with its header, rows and groups.
 
-for shard in list_shards(run_dir / "samples"):
-    print(shard.kind, shard.rollout_id, sum(1 for _ in shard.rows()))
+for path in list_shards(run_dir / "samples"):
+    print(Shard(path).rollout_id, sum(1 for _ in Shard(path).rows()))
 """
 
 import enum
@@ -10,23 +10,22 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime_core.errors import RunFolderError
 from slime_core.outputs import nofollow
-from slime_core.sample import Group, GroupId, Json
+from slime_core.sample import Group, GroupId, Json, Message, plain_json
 from slime_core.telemetry import Generated
-from slime_view.samples import unpack
-from slime_view.samples.pack import Entry
-from slime_view.samples.rows import SCHEMA_VERSION, SampleRow
+from slime_view.samples.columns import Entry, unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
 
+SCHEMA_VERSION = 1
+"""Version of the format of shards, and of rows as JSON."""
 HEADER_KEY = "slime_core"
 BATCH_ROWS = 512
 """Samples read, and written, at a time: of 1,000 tokens each they are 7 MB."""
@@ -39,6 +38,49 @@ class Kind(enum.Enum):
     """Training."""
     EVAL = "eval"
     """Evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One sample of a rollout or of an evaluation as people and programs read it: no tokens."""
+
+    rollout_id: int
+    """Number of the rollout; for an evaluation, rollouts done before it."""
+    source: str
+    """Name of the data set."""
+    group: str | None
+    """The group's identity; None in an evaluation."""
+    index: int
+    """Number of the sample within its group, or within its data set in an evaluation, from 0."""
+    prompt: str | list[Message]
+    """What the model was asked."""
+    response: str
+    """What it wrote."""
+    response_length: int
+    """Tokens of the response."""
+    label: Json
+    """The gold answer."""
+    reward: float | Mapping[str, float] | None
+    """The reward; None where scoring failed."""
+    status: str
+    """The value of the sample's `Status`."""
+    drop_reason: str | None
+    """Why its group was dropped; None when it was kept."""
+    left_out: bool
+    """Whether it failed, and its group went on without it."""
+    failure_reason: str | None
+    """Why it failed, if it did."""
+    remove_sample: bool
+    """Whether it counts in the metrics and the normalisation alone."""
+    weight_versions: list[str]
+    """Weight version of each engine call."""
+    metadata: Mapping[str, Json]
+    """What row, generator and rewards noted."""
+
+    def to_dict(self) -> dict[str, Json]:
+        """The row as plain JSON."""
+        values = {each.name: plain_json(getattr(self, each.name)) for each in fields(self)}
+        return {"schema_version": SCHEMA_VERSION, **values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +139,14 @@ class Shard:
         """Read the header.
 
         Raises:
-            RunFolderError: pyarrow is missing, or the file is not a shard of a schema version that this release reads.
+            RunFolderError: the file is not a shard of a schema version that this release reads.
         """
         self.path = path
         with self._opened() as file:
-            self._header = Header.parse((file.metadata.metadata or {})[HEADER_KEY.encode()])
-            self._columns = file.schema_arrow.names
+            header = Header.parse((file.metadata.metadata or {})[HEADER_KEY.encode()])
             self._count = file.metadata.num_rows
-
-    @property
-    def kind(self) -> Kind:
-        """What its samples were made for."""
-        return self._header.kind
-
-    @property
-    def rollout_id(self) -> int:
-        """Number of the rollout; for an evaluation, rollouts done before it."""
-        return self._header.rollout_id
-
-    @property
-    def drawn(self) -> Sequence[Drawn]:
-        """What the rollout was trained on, in order."""
-        return self._header.drawn
+        self.kind, self.rollout_id, self.drawn = header.kind, header.rollout_id, header.drawn
+        """What its header holds."""
 
     def __len__(self) -> int:
         """Samples in it."""
@@ -127,14 +155,27 @@ class Shard:
     def rows(self) -> Iterator[SampleRow]:
         """Its samples without tokens, a few at a time."""
         counts = Counter[str]()
-
-        def position(of: str) -> int:
+        for source, group, drop_reason, sample, left_out in self._entries():
+            of = group or source
             counts[of] += 1
-            return counts[of] - 1
-
-        with self._understood():
-            for batch in self._batches(unpack.ROW_COLUMNS):
-                yield from unpack.rows(batch, position)
+            yield SampleRow(
+                rollout_id=self.rollout_id,
+                source=source,
+                group=group,
+                index=counts[of] - 1,
+                prompt=sample.prompt,
+                response=sample.response,
+                response_length=sample.response_length,
+                label=sample.label,
+                reward=sample.reward,
+                status=sample.status.value,
+                drop_reason=drop_reason,
+                left_out=left_out,
+                failure_reason=sample.failure_reason,
+                remove_sample=sample.remove_sample,
+                weight_versions=sample.weight_versions,
+                metadata=sample.metadata,
+            )
 
     def entry(self, row: int) -> Entry:
         """One sample by the number of its row, with its tokens; the part of the file that has it is read, no other.
@@ -147,16 +188,15 @@ class Shard:
             for part in range(file.num_row_groups):
                 count = file.metadata.row_group(part).num_rows
                 if first <= row < first + count:
-                    table = file.read_row_group(part, use_threads=False).slice(row - first, 1).combine_chunks()
-                    return next(unpack.entries(table.to_batches()[0]))
+                    table = file.read_row_group(part, use_threads=False).slice(row - first, 1)
+                    return next(unpack(table.combine_chunks()))
                 first += count
         raise RunFolderError(f"{self.path} has no row {row}: it has {len(self)}")
 
     def group_ids(self) -> frozenset[str]:
         """Identities of its groups."""
-        return frozenset(
-            group for batch in self._batches(("group",)) for group in batch.column("group").to_pylist() if group
-        )
+        names = (name for batch in self._batches(["group"]) for name in batch.column("group").to_pylist())
+        return frozenset(filter(None, names))
 
     def groups(self, only: Collection[str] | None = None) -> Generated:
         """Its groups, or those of some identities; none of an evaluation."""
@@ -177,16 +217,17 @@ class Shard:
         return Generated(kept, dropped, reasons, list(failed.values()))
 
     def _entries(self) -> Iterator[Entry]:
-        for batch in self._batches(self._columns):
-            yield from unpack.entries(batch)
+        for batch in self._batches(None):
+            with self._understood():
+                entries = list(unpack(batch))
+            yield from entries
 
-    def _batches(self, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+    def _batches(self, columns: list[str] | None) -> Iterator["pa.RecordBatch"]:
         with self._opened() as file:
-            yield from file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
+            yield from file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
 
     @contextmanager
     def _opened(self) -> Iterator["parquet.ParquetFile"]:
-        require_pyarrow("reading", self.path)
         from pyarrow import parquet
 
         with (
@@ -213,7 +254,7 @@ def list_shards(directory: Path, kind: Kind = Kind.ROLLOUT) -> list[Path]:
 
 def is_shard(path: Path) -> bool:
     """Whether a file is called like a shard and says that it is one; other parquet files are not."""
-    if not re.fullmatch(r"\w+_\d+\.parquet", path.name) or not path.is_file() or find_spec("pyarrow") is None:
+    if not re.fullmatch(r"\w+_\d+\.parquet", path.name) or not path.is_file():
         return False
     from pyarrow import ArrowException, parquet
 
@@ -228,13 +269,3 @@ def numbered(directory: Path, kind: Kind) -> Iterator[tuple[int, Path]]:
     for path in directory.glob(f"{kind.value}_*.parquet"):
         if match := re.fullmatch(rf"{kind.value}_(\d+)\.parquet", path.name):
             yield int(match[1]), path
-
-
-def require_pyarrow(verb: str, path: Path) -> None:
-    """See that pyarrow is installed; the error says what to type.
-
-    Raises:
-        RunFolderError: it is not.
-    """
-    if find_spec("pyarrow") is None:
-        raise RunFolderError(f"{verb} {path} needs pyarrow, which is not installed: pip install 'pyarrow>=20'")
