@@ -145,8 +145,12 @@ class Shard:
         with self._opened() as file:
             header = Header.parse((file.metadata.metadata or {})[HEADER_KEY.encode()])
             self._count = file.metadata.num_rows
-        self.kind, self.rollout_id, self.drawn = header.kind, header.rollout_id, header.drawn
-        """What its header holds."""
+        self.kind: Kind = header.kind
+        """What the samples were made for."""
+        self.rollout_id: int = header.rollout_id
+        """Number of the rollout; for an evaluation, rollouts done before it."""
+        self.drawn: Sequence[Drawn] = header.drawn
+        """What the rollout was trained on, in order."""
 
     def __len__(self) -> int:
         """Samples in it."""
